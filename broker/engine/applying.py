@@ -1,0 +1,335 @@
+"""Apply: what a frame does to rows, states, counts and tables.
+
+One function per kind, used by the live path right after the frame was appended and by replay.
+Nothing here reads a clock, a configuration or a request; values are absolute, counts follow from
+the frame alone, so replaying from a checkpoint gives the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.engine.model import TopicSettings
+from delaylog.broker.engine.producers import pack_answer
+from delaylog.broker.engine.state import EngineState, Exposure
+from delaylog.storage.batch import Block, MessageBatch, decode_send
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SECONDS,
+    HOUR_SHIFT,
+    STATE_ENTRY,
+    Cause,
+    FrameHeader,
+    FrameKind,
+    Int64Array,
+    MessageState,
+    RowArray,
+)
+from delaylog.storage.payloads import (
+    LeaseDecision,
+    MoveDecision,
+    SendDecision,
+    SettleDecision,
+    unpack,
+)
+from delaylog.storage.physical_log import Frame, Tick
+from delaylog.storage.rows import PlacedRows, place_rows
+from delaylog.wheel import Entries
+
+
+def apply_frame(state: EngineState, frame: Frame) -> None:
+    """Replay one frame."""
+    header, payload = frame.header, frame.payload
+    kind = FrameKind(header.kind)
+    if kind is FrameKind.SEND:
+        head, wire = unpack(payload)
+        batch = decode_send(wire, rows_max=2**31)
+        apply_send(
+            state, batch, SendDecision.decode(head), header.leader_time_ms, header.position, frame.end
+        )
+    elif kind is FrameKind.LEASE:
+        apply_lease(state, LeaseDecision.decode(payload), frame.end)
+    elif kind is FrameKind.SETTLE:
+        apply_settle(state, SettleDecision.decode(payload), frame.end)
+    elif kind is FrameKind.MOVE:
+        apply_move(state, MoveDecision.decode(payload), header.leader_time_ms, frame.end)
+    elif kind is FrameKind.TOPIC:
+        apply_topic(state, msgpack.unpackb(payload))
+    elif kind is FrameKind.HOUR_FLOOR:
+        state.hour_floor = max(state.hour_floor, msgpack.unpackb(payload)["floor"])
+    elif kind is FrameKind.EPOCH_BEGIN:
+        apply_epoch(state, header)
+    state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
+
+
+def apply_epoch(state: EngineState, header: FrameHeader) -> None:
+    """A leadership begins."""
+    state.epoch_counter = max(state.epoch_counter, header.epoch >> 16)
+
+
+def apply_topic(state: EngineState, members: dict[str, Any]) -> None:
+    """A topic is made, changed or dropped."""
+    number = members["number"]
+    if members.get("dropped"):
+        topic = state.by_number.pop(number, None)
+        if topic is not None:
+            topic.ready.clear()
+            del state.topics[topic.namespace, topic.name]
+        state.next_topic = max(state.next_topic, number + 1)
+        return
+    settings = TopicSettings.from_dict(members["settings"])
+    known = state.by_number.get(number)
+    if known is not None:
+        known.settings, known.made = settings, members["made"]
+        return
+    state.new_topic(number, members["ns"], members["name"], settings, members["made"])
+
+
+def apply_send(
+    state: EngineState,
+    batch: MessageBatch,
+    decision: SendDecision,
+    leader_time_ms: int,
+    position: int,
+    end: int,
+) -> tuple[PlacedRows, Int64Array]:
+    """Rows come to be; returns them with their refs (both ordered by hour)."""
+    placed = place_rows(batch, decision, leader_time_ms, position)
+    refs = state.hours.number(placed, end)
+    rows = placed.rows
+    if not batch.id.empty:
+        state.ids.put_rows(rows, refs)
+    if isinstance(decision.topic, int):
+        _count_sent(state, decision.topic, len(rows))
+    else:
+        for number, n in zip(*np.unique(rows["topic"], return_counts=True), strict=True):
+            _count_sent(state, int(number), int(n))
+    if decision.producer is not None and decision.sequence is not None:
+        remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
+    _expose(state, placed, refs, end)
+    return placed, refs
+
+
+def remember_answer(
+    state: EngineState,
+    batch: MessageBatch,
+    decision: SendDecision,
+    placed: PlacedRows,
+    refs: Int64Array,
+    leader_time_ms: int,
+    end: int,
+) -> None:
+    """Keep what the first send of (producer, sequence) is answered."""
+    assert decision.producer is not None
+    assert decision.sequence is not None
+    in_order, due = in_batch_order(placed, refs, batch.n)
+    results: Int64Array | int = 0
+    if decision.kept is not None:
+        rows, kept_refs, kept_due, codes = decision.kept
+        fill_kept(in_order, due, rows, kept_refs, kept_due)
+        results = np.zeros(batch.n, np.int64)
+        results[rows] = codes
+    answer = pack_answer(in_order, due, results, end)
+    state.producers.remember(decision.producer, decision.sequence, answer, leader_time_ms)
+
+
+def fill_kept(
+    refs: Int64Array, due: Int64Array, rows: Int64Array, kept: Int64Array, kept_due: Int64Array
+) -> None:
+    """Put answers of kept rows in; a negative ref -(r + 1) means "the same as row r"."""
+    same = kept < 0
+    refs[rows[~same]], due[rows[~same]] = kept[~same], kept_due[~same]
+    source = -(kept[same] + 1)
+    refs[rows[same]], due[rows[same]] = refs[source], due[source]
+
+
+def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:
+    """(refs, due times) of accepted rows at their places in the batch; 0 elsewhere."""
+    due = placed.rows["deliver_at"]
+    if placed.order is None:
+        return refs.copy(), due.astype(np.int64)
+    out_refs, out_due = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    out_refs[placed.order] = refs
+    out_due[placed.order] = due
+    return out_refs, out_due
+
+
+def _count_sent(state: EngineState, number: int, n: int) -> None:
+    topic = state.by_number.get(number)
+    if topic is not None:
+        topic.counts.living += n
+        topic.counts.sent += n
+
+
+def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
+    """Line rows up for the wheel; replay leaves that to the opening of hours."""
+    rows = placed.rows
+    if state.replaying or len(rows) == 0:
+        return
+    due = rows["deliver_at"].astype(np.int64)
+    seconds = due // 1000
+    # A row below the hour floor stands in second 0 of a later hour than its due time.
+    first_second = placed.hours[0] * HOUR_SECONDS
+    if int(seconds.min()) < first_second:
+        seconds = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS)
+    entries = Entries(due, refs, rows["topic"].astype(np.int64))
+    last = [
+        (hour, int(rows["global_index"][placed.starts[k + 1] - 1]))
+        for k, hour in enumerate(placed.hours)
+    ]
+    state.exposures.append(Exposure(end, seconds, entries, last))
+
+
+def apply_lease(
+    state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
+) -> None:
+    """Refs are leased (again, with a new deadline, when the lease is known)."""
+    refs = decision.refs
+    entries = np.zeros(len(refs), STATE_ENTRY)
+    entries["state"] = MessageState.LEASED
+    entries["cause"] = Cause.RECEIVE
+    entries["attempts"] = decision.attempts
+    entries["lease"] = decision.lease
+    entries["time"] = decision.deadline_ms
+    state.hours.put_states(refs, entries, decision.group)
+    state.hours.touch(refs, end)
+    known = state.leases.get(decision.lease) is not None
+    origins = (state.hours.rows(refs) if rows is None else rows)["origin"].astype(np.int64)
+    state.leases.add(decision, origins)
+    state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
+    topic = state.by_number.get(decision.topic)
+    if topic is not None and not known:
+        topic.counts.leased += len(refs)
+        topic.counts.delivered += len(refs)
+
+
+def _leave_leases(
+    state: EngineState, topic_number: int, refs: Int64Array, leases: Int64Array | None
+) -> None:
+    """Take rows out of the leases they were under."""
+    if leases is None or len(leases) == 0:
+        return
+    topic = state.by_number.get(topic_number)
+    first = int(leases[0])
+    if (leases == first).all():
+        if first:
+            state.leases.close(first, refs)
+            if topic is not None:
+                topic.counts.leased -= len(refs)
+        return
+    for number in np.unique(leases).tolist():
+        if number:
+            mask = leases == number
+            state.leases.close(number, refs[mask])
+            if topic is not None:
+                topic.counts.leased -= int(np.count_nonzero(mask))
+
+
+def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
+    """Rows take the states the frame says."""
+    refs, entries = decision.refs, decision.entries
+    state.hours.put_states(refs, entries, decision.group)
+    _leave_leases(state, decision.topic, refs, decision.leases)
+    kinds = entries["state"]
+    topic = state.by_number.get(decision.topic)
+    first = int(kinds[0])
+    if (kinds == first).all():
+        groups = [(first, len(refs))]
+    else:
+        found, lengths = np.unique(kinds, return_counts=True)
+        groups = list(zip(found.tolist(), lengths.tolist(), strict=True))
+    ended = kinds >= MessageState.ACKED
+    if ended.all():
+        _end(state, decision, refs, end)
+    else:
+        state.hours.touch(refs, end)
+        if ended.any():
+            _end(state, decision, refs[ended], end, ended)
+    for kind, n in groups:
+        if topic is not None and kind >= MessageState.ACKED:
+            topic.counts.ended(kind, n)
+
+
+def _end(
+    state: EngineState,
+    decision: SettleDecision,
+    refs: Int64Array,
+    end: int,
+    mask: Int64Array | None = None,
+) -> None:
+    state.hours.end_rows(refs, end, decision.keep_until_ms)
+    origins = decision.origins
+    if origins is not None:
+        state.hours.count_guests(refs, origins if mask is None else origins[mask], -1)
+
+
+def apply_move(
+    state: EngineState, decision: MoveDecision, leader_time_ms: int, end: int
+) -> Int64Array:
+    """Rows live on in new rows; returns the new refs."""
+    refs = decision.refs
+    old = state.hours.rows(refs)
+    data = state.hours.records(refs, old)
+    rows = old.copy()
+    size = rows["size"].astype(np.int64)
+    ends = np.cumsum(size)
+    rows["offset"] = ends - size
+    rows["deliver_at"] = decision.deliver_at_ms
+    rows["expires_at"] = decision.expires_at_ms
+    rows["priority"] = decision.priority
+    rows["epoch_tag"] = decision.tag
+    rows["group"] = decision.group if (decision.attempts > 0).any() else old["group"]
+    hour = np.maximum(decision.deliver_at_ms // HOUR_MS, decision.hour_floor)
+    order = np.argsort(hour, kind="stable")
+    rows, hour = rows[order], hour[order]
+    cuts = np.flatnonzero(np.diff(hour)) + 1
+    starts = [0, *cuts.tolist(), len(rows)]
+    placed = PlacedRows(rows, data, hour[starts[:-1]].tolist(), starts, order, end - 1)
+    new_refs = state.hours.number(placed, end)
+    origins = rows["origin"].astype(np.int64)
+
+    moved = np.zeros(len(refs), STATE_ENTRY)
+    moved["state"] = MessageState.MOVED
+    moved["cause"] = decision.cause
+    moved["time"] = leader_time_ms
+    moved["forward"] = new_refs
+    old_refs = refs[order]
+    state.hours.put_states(old_refs, moved, decision.group)
+    fresh = np.zeros(len(refs), STATE_ENTRY)
+    fresh["attempts"] = decision.attempts[order]
+    fresh["cause"] = decision.cause
+    state.hours.put_states(new_refs, fresh, decision.group)
+    for at in np.flatnonzero(origins != old_refs).tolist():
+        state.hours.put_forward(int(origins[at]), int(new_refs[at]), decision.group)
+        state.hours.touch(origins[at : at + 1], end)
+    if decision.from_ended:
+        topic = state.by_number.get(decision.topic)
+        if topic is not None:
+            topic.counts.dead -= len(refs)
+            topic.counts.living += len(refs)
+        state.hours.touch(old_refs, end)
+    else:
+        state.hours.end_rows(old_refs, end, 0)
+        state.hours.count_guests(old_refs, origins, -1)
+    state.hours.count_guests(new_refs, origins, +1)
+    _leave_leases(state, decision.topic, refs, decision.leases)
+    _expose(state, placed, new_refs, end)
+    return new_refs
+
+
+def encode_topic(
+    number: int, namespace: str, name: str, settings: TopicSettings, *, made: bool
+) -> list[Block]:
+    """Payload of a TOPIC frame."""
+    members = {
+        "number": number,
+        "ns": namespace,
+        "name": name,
+        "settings": settings.as_dict(),
+        "made": made,
+    }
+    return [msgpack.packb(members)]
+

@@ -1,0 +1,228 @@
+"""Dispatch: from durable rows to ready queues, through the wheel.
+
+`commit` shows durable rows to the wheel; `dispatch` turns it and moves what is due into the ready
+queues; `load_work` is the background part: opening hours and loading seconds, near ones first,
+past ones (a backlog after an outage) oldest first and one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.hour_store import IoJob, Work
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SECONDS,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    Int64Array,
+    MessageState,
+)
+from delaylog.storage.physical_log import Tick
+from delaylog.wheel import Entries, no_entries, sort_entries
+
+RELEASE_MAX: Final = 16_384
+SORT_INLINE_MAX: Final = 16_384
+
+
+class Dispatcher:
+    """Drives the wheel of one engine."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._opens: deque[int] = deque()
+        self._past_opens: deque[int] = deque()
+        self._loads: deque[int] = deque()
+        self._past_loads: deque[int] = deque()
+        self._open_mark: dict[int, tuple[int, int]] = {}
+        self._now_ms = 0
+
+    # ------------------------------------------------------------------ on the loop
+
+    def start(self, now_ms: int) -> None:
+        """After recovery: every hour with living rows enters the wheel."""
+        state = self._state
+        state.exposed = {hour: counts.rows for hour, counts in state.hours.counts.items()}
+        living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
+        state.wheel.note_hours(living)
+        self._now_ms = now_ms
+
+    def commit(self, durable_position: int, now_ms: int) -> None:
+        """Rows of frames that are durable now become visible to the wheel."""
+        state = self._state
+        while state.exposures and state.exposures[0].end_position <= durable_position:
+            exposure = state.exposures.popleft()
+            for hour, last in exposure.hours:
+                state.exposed[hour] = last
+            state.wheel.add(now_ms, exposure.seconds, exposure.entries)
+
+    def next_wake_ms(self) -> int | None:
+        """When `dispatch` has something to do."""
+        return self._state.wheel.next_wake_ms()
+
+    def dispatch(self, now_ms: int) -> int:
+        """Turn the wheel once: release what is due (a bounded slice); returns how many."""
+        state = self._state
+        self._now_ms = max(now_ms, self._now_ms)
+        turn = state.wheel.turn(now_ms, RELEASE_MAX)
+        if turn.open_hours:
+            self._queue_opens(turn.open_hours, now_ms)
+        if turn.load_seconds:
+            self._queue_loads(turn.load_seconds, now_ms)
+        released = turn.released
+        if released.count:
+            assert int(released.due_ms.max()) <= self._now_ms, "never early"
+            self._make_ready(released)
+        second, local_index = state.wheel.tick()
+        state.tick = Tick(second, local_index, state.log.durable_position)
+        return released.count
+
+    def _make_ready(self, entries: Entries) -> None:
+        state = self._state
+        refs, lanes = entries.refs, entries.lanes
+        living = state.hours.get_states(refs)["state"] == MessageState.NONE
+        if not living.all():
+            refs, lanes = refs[living], lanes[living]
+        if len(refs) == 0:
+            return
+        first = int(lanes[0])
+        if (lanes == first).all():
+            self._push(first, refs)
+            return
+        order = np.argsort(lanes, kind="stable")
+        refs, lanes = refs[order], lanes[order]
+        cuts = np.flatnonzero(np.diff(lanes)) + 1
+        bounds = [0, *cuts.tolist(), len(refs)]
+        for a, b in zip(bounds, bounds[1:], strict=False):
+            self._push(int(lanes[a]), refs[a:b])
+
+    def _push(self, number: int, refs: Int64Array) -> None:
+        topic = self._state.by_number.get(number)
+        if topic is not None:
+            topic.ready.push(refs)
+            self._state.woken.add(number)
+
+    def _queue_opens(self, hours: list[int], now_ms: int) -> None:
+        frontier = self._state.wheel.frontier()
+        for hour in hours:
+            self._open_mark[hour] = (frontier, self._state.exposed.get(hour, 0))
+            (self._opens if hour >= now_ms // HOUR_MS else self._past_opens).append(hour)
+
+    def _queue_loads(self, seconds: list[int], now_ms: int) -> None:
+        line = now_ms // 1000 - 2
+        for second in seconds:
+            (self._loads if second >= line else self._past_loads).append(second)
+
+    # ------------------------------------------------------------------ in the background
+
+    @property
+    def loading(self) -> bool:
+        """Whether `load_work` has something to do."""
+        return bool(self._opens or self._loads or self._past_loads or self._past_opens)
+
+    def load_work(self) -> Work:
+        """Open hours and load seconds until nothing is asked for; near ones always go first."""
+        while self.loading:
+            if self._loads:
+                yield from self._load(self._take_near())
+            elif self._opens:
+                yield from self._open(self._opens.popleft())
+            elif self._past_loads:
+                yield from self._load([self._past_loads.popleft()])
+            else:
+                yield from self._open(self._past_opens.popleft())
+            yield None
+
+    def _take_near(self) -> list[int]:
+        """Waiting seconds of one hour, so that one flush of its tail serves them all."""
+        first = self._loads.popleft()
+        out = [first]
+        while self._loads and self._loads[0] // HOUR_SECONDS == first // HOUR_SECONDS:
+            out.append(self._loads.popleft())
+        return out
+
+    def _drain_tail(self, hour: int) -> Work:
+        """Bring the durable rows of an hour's tail into its files."""
+        yield from self._state.hours.flush(
+            upto=self._state.log.durable_position,
+            hour=None if self._state.hours.pile.has_loose else hour,
+        )
+
+    def _open(self, hour: int) -> Work:
+        state = self._state
+        yield from self._drain_tail(hour)
+        now_hour = self._now_ms // HOUR_MS
+        state.hours.set_near((now_hour, now_hour + 1))
+        state.wheel.drop_hours_below(now_hour - 1)
+        if hour not in state.hours.counts:
+            state.wheel.hour_opened(hour, ())
+            return
+        folder = state.hours.hour(hour)
+        if hour > now_hour:
+            # Ahead of time there is time to check every byte, which also warms the page cache.
+            checks: Iterator[None] = folder.verify()
+            done = False
+
+            def check() -> None:
+                nonlocal done
+                done = next(checks, "end") == "end"
+
+            while not done:
+                yield check
+        yield lambda: folder.seconds() and None
+        state.wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
+
+    def _load(self, seconds: list[int]) -> Work:
+        state = self._state
+        hour = seconds[0] // HOUR_SECONDS
+        last = state.exposed.get(hour, 0)
+        frontier, marked = self._open_mark.get(hour, (0, 0))
+        yield from self._drain_tail(hour)
+        for second in seconds:
+            upto = min(last, marked) if second < frontier else last
+            entries = yield from self._walk(hour, second, upto)
+            if entries.count > SORT_INLINE_MAX:
+                box: list[Entries] = []
+
+                def sort(entries: Entries = entries, box: list[Entries] = box) -> None:
+                    box.append(sort_entries(entries))
+
+                yield sort
+                entries = box[0]
+            else:
+                entries = sort_entries(entries)
+            state.wheel.second_loaded(second, entries)
+            yield None
+
+    def _walk(
+        self, hour: int, second: int, last: int
+    ) -> Generator[IoJob | float | None, None, Entries]:
+        """Living entries of one second's chain up to row `last`."""
+        state = self._state
+        if hour not in state.hours.counts:
+            return no_entries()
+        folder = state.hours.hour(hour)
+        parts: list[Entries] = []
+        for indexes in folder.walk_second(second % HOUR_SECONDS, last):
+            if indexes:
+                index = np.array(indexes[::-1], np.int64)
+                rows = folder.read_rows(index)
+                tags = rows["epoch_tag"].astype(np.int64)
+                refs = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
+                due = rows["deliver_at"].astype(np.int64)
+                entries = Entries(due, refs, rows["topic"].astype(np.int64))
+                living = folder.states().get(index)["state"] == MessageState.NONE
+                if not living.all():
+                    entries = Entries(*(column[living] for column in entries))
+                if entries.count:
+                    parts.append(entries)
+            yield None
+        if not parts:
+            return no_entries()
+        columns = zip(*reversed(parts), strict=True)
+        return Entries(*(np.concatenate(column) for column in columns))

@@ -1,0 +1,197 @@
+"""The engine: one folder, one thread, no asyncio; time, files and randomness come in.
+
+Calls decide and append frames at once and return what to answer together with the log position
+the answer has to wait for. The host writes and syncs the log, reports `commit`, turns the
+dispatcher when it is time, and runs background work (`Work`) in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from delaylog.broker.engine.applying import apply_frame
+from delaylog.broker.engine.dispatching import Dispatcher
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic, TopicSettings
+from delaylog.broker.engine.sending import get_or_make_topic, put_topic
+from delaylog.broker.engine.settling import expire_leases
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep import Upkeep, restore
+from delaylog.storage.checkpoint import load_newest
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.hour_store import HourStore, Work
+from delaylog.storage.id_index import IdIndex
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickRecord, TickSlots
+
+_REPLAY_FLUSH_FRAMES = 64
+
+
+class Engine:
+    """A delay log broker over one data folder."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        *,
+        now_ms: int,
+        random: Random,
+        limits: Limits | None = None,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.limits = limits or Limits()
+        fs.mkdir(folder)
+        if fs.exists(f"{folder}/ready"):
+            fs.remove_tree(f"{folder}/ready")
+        fs.mkdir(f"{folder}/ready")
+        saved = load_newest(fs, folder)
+        self.ticks = TickSlots(fs, f"{folder}/tick")
+        self.state = EngineState(
+            fs=fs,
+            folder=folder,
+            log=PhysicalLog(fs, f"{folder}/log"),
+            hours=HourStore(fs, f"{folder}/hours"),
+            ids=IdIndex(f"{folder}/ids"),
+            limits=self.limits,
+            random=random,
+            now_ms=now_ms,
+        )
+        self.upkeep = Upkeep(self.state)
+        self.dispatcher = Dispatcher(self.state)
+        self._recover(saved, now_ms, progress)
+
+    # ------------------------------------------------------------------ recovery
+
+    def _recover(
+        self,
+        saved: tuple[dict[str, object], int] | None,
+        now_ms: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        state = self.state
+        start = 0
+        if saved is not None:
+            members, start = saved
+            restore(state, members)
+        else:
+            state.hours.recover({})
+        if state.ids.position < start:
+            progress("rebuilding the id index")
+            self._rebuild_ids()
+        newest = self.ticks.newest
+        durable_end = max(start, newest.durable_end if newest else 0)
+        state.replaying = True
+        frames = 0
+        for frame in state.log.recover(start, durable_end):
+            apply_frame(state, frame)
+            frames += 1
+            if frames % _REPLAY_FLUSH_FRAMES == 0:
+                if state.hours.pile.size_bytes > self.limits.tail_bytes_max:
+                    self.run_inline(state.hours.flush(upto=frame.end))
+                if state.hours.dirty_state_bytes > self.limits.state_bytes_max:
+                    self.run_inline(state.hours.flush_states())
+        state.replaying = False
+        progress(f"replayed {frames} frames from position {start}")
+        self.upkeep.checkpoint_position = start
+        self.upkeep.checkpoint_ms = now_ms
+        state.epoch_counter += 1
+        state.append(FrameKind.EPOCH_BEGIN, [], now_ms)
+        state.log.write_pending()
+        state.log.sync()
+        self.dispatcher.start(now_ms)
+        self.write_tick(now_ms)
+
+    def _rebuild_ids(self) -> None:
+        ids, hours = self.state.ids, self.state.hours
+        ids.clear()
+        for hour, counts in sorted(hours.counts.items()):
+            if counts.rows:
+                for rows in hours.hour(hour).scan_rows():
+                    ids.put_rows(rows, rows["origin"].astype("i8"))
+
+    # ------------------------------------------------------------------ topics
+
+    def topic(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Topic | None:
+        """The topic, if it exists."""
+        return self.state.topics.get((namespace, name))
+
+    def make_topic(self, name: str, now_ms: int, namespace: str = DEFAULT_NAMESPACE) -> Topic:
+        """The topic, made with default settings if it is new."""
+        return get_or_make_topic(self.state, namespace, name, now_ms)
+
+    def put_topic(
+        self, name: str, settings: TopicSettings, now_ms: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> Topic:
+        """Make a topic or change its settings."""
+        return put_topic(self.state, namespace, name, settings, now_ms, made=True)
+
+    # ------------------------------------------------------------------ the host's turn
+
+    def commit(self, now_ms: int) -> None:
+        """The log's durable position moved: show the rows below it to the wheel."""
+        self.dispatcher.commit(self.state.log.durable_position, now_ms)
+
+    def next_wake_ms(self) -> int | None:
+        """When `run_due` has something to do."""
+        wheel, leases = self.dispatcher.next_wake_ms(), self.state.leases.next_expiry_ms()
+        if wheel is None or leases is None:
+            return wheel if leases is None else leases
+        return min(wheel, leases)
+
+    def run_due(self, now_ms: int) -> bool:
+        """Release due messages and expire leases, one bounded slice; True if more is due."""
+        self.dispatcher.dispatch(now_ms)
+        expire_leases(self.state, now_ms)
+        wake = self.next_wake_ms()
+        return wake is not None and wake <= now_ms
+
+    def run_inline(self, work: Work) -> None:
+        """Run background work to its end on the spot (recovery, tests, clean shutdown).
+
+        Work that waits does so for the log to become durable, so that is done here.
+        """
+        for step in work:
+            if callable(step):
+                step()
+            elif step is not None:
+                self.state.log.write_pending()
+                self.state.log.sync()
+
+    def write_tick(self, now_ms: int) -> None:
+        """Put tick and durable end into the older tick slot (not synced)."""
+        state = self.state
+        self.ticks.write(TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms))
+
+    def flush_due(self) -> bool:
+        """The tails are large enough for the splitter."""
+        return self.state.hours.pile.size_bytes >= self.limits.tail_bytes_max
+
+    def flush_work(self) -> Work:
+        """The splitter: durable tails go to their hours."""
+        yield from self.state.hours.flush(upto=self.state.log.durable_position)
+
+    def states_due(self) -> bool:
+        """Changed state pages take enough memory to be written."""
+        return self.state.hours.dirty_state_bytes >= self.limits.state_bytes_max
+
+    def states_work(self) -> Work:
+        """Write changed state pages, after the frames that explain them are durable."""
+        position = self.state.log.end_position
+        while self.state.log.durable_position < position:
+            yield 0.001
+        yield from self.state.hours.flush_states()
+
+    def close(self) -> None:
+        """Close every file. What is not in the log is lost, what is in it comes back."""
+        state = self.state
+        for topic in state.by_number.values():
+            topic.ready.clear()
+        state.hours.close()
+        state.log.close()
+        state.ids.close()
+        self.ticks.close()

@@ -1,0 +1,181 @@
+"""Open leases: which rows a consumer holds, until when, with expiry in buckets.
+
+One lease per receive call; its rows are columns. A receipt names the lease and the message's
+origin ref; whether it is still good is answered here, without reading any state. Deadlines are in
+leader time and come from LEASE frames, so they are the same after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from sortedcontainers import SortedDict
+
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.payloads import LeaseDecision
+
+BUCKET_MS: Final = 50
+"""Leases end in buckets of this width, never before their deadline."""
+_COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
+
+
+@dataclass(slots=True)
+class Lease:
+    """Rows under one lease. `open` marks those that nothing has settled yet."""
+
+    number: int
+    topic: int
+    group: int
+    origins: Int64Array
+    refs: Int64Array
+    attempts: Int64Array
+    deadlines: Int64Array
+    open: npt.NDArray[np.bool_]
+    open_count: int
+
+    def find(self, origins: Int64Array) -> Int64Array:
+        """Row number of each origin that is open here, -1 for others."""
+        order = np.argsort(self.origins, kind="stable")
+        at = np.searchsorted(self.origins, origins, sorter=order)
+        at = np.minimum(at, len(order) - 1)
+        rows = order[at]
+        good = (self.origins[rows] == origins) & self.open[rows]
+        return np.where(good, rows, -1)
+
+
+class LeaseTable:
+    """All open leases of the node."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease] = {}
+        self._buckets: SortedDict[int, set[int]] = SortedDict()
+        self._leased: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def get(self, number: int) -> Lease | None:
+        """The lease with this number, if any row of it is open."""
+        return self._leases.get(number)
+
+    def leased(self, topic: int, group: int) -> int:
+        """Messages under lease in a group."""
+        return self._leased.get((topic, group), 0)
+
+    def add(self, decision: LeaseDecision, origins: Int64Array) -> None:
+        """Apply a LEASE frame: a new lease, or new deadlines for rows of one that is open."""
+        lease = self._leases.get(decision.lease)
+        if lease is not None:
+            rows = lease.find(origins)
+            lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
+            self._file(lease)
+            return
+        n = len(decision.refs)
+        attempts = decision.attempts
+        lease = Lease(
+            decision.lease,
+            decision.topic,
+            decision.group,
+            origins,
+            np.array(decision.refs, np.int64),
+            np.full(n, attempts, np.int64)
+            if isinstance(attempts, int)
+            else attempts.astype(np.int64),
+            np.full(n, decision.deadline_ms, np.int64),
+            np.ones(n, np.bool_),
+            n,
+        )
+        self._leases[decision.lease] = lease
+        key = (decision.topic, decision.group)
+        self._leased[key] = self._leased.get(key, 0) + n
+        self._file(lease)
+
+    def _file(self, lease: Lease) -> None:
+        deadline = int(lease.deadlines[lease.open].min())
+        self._buckets.setdefault(-(-deadline // BUCKET_MS), set()).add(lease.number)
+
+    def close(self, number: int, refs: Int64Array) -> None:
+        """Rows `refs` of a lease are settled."""
+        lease = self._leases.get(number)
+        if lease is None:
+            return
+        if len(refs) == lease.open_count and len(refs) == len(lease.refs):
+            closed = len(refs)
+        else:
+            mask = np.isin(lease.refs, refs) & lease.open
+            lease.open[mask] = False
+            closed = int(np.count_nonzero(mask))
+        lease.open_count -= closed
+        self._leased[lease.topic, lease.group] -= closed
+        if lease.open_count == 0:
+            del self._leases[number]
+
+    def next_expiry_ms(self) -> int | None:
+        """When `expired` may have something."""
+        return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
+
+    def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
+        """(lease, row numbers) whose deadline has passed, about `rows_max` of them.
+
+        The caller settles what it gets in the same turn: a row is returned once.
+        """
+        out: list[tuple[Lease, Int64Array]] = []
+        left = rows_max
+        while self._buckets and left > 0:
+            bucket, numbers = self._buckets.peekitem(0)
+            if bucket * BUCKET_MS > now_ms:
+                break
+            for number in list(numbers):
+                numbers.discard(number)
+                lease = self._leases.get(number)
+                if lease is None:
+                    continue
+                rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
+                if len(rows):
+                    out.append((lease, rows))
+                    left -= len(rows)
+                if len(rows) < lease.open_count:
+                    rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
+                    key = -(-int(rest.min()) // BUCKET_MS)
+                    self._buckets.setdefault(key, set()).add(number)
+                if left <= 0:
+                    break
+            if not numbers:
+                self._buckets.pop(bucket, None)
+        return out
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Open rows of every lease, for a checkpoint."""
+        return [
+            {
+                "number": lease.number,
+                "topic": lease.topic,
+                "group": lease.group,
+                **{name: getattr(lease, name)[lease.open].tobytes() for name in _COLUMNS},
+            }
+            for lease in self._leases.values()
+        ]
+
+    def restore(self, saved: list[dict[str, Any]]) -> None:
+        """Fill the table from a checkpoint."""
+        for item in saved:
+            columns = {name: np.frombuffer(item[name], np.int64).copy() for name in _COLUMNS}
+            n = len(columns["refs"])
+            lease = Lease(
+                item["number"],
+                item["topic"],
+                item["group"],
+                columns["origins"],
+                columns["refs"],
+                columns["attempts"],
+                columns["deadlines"],
+                np.ones(n, np.bool_),
+                n,
+            )
+            self._leases[lease.number] = lease
+            key = (lease.topic, lease.group)
+            self._leased[key] = self._leased.get(key, 0) + n
+            self._file(lease)

@@ -1,0 +1,51 @@
+"""One table of limits: every size and count the broker bounds, each with a sentence of why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from delaylog.storage.physical_log import PAYLOAD_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one node; configuration may change them."""
+
+    body_bytes_max: int = 4 << 20
+    """One message's body: larger payloads belong in an object store."""
+    request_bytes_max: int = 64 << 20
+    """One request: what may sit in memory per connection."""
+    bulk_rows_max: int = 100_000
+    """Rows of one bulk body: one frame, one slice of apply."""
+    json_rows_max: int = 10_000
+    """Rows of one JSON array: each costs a Python object."""
+    horizon_ms: int = 10 * 366 * 86_400_000
+    """How far ahead a message may be due."""
+    wait_ms_max: int = 60_000
+    """A long poll's wait: proxies cut idle connections soon after."""
+    lease_ms_max: int = 43_200_000
+    """A lease's length: a lost consumer gives its messages back within half a day."""
+    receive_max: int = 10_000
+    """Messages of one receive: one reply, one frame."""
+    receive_bytes_max: int = 32 << 20
+    """Bodies of one receive, after the first message."""
+    leased_max: int = 1_000_000
+    """Messages under lease per group: 27 bytes of memory each."""
+    tail_bytes_max: int = 40 << 20
+    """Rows and bodies in memory before the splitter takes them to their hours."""
+    tail_bytes_hard_max: int = 120 << 20
+    """Where sends wait for the splitter."""
+    state_bytes_max: int = 24 << 20
+    """Changed state pages in memory before they are written."""
+    checkpoint_bytes: int = 256 << 20
+    """Log bytes after which a checkpoint is taken: bounds the replay of a restart."""
+    checkpoint_ms: int = 30_000
+    """Time after which a checkpoint is taken if anything happened."""
+    disk_reserve_bytes: int = 256 << 20
+    """Space kept for splitting, leases and settles: sends are refused below it."""
+    connections_max: int = 20_000
+    """Open HTTP connections."""
+
+    def __post_init__(self) -> None:
+        assert self.request_bytes_max < PAYLOAD_BYTES_MAX, "a request fits one frame"
+        assert self.tail_bytes_max < self.tail_bytes_hard_max, "the splitter starts before sends wait"

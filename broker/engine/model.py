@@ -1,0 +1,266 @@
+"""Values of the engine: topics and their settings, results of calls, errors.
+
+Everything here is plain data; what changes it is in the modules beside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.batch import MERGE_MODES
+from delaylog.storage.layout import (
+    STATE_ENTRY,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+
+DEFAULT_NAMESPACE: Final = "default"
+
+
+class EngineError(Exception):
+    """Base of refusals; `code` is the stable name that edges translate."""
+
+    code = "bad_request"
+
+    def __init__(
+        self, detail: str, *, field: str | None = None, item: int | None = None, **facts: Any
+    ) -> None:
+        self.detail = detail
+        self.field = field
+        self.item = item
+        self.facts = facts
+        super().__init__(detail)
+
+
+class BadRequestError(EngineError):
+    """The call is malformed: nothing was done; fix what `field` names."""
+
+
+class TooLargeError(EngineError):
+    """A size is over its limit: nothing was done."""
+
+    code = "too_large"
+
+
+class UnknownError(EngineError):
+    """No such topic or message."""
+
+    code = "unknown"
+
+
+class ConflictError(EngineError):
+    """The call contradicts what is there."""
+
+    code = "conflict"
+
+
+class TooLateError(EngineError):
+    """The message is past the point where this could be done; `facts["state"]` says where."""
+
+    code = "too_late"
+
+
+class DiskFullRefusal(EngineError):
+    """There is no room for more messages; deliveries go on. Try again once space is back."""
+
+    code = "disk_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Wait before a retry: first * factor^(n-1), at most max, jittered by up to that share."""
+
+    first_ms: int = 1_000
+    max_ms: int = 300_000
+    factor: float = 2.0
+    jitter: float = 0.2
+
+    def delay_ms(self, attempts: Int64Array, uniform: Any) -> Int64Array:
+        """Delays for rows that have had so many attempts; `uniform` is n numbers in [0, 1)."""
+        if self.first_ms == 0:
+            return np.zeros(len(attempts), np.int64)
+        power = np.minimum(np.maximum(attempts - 1, 0), 63)
+        base = np.minimum(self.first_ms * np.power(self.factor, power), self.max_ms)
+        out: Int64Array = (base * (1 - self.jitter * uniform)).astype(np.int64)
+        return np.maximum(out, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a topic may say for its messages; the server's table gives the defaults."""
+
+    merge: str = "keep"
+    ttl_ms: int = -1
+    max_retry: int = 10
+    lease_ms: int = 30_000
+    ended_keep_ms: int = 300_000
+    dead_keep_ms: int = 7 * 86_400_000
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain members, as they stand in frames and answers."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, members: dict[str, Any]) -> TopicSettings:
+        """Settings from members that `parse_settings` checked (or a frame holds)."""
+        values = dict(members)
+        if "backoff" in values:
+            values["backoff"] = Backoff(**values["backoff"])
+        return cls(**values)
+
+
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "ttl_ms": (-1, 2**53),
+    "max_retry": (0, 65_534),
+    "lease_ms": (1, 43_200_000),
+    "ended_keep_ms": (0, 86_400_000),
+    "dead_keep_ms": (0, 90 * 86_400_000),
+}
+
+
+def parse_settings(members: Any) -> TopicSettings:
+    """Settings of a PUT body; absent members take the server's defaults."""
+    if not isinstance(members, dict):
+        raise BadRequestError("topic settings must be an object")
+    known = {f.name for f in fields(TopicSettings)}
+    values: dict[str, Any] = {}
+    for name, value in members.items():
+        if name not in known:
+            raise BadRequestError(f"unknown setting {name!r}; known are {sorted(known)}", field=name)
+        if name == "merge":
+            if value not in MERGE_MODES:
+                raise BadRequestError(f"merge must be one of {', '.join(MERGE_MODES)}", field=name)
+        elif name == "backoff":
+            value = _parse_backoff(value)
+        else:
+            low, high = _BOUNDS[name]
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise BadRequestError(
+                    f"{name} must be an integer from {low} to {high}", field=name
+                )
+        values[name] = value
+    return TopicSettings(**values)
+
+
+def _parse_backoff(value: Any) -> Backoff:
+    if not isinstance(value, dict) or not set(value) <= {f.name for f in fields(Backoff)}:
+        raise BadRequestError(
+            "backoff must be an object of first_ms, max_ms, factor, jitter", field="backoff"
+        )
+    bounds = {
+        "first_ms": (0, 86_400_000),
+        "max_ms": (0, 30 * 86_400_000),
+        "factor": (1, 100),
+        "jitter": (0, 1),
+    }
+    for name, number in value.items():
+        low, high = bounds[name]
+        whole = name.endswith("_ms")
+        kinds = (int,) if whole else (int, float)
+        if not isinstance(number, kinds) or isinstance(number, bool) or not low <= number <= high:
+            raise BadRequestError(f"backoff.{name} must lie from {low} to {high}", field="backoff")
+    return Backoff(**value)
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    """Living messages and, since the topic was made, ended ones."""
+
+    living: int = 0
+    leased: int = 0
+    acked: int = 0
+    expired: int = 0
+    dead: int = 0
+    deleted: int = 0
+    sent: int = 0
+    delivered: int = 0
+
+    def ended(self, state: int, n: int) -> None:
+        """Count n messages that reached an ended state."""
+        self.living -= n
+        name = {
+            MessageState.ACKED: "acked",
+            MessageState.EXPIRED: "expired",
+            MessageState.DEAD: "dead",
+            MessageState.DELETED: "deleted",
+        }[MessageState(state)]
+        setattr(self, name, getattr(self, name) + n)
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic: its number never changes and is never used again."""
+
+    number: int
+    namespace: str
+    name: str
+    settings: TopicSettings
+    ready: ReadyQueue
+    counts: TopicCounts = field(default_factory=TopicCounts)
+    made: bool = False
+    """Made by PUT (kept when empty) rather than by a first send."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Per row: ref, due time, and 0 created, 1 kept, 2 replaced, 3 rejected."""
+
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    results: Int64Array | int
+    position: int
+    """The log end this answer saw: it goes out when that is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Messages handed out under one lease, in delivery order."""
+
+    lease: int
+    lease_until_ms: int
+    origins: Int64Array
+    rows: RowArray
+    records: bytes
+    attempts: Int64Array
+    position: int
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Outcome of ack, nack or extend: how many done, which origins were gone."""
+
+    done: int
+    gone: Int64Array
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message found by id: where it is now and what it is."""
+
+    origin: int
+    ref: int
+    row: Any
+    entry: Any
+    state: MessageState
+
+
+def empty_refs() -> Int64Array:
+    """No refs."""
+    return np.zeros(0, np.int64)
+
+
+def blank_entries(n: int) -> StateArray:
+    """n zeroed state entries."""
+    return np.zeros(n, STATE_ENTRY)

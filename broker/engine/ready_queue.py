@@ -1,0 +1,82 @@
+"""Ready queue of a topic and group: refs that may be handed out, oldest due first.
+
+The head is arrays in memory; what comes while the head is full goes to an int64 run on disk, so
+fifty million ready messages cost a bounded head. Refs given back without a wait go in front. The
+queue holds hints: state is looked at again when a ref is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.run_file import RunFile
+
+HEAD_REFS_MAX: Final = 131_072
+REFILL_REFS: Final = 65_536
+
+
+class ReadyQueue:
+    """First in, first out, with a front for returned refs."""
+
+    def __init__(self, make_run: Callable[[], RunFile], head_max: int = HEAD_REFS_MAX) -> None:
+        self._make_run = make_run
+        self._head_max = head_max
+        self._head: deque[Int64Array] = deque()
+        self._head_count = 0
+        self._run: RunFile | None = None
+
+    def __len__(self) -> int:
+        return self._head_count + (len(self._run) if self._run is not None else 0)
+
+    def push(self, refs: Int64Array) -> None:
+        """Append behind everything."""
+        if len(refs) == 0:
+            return
+        spilled = self._run is not None and len(self._run) > 0
+        if spilled or self._head_count + len(refs) > self._head_max:
+            if self._run is None:
+                self._run = self._make_run()
+            self._run.push(refs)
+            return
+        self._head.append(refs)
+        self._head_count += len(refs)
+
+    def push_front(self, refs: Int64Array) -> None:
+        """Give refs back to the front (they were handed out and returned)."""
+        if len(refs):
+            self._head.appendleft(refs)
+            self._head_count += len(refs)
+
+    def pop(self, count: int) -> Int64Array:
+        """Take up to `count` refs."""
+        if self._head_count == 0 and self._run is not None:
+            refill = self._run.pop(max(REFILL_REFS, count))
+            if len(refill):
+                self._head.append(refill)
+                self._head_count = len(refill)
+        parts = []
+        left = count
+        while left > 0 and self._head:
+            first = self._head.popleft()
+            if len(first) > left:
+                self._head.appendleft(first[left:])
+                first = first[:left]
+            parts.append(first)
+            left -= len(first)
+            self._head_count -= len(first)
+        if not parts:
+            return np.zeros(0, np.int64)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._head.clear()
+        self._head_count = 0
+        if self._run is not None:
+            self._run.close()
+            self._run = None

@@ -1,0 +1,145 @@
+"""Receive: take ready refs, look at their state once more, lease what is still good.
+
+What turns out to be expired by ttl is ended here, in the same turn. The LEASE frame is appended
+before the delivery is returned; the edge writes it before it answers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.applying import apply_lease, apply_settle
+from delaylog.broker.engine.model import Delivery, Topic, blank_entries
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.layout import (
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.payloads import LeaseDecision, SettleDecision
+
+DEFAULT_GROUP = 1
+_TRIES_MAX = 8
+"""Rounds of ended refs that one call works through before it lets others run."""
+
+
+def receive(
+    state: EngineState, topic: Topic, *, count_max: int, lease_ms: int, now_ms: int
+) -> Delivery | None:
+    """Up to `count_max` messages under a new lease, or None when nothing is ready."""
+    room = state.limits.leased_max - state.leases.leased(topic.number, DEFAULT_GROUP)
+    count_max = min(count_max, room)
+    if count_max <= 0:
+        return None
+    for _ in range(_TRIES_MAX):
+        refs = topic.ready.pop(count_max)
+        if len(refs) == 0:
+            return None
+        refs, rows, entries = _deliverable(state, topic, refs, now_ms)
+        if len(refs) == 0:
+            continue
+        return _lease(state, topic, refs, rows, entries, lease_ms, now_ms)
+    return None
+
+
+def _deliverable(
+    state: EngineState, topic: Topic, refs: Int64Array, now_ms: int
+) -> tuple[Int64Array, RowArray, StateArray]:
+    """Of popped refs those that may be handed out, once each; ends those past their ttl."""
+    if len(refs) > 1 and not (np.diff(refs) > 0).all():
+        _, first = np.unique(refs, return_index=True)
+        if len(first) != len(refs):
+            refs = refs[np.sort(first)]
+    known = state.hours.known(refs)
+    if not known.all():
+        refs = refs[known]
+    if len(refs) == 0:
+        return refs, blank_entries(0), blank_entries(0)
+    entries = state.hours.get_states(refs)
+    free = entries["state"] == MessageState.NONE
+    if not free.all():
+        refs, entries = refs[free], entries[free]
+        if len(refs) == 0:
+            return refs, blank_entries(0), entries
+    rows = state.hours.rows(refs)
+    over = rows["expires_at"] <= now_ms
+    if over.any():
+        end_by_ttl(state, topic, refs[over], rows[over], entries[over], now_ms)
+        refs, rows, entries = refs[~over], rows[~over], entries[~over]
+    return refs, rows, entries
+
+
+def end_by_ttl(
+    state: EngineState,
+    topic: Topic,
+    refs: Int64Array,
+    rows: RowArray,
+    entries: StateArray,
+    now_ms: int,
+) -> None:
+    """End messages past their ttl: dead after a delivery, expired without one."""
+    ended = blank_entries(len(refs))
+    ended["attempts"] = entries["attempts"]
+    ended["state"] = np.where(entries["attempts"] > 0, MessageState.DEAD, MessageState.EXPIRED)
+    ended["cause"] = Cause.TTL
+    ended["time"] = now_ms
+    settings = topic.settings
+    decision = SettleDecision(
+        topic.number,
+        DEFAULT_GROUP,
+        refs,
+        ended,
+        None,
+        rows["origin"].astype(np.int64),
+        now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
+
+
+def _lease(
+    state: EngineState,
+    topic: Topic,
+    refs: Int64Array,
+    rows: RowArray,
+    entries: StateArray,
+    lease_ms: int,
+    now_ms: int,
+) -> Delivery:
+    limit = state.limits.receive_bytes_max
+    sizes = np.cumsum(rows["size"].astype(np.int64))
+    if int(sizes[-1]) > limit:
+        fit = max(int(np.searchsorted(sizes, limit, side="right")), 1)
+        topic.ready.push_front(refs[fit:])
+        refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
+    attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
+    same = int(attempts[0]) if (attempts == attempts[0]).all() else None
+    state.lease_number += 1
+    number = ((state.epoch_counter & 0xFFFFFF) << 40) | state.lease_number
+    decision = LeaseDecision(
+        lease=number,
+        topic=topic.number,
+        group=DEFAULT_GROUP,
+        deadline_ms=now_ms + lease_ms,
+        refs=refs,
+        attempts=attempts if same is None else same,
+    )
+    records = state.hours.records(refs, rows)
+    _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
+    apply_lease(state, decision, end, rows)
+    return Delivery(
+        number, decision.deadline_ms, rows["origin"].astype(np.int64), rows, records, attempts, end
+    )
+
+
+def peek(
+    state: EngineState, topic: Topic, *, count_max: int, now_ms: int
+) -> tuple[Int64Array, RowArray, StateArray, bytes]:
+    """Look at what is ready without leasing: the refs go straight back to the front."""
+    refs = topic.ready.pop(count_max)
+    refs, rows, entries = _deliverable(state, topic, refs, now_ms)
+    topic.ready.push_front(refs)
+    return refs, rows, entries, state.hours.records(refs, rows)

@@ -1,0 +1,263 @@
+"""Send: judge a batch, decide, append one frame, answer with refs.
+
+A batch is judged whole for syntax and limits before anything is decided. Ids are merged against
+living messages (applied state, so frames in flight count); rows that only repeat a living id do
+not become messages. What is decided goes into the frame; apply does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.applying import (
+    apply_send,
+    apply_settle,
+    apply_topic,
+    encode_topic,
+    fill_kept,
+    in_batch_order,
+)
+from delaylog.broker.engine.finding import find_living
+from delaylog.broker.engine.model import (
+    BadRequestError,
+    DiskFullRefusal,
+    SendResult,
+    TooLargeError,
+    Topic,
+    TopicSettings,
+)
+from delaylog.broker.engine.producers import FirstAnswer
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.batch import MessageBatch, column_max, column_min
+from delaylog.storage.layout import (
+    STATE_ENTRY,
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+)
+from delaylog.storage.payloads import SendDecision, SettleDecision
+from delaylog.storage.rows import hash_u64
+
+CREATED: Final = 0
+KEPT: Final = 1
+REPLACED: Final = 2
+REJECTED: Final = 3
+ID_BYTES_MAX: Final = 255
+KEY_BYTES_MAX: Final = 255
+TAGS_MAX: Final = 16
+TAG_BYTES_MAX: Final = 64
+HEADERS_BYTES_MAX: Final = 16_384
+
+
+def get_or_make_topic(
+    state: EngineState, namespace: str, name: str, now_ms: int
+) -> Topic:
+    """The topic; a first send makes it, with the server's default settings."""
+    topic = state.topics.get((namespace, name))
+    return topic or put_topic(state, namespace, name, TopicSettings(), now_ms, made=False)
+
+
+def put_topic(
+    state: EngineState,
+    namespace: str,
+    name: str,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    made: bool,
+) -> Topic:
+    """Make a topic or change its settings, by one frame."""
+    known = state.topics.get((namespace, name))
+    number = known.number if known else state.next_topic
+    payload = encode_topic(number, namespace, name, settings, made=made)
+    state.append(FrameKind.TOPIC, payload, now_ms)
+    apply_topic(
+        state,
+        {
+            "number": number,
+            "ns": namespace,
+            "name": name,
+            "settings": settings.as_dict(),
+            "made": made,
+        },
+    )
+    return state.by_number[number]
+
+
+def check_id(raw: bytes, item: int) -> None:
+    """Refuse an id that is not 1-255 bytes of clean UTF-8, or that looks server-made."""
+    if len(raw) > ID_BYTES_MAX:
+        raise BadRequestError(f"an id has at most {ID_BYTES_MAX} bytes", field="id", item=item)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise BadRequestError("an id must be UTF-8", field="id", item=item) from None
+    if text.startswith("~"):
+        raise BadRequestError(
+            "an id must not begin with '~': those are made by the server", field="id", item=item
+        )
+    if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+        raise BadRequestError("an id must not hold control characters", field="id", item=item)
+
+
+def _check_texts(batch: MessageBatch) -> None:
+    n = batch.n
+    if not batch.id.empty:
+        for item, raw in enumerate(batch.id.values(n)):
+            if raw:
+                check_id(raw, item)
+    if not batch.key.empty and column_max(batch.key.size) > KEY_BYTES_MAX:
+        raise BadRequestError(f"a key has at most {KEY_BYTES_MAX} bytes", field="key")
+    if not batch.tags.empty:
+        for item, raw in enumerate(batch.tags.values(n)):
+            tags = raw.split(b"\n") if raw else []
+            if len(tags) > TAGS_MAX or any(not 1 <= len(t) <= TAG_BYTES_MAX for t in tags):
+                raise BadRequestError(
+                    f"at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes", field="tags", item=item
+                )
+    if not batch.headers.empty and column_max(batch.headers.size) > HEADERS_BYTES_MAX:
+        raise BadRequestError(
+            f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers"
+        )
+    for name, column in (("key", batch.key), ("tags", batch.tags)):
+        if not column.empty:
+            try:
+                bytes(column.block).decode()
+            except UnicodeDecodeError:
+                raise BadRequestError(f"{name} must be UTF-8", field=name) from None
+
+
+def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
+    """Refuse what breaks a limit, naming the column. Nothing has been done yet."""
+    limits = state.limits
+    if column_max(batch.body.size) > limits.body_bytes_max:
+        raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
+    if batch.delay_ms is not None:
+        low, high = column_min(batch.delay_ms), column_max(batch.delay_ms)
+        if low < 0:
+            raise BadRequestError("delay_ms must not be negative", field="delay_ms")
+        if high > limits.horizon_ms:
+            raise BadRequestError(
+                f"delay_ms is over the horizon of {limits.horizon_ms} ms", field="delay_ms"
+            )
+    elif batch.deliver_at_ms is not None:
+        if column_min(batch.deliver_at_ms) < 0:
+            raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
+        if column_max(batch.deliver_at_ms) > now_ms + limits.horizon_ms:
+            raise BadRequestError(
+                f"deliver_at_ms is over the horizon of {limits.horizon_ms} ms",
+                field="deliver_at_ms",
+            )
+    _check_texts(batch)
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Outcome of ids against living messages."""
+
+    accepted: Int64Array | None = None
+    kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
+    replaced_rows: Int64Array | None = None
+    replaced_refs: Int64Array | None = None
+
+
+def send(
+    state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
+) -> SendResult:
+    """One topic's batch. Raises EngineError; then nothing was done."""
+    check_batch(state, batch, now_ms)
+    if free_bytes < state.limits.disk_reserve_bytes:
+        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+    seen: FirstAnswer | None = None
+    if batch.producer is not None and batch.sequence is not None:
+        seen = state.producers.seen(batch.producer, batch.sequence, batch.n)
+        if seen is not None:
+            refs, due, results = seen.unpack()
+            return SendResult(refs, due, results, state.log.end_position)
+    settings = topic.settings
+    merge = _merge_ids(state, topic, batch, batch.merge or settings.merge)
+    decision = SendDecision(
+        topic=topic.number,
+        tag=state.tag,
+        hour_floor=state.hour_floor,
+        ttl_ms=settings.ttl_ms,
+        max_retry=settings.max_retry,
+        accepted=merge.accepted,
+        producer=batch.producer,
+        sequence=batch.sequence,
+        kept=merge.kept,
+    )
+    if merge.replaced_refs is not None and len(merge.replaced_refs):
+        _end_replaced(state, topic, merge.replaced_refs, now_ms)
+    position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
+    placed, refs = apply_send(state, batch, decision, now_ms, position, end)
+    out, due = in_batch_order(placed, refs, batch.n)
+    results = CREATED
+    if merge.kept is not None or merge.replaced_rows is not None:
+        results = np.zeros(batch.n, np.int64)
+        if merge.replaced_rows is not None:
+            results[merge.replaced_rows] = REPLACED
+        if merge.kept is not None:
+            rows, kept_refs, kept_due, codes = merge.kept
+            results[rows] = codes
+            fill_kept(out, due, rows, kept_refs, kept_due)
+    return SendResult(out, due, results, end)
+
+
+def _end_replaced(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> None:
+    entries = np.zeros(len(refs), STATE_ENTRY)
+    entries["state"] = MessageState.DELETED
+    entries["cause"] = Cause.REPLACED
+    entries["time"] = now_ms
+    origins = state.hours.rows(refs)["origin"].astype(np.int64)
+    decision = SettleDecision(
+        topic.number, 1, refs, entries, None, origins, now_ms + topic.settings.ended_keep_ms
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
+
+
+def _merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) -> _Merge:
+    """Match client-chosen ids against living messages and each other."""
+    if batch.id.empty:
+        return _Merge()
+    values = batch.id.values(batch.n)
+    rows = [row for row, value in enumerate(values) if value]
+    hashes = [hash_u64(values[row]) for row in rows]
+    living = find_living(state, topic, hashes, [values[row] for row in rows])
+    refused: list[tuple[int, int, int, int]] = []
+    replaced_rows: list[int] = []
+    replaced_refs: list[int] = []
+    first_of: dict[bytes, int] = {}
+    last_of = {values[row]: row for row in rows} if mode == "replace" else {}
+    for row, found in zip(rows, living, strict=True):
+        value = values[row]
+        if mode == "replace":
+            if last_of[value] != row:
+                refused.append((row, -(last_of[value] + 1), 0, REPLACED))
+            elif found is not None and found.state is not MessageState.LEASED:
+                replaced_rows.append(row)
+                replaced_refs.append(found.ref)
+            continue
+        code = KEPT if mode == "keep" else REJECTED
+        if found is not None:
+            refused.append((row, found.origin, int(found.row["deliver_at"]), code))
+        elif value in first_of:
+            refused.append((row, -(first_of[value] + 1), 0, code))
+        else:
+            first_of[value] = row
+    merge = _Merge()
+    if refused:
+        columns = np.array(refused, np.int64).T
+        merge.kept = (columns[0], columns[1], columns[2], columns[3])
+        mask = np.ones(batch.n, np.bool_)
+        mask[columns[0]] = False
+        merge.accepted = np.flatnonzero(mask)
+    if replaced_rows:
+        merge.replaced_rows = np.array(replaced_rows, np.int64)
+        merge.replaced_refs = np.array(replaced_refs, np.int64)
+    return merge

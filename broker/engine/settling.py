@@ -1,0 +1,209 @@
+"""Settle: ack, nack, extend and expiry of leases.
+
+A receipt is good while its lease holds the message open; anything else settles nothing and is
+`gone`. Nack and expiry send a message back at once, after its backoff (a MOVE to a new row), or
+to the dead once its retries or its ttl are used up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.applying import apply_lease, apply_move, apply_settle
+from delaylog.broker.engine.leases import Lease
+from delaylog.broker.engine.model import BadRequestError, Settlement, Topic, blank_entries, empty_refs
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
+from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
+
+EXPIRE_ROWS_MAX = 4_096
+"""Rows of expired leases settled in one slice."""
+
+
+def open_rows(
+    state: EngineState, topic: Topic, number: int, origins: Int64Array | None, except_: Int64Array | None
+) -> tuple[Lease | None, Int64Array, Int64Array]:
+    """(lease, its open rows that are meant, origins that are gone)."""
+    lease = state.leases.get(number)
+    if lease is None or lease.topic != topic.number:
+        return None, empty_refs(), empty_refs() if origins is None else origins
+    if origins is None:
+        rows = np.flatnonzero(lease.open)
+        if except_ is not None and len(except_):
+            rows = rows[~np.isin(lease.origins[rows], except_)]
+        return lease, rows, empty_refs()
+    if len(origins) == 0:
+        return lease, empty_refs(), empty_refs()
+    found = lease.find(origins)
+    gone = origins[found < 0]
+    return lease, np.unique(found[found >= 0]), gone
+
+
+def ack(
+    state: EngineState,
+    topic: Topic,
+    number: int,
+    origins: Int64Array | None,
+    now_ms: int,
+    except_: Int64Array | None = None,
+) -> Settlement:
+    """End messages of a lease as done. `origins` None means all that are open (but `except_`)."""
+    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    _settle(state, topic, lease, rows, MessageState.ACKED, Cause.ACK, now_ms)
+    return Settlement(len(rows), gone, state.log.end_position)
+
+
+def _settle(
+    state: EngineState,
+    topic: Topic,
+    lease: Lease,
+    rows: Int64Array,
+    kind: MessageState,
+    cause: Cause,
+    now_ms: int,
+) -> None:
+    refs = lease.refs[rows]
+    entries = blank_entries(len(rows))
+    entries["state"] = kind
+    entries["cause"] = cause
+    entries["attempts"] = lease.attempts[rows]
+    entries["time"] = now_ms
+    keep_ms = (
+        topic.settings.dead_keep_ms
+        if kind is MessageState.DEAD
+        else topic.settings.ended_keep_ms
+    )
+    decision = SettleDecision(
+        topic.number,
+        lease.group,
+        refs,
+        entries,
+        np.full(len(rows), lease.number, np.int64),
+        lease.origins[rows],
+        now_ms + keep_ms if kind is not MessageState.NONE else 0,
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
+
+
+def nack(
+    state: EngineState,
+    topic: Topic,
+    number: int,
+    origins: Int64Array | None,
+    now_ms: int,
+    *,
+    delay_ms: int | None = None,
+    except_: Int64Array | None = None,
+) -> Settlement:
+    """Give messages back: after `delay_ms`, or the topic's backoff when None."""
+    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    give_back(state, topic, lease, rows, now_ms, delay_ms=delay_ms, cause=Cause.NACK)
+    return Settlement(len(rows), gone, state.log.end_position)
+
+
+def give_back(
+    state: EngineState,
+    topic: Topic,
+    lease: Lease,
+    rows: Int64Array,
+    now_ms: int,
+    *,
+    delay_ms: int | None,
+    cause: Cause,
+) -> None:
+    """Retry, or end as dead, what a consumer did not finish."""
+    kept = state.hours.rows(lease.refs[rows])
+    attempts = lease.attempts[rows]
+    dead = attempts > kept["max_retry"]
+    late = kept["expires_at"] <= now_ms
+    if dead.any():
+        _settle(state, topic, lease, rows[dead], MessageState.DEAD, Cause.RETRIES, now_ms)
+    if (late & ~dead).any():
+        _settle(state, topic, lease, rows[late & ~dead], MessageState.DEAD, Cause.TTL, now_ms)
+    alive = ~(dead | late)
+    rows, kept, attempts = rows[alive], kept[alive], attempts[alive]
+    if len(rows) == 0:
+        return
+    if delay_ms is None:
+        delay = topic.settings.backoff.delay_ms(
+            attempts, np.array([state.random.random() for _ in range(len(rows))])
+        )
+    else:
+        delay = np.full(len(rows), delay_ms, np.int64)
+    now = delay == 0
+    if now.any():
+        refs = lease.refs[rows[now]]
+        _settle(state, topic, lease, rows[now], MessageState.NONE, cause, now_ms)
+        topic.ready.push_front(refs)
+        state.woken.add(topic.number)
+    if (~now).any():
+        later = ~now
+        refs = lease.refs[rows[later]]
+        expires = kept["expires_at"][later]
+        decision = MoveDecision(
+            topic=topic.number,
+            group=lease.group,
+            tag=state.tag,
+            hour_floor=state.hour_floor,
+            cause=cause,
+            refs=refs,
+            deliver_at_ms=now_ms + delay[later],
+            expires_at_ms=expires,
+            priority=kept["priority"][later].astype(np.int64),
+            attempts=attempts[later],
+            leases=np.full(len(refs), lease.number, np.int64),
+        )
+        _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
+        apply_move(state, decision, now_ms, end)
+
+
+def extend(
+    state: EngineState,
+    topic: Topic,
+    number: int,
+    origins: Int64Array | None,
+    now_ms: int,
+    *,
+    lease_ms: int,
+    except_: Int64Array | None = None,
+) -> Settlement:
+    """Let a lease end `lease_ms` from now; 0 gives the messages back at once."""
+    if lease_ms == 0:
+        return nack(state, topic, number, origins, now_ms, delay_ms=0, except_=except_)
+    if lease_ms > state.limits.lease_ms_max:
+        raise BadRequestError(
+            f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms"
+        )
+    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    decision = LeaseDecision(
+        lease=number,
+        topic=topic.number,
+        group=lease.group,
+        deadline_ms=now_ms + lease_ms,
+        refs=lease.refs[rows],
+        attempts=lease.attempts[rows],
+    )
+    _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
+    apply_lease(state, decision, end)
+    return Settlement(len(rows), gone, end)
+
+
+def expire_leases(state: EngineState, now_ms: int) -> int:
+    """Take back what consumers held past their deadline; returns how many rows."""
+    total = 0
+    for lease, rows in state.leases.expired(now_ms, EXPIRE_ROWS_MAX):
+        topic = state.by_number.get(lease.topic)
+        if topic is None:
+            state.leases.close(lease.number, lease.refs[rows])
+            continue
+        give_back(state, topic, lease, rows, now_ms, delay_ms=None, cause=Cause.LEASE_EXPIRED)
+        total += len(rows)
+    return total
+

@@ -1,0 +1,123 @@
+"""The engine's state: everything that frames change, and the one way to append a frame.
+
+State is applied the moment a frame is appended, so every decision sees the frames in flight.
+What leaves the engine waits: replies, rows for the wheel and writes to the hours' files follow
+the durable position (see `Exposure`). Losing leadership therefore means dropping this object and
+recovering it from disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from delaylog.broker.engine.leases import LeaseTable
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.model import Topic, TopicSettings
+from delaylog.broker.engine.producers import ProducerTable
+from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.batch import Block
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.hour_store import HourStore
+from delaylog.storage.id_index import IdIndex
+from delaylog.storage.layout import (
+    EPOCH_NODE_BITS,
+    FRAME_HEADER_SIZE,
+    TAG_COUNT,
+    FrameKind,
+    Int64Array,
+)
+from delaylog.storage.physical_log import PhysicalLog, Tick
+from delaylog.storage.run_file import RunFile
+from delaylog.wheel import Entries, TimingWheel
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Rows of one frame that the wheel may see once the frame is durable."""
+
+    end_position: int
+    seconds: Int64Array
+    entries: Entries
+    hours: Sequence[tuple[int, int]]
+    """(hour, index of its last row in this frame)."""
+
+
+class EngineState:
+    """Parts the engine's modules share."""
+
+    def __init__(
+        self,
+        *,
+        fs: FileSystem,
+        folder: str,
+        log: PhysicalLog,
+        hours: HourStore,
+        ids: IdIndex,
+        limits: Limits,
+        random: Random,
+        now_ms: int,
+    ) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.log = log
+        self.hours = hours
+        self.ids = ids
+        self.limits = limits
+        self.random = random
+        self.wheel = TimingWheel(now_ms)
+        self.topics: dict[tuple[str, str], Topic] = {}
+        self.by_number: dict[int, Topic] = {}
+        self.next_topic = 1
+        self.leases = LeaseTable()
+        self.lease_number = 0
+        self.producers = ProducerTable()
+        self.epoch_counter = 0
+        self.hour_floor = 0
+        self.tick = Tick()
+        self.exposures: deque[Exposure] = deque()
+        self.exposed: dict[int, int] = {}
+        self.replaying = False
+        self.woken: set[int] = set()
+        """Topic numbers that got something ready since the edge last looked."""
+        self.early_released = 0
+        self._runs = 0
+
+    @property
+    def epoch(self) -> int:
+        """Epoch as it stands in frames: counter and node."""
+        return self.epoch_counter << EPOCH_NODE_BITS
+
+    @property
+    def tag(self) -> int:
+        """Epoch tag of rows made now."""
+        return self.epoch_counter % TAG_COUNT
+
+    def append(self, kind: FrameKind, payload: Sequence[Block], now_ms: int) -> tuple[int, int]:
+        """Queue a frame; returns (position, end)."""
+        position = self.log.append(
+            kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
+        )
+        return position, self.log.end_position
+
+    def new_topic(
+        self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool
+    ) -> Topic:
+        """Register a topic (a TOPIC frame or a checkpoint says so)."""
+
+        def make_run() -> RunFile:
+            self._runs += 1
+            return RunFile(self.fs, f"{self.folder}/ready/{number}-{self._runs}.run")
+
+        topic = Topic(number, namespace, name, settings, ReadyQueue(make_run), made=made)
+        self.topics[namespace, name] = topic
+        self.by_number[number] = topic
+        self.next_topic = max(self.next_topic, number + 1)
+        return topic
+
+
+def frame_end(position: int, payload_size: int) -> int:
+    """Position behind a frame."""
+    return position + FRAME_HEADER_SIZE + payload_size

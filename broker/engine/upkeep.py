@@ -1,0 +1,149 @@
+"""Upkeep: checkpoints, retention of segments and hours, the hour floor, ids on disk.
+
+All of it is background work in slices; nothing here decides what happens to a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from delaylog.broker.engine.model import TopicCounts, TopicSettings
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.checkpoint import write_checkpoint
+from delaylog.storage.hour_store import HourCounts, Work
+from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.physical_log import Tick
+
+_HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
+_COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "sent", "delivered")
+
+
+def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
+    """All small state, whole, at the log's present end."""
+    state.producers.expire(now_ms)
+    return {
+        "epoch": state.epoch_counter,
+        "hour_floor": state.hour_floor,
+        "tick": [state.tick.second, state.tick.local_index, state.tick.position],
+        "next_topic": state.next_topic,
+        "lease_number": state.lease_number,
+        "topics": [
+            {
+                "number": topic.number,
+                "ns": topic.namespace,
+                "name": topic.name,
+                "settings": topic.settings.as_dict(),
+                "made": topic.made,
+                "counts": [getattr(topic.counts, name) for name in _COUNT_FIELDS],
+            }
+            for topic in state.by_number.values()
+        ],
+        "hours": {
+            hour: [getattr(counts, name) for name in _HOUR_FIELDS]
+            for hour, counts in state.hours.counts.items()
+        },
+        "leases": state.leases.snapshot(),
+        "producers": state.producers.snapshot(),
+    }
+
+
+def restore(state: EngineState, saved: dict[str, Any]) -> None:
+    """Fill an empty state from a checkpoint; the hours are cut to its counts."""
+    state.epoch_counter = saved["epoch"]
+    state.hour_floor = saved["hour_floor"]
+    state.tick = Tick(*saved["tick"])
+    state.next_topic = saved["next_topic"]
+    state.lease_number = saved["lease_number"]
+    for item in saved["topics"]:
+        settings = TopicSettings.from_dict(item["settings"])
+        topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
+        topic.counts = TopicCounts(*item["counts"])
+    state.hours.recover({hour: HourCounts(*values) for hour, values in saved["hours"].items()})
+    state.leases.restore(saved["leases"])
+    state.producers.restore(saved["producers"])
+
+
+class Upkeep:
+    """Checkpoints and retention of one engine."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self.kept_positions: list[int] = []
+        self.checkpoint_position = 0
+        self.checkpoint_ms = 0
+        self.checkpoint_running = False
+        self.checkpoints = 0
+
+    def checkpoint_due(self, now_ms: int) -> bool:
+        """Enough log or time has passed since the last one."""
+        state = self._state
+        grown = state.log.end_position - self.checkpoint_position
+        if self.checkpoint_running or grown == 0:
+            return False
+        return (
+            grown >= state.limits.checkpoint_bytes
+            or now_ms - self.checkpoint_ms >= state.limits.checkpoint_ms
+        )
+
+    def checkpoint(self, clock: Callable[[], int]) -> Work:
+        """Drain tails, sync hours off the loop, write the checkpoint, drop what it frees."""
+        state = self._state
+        self.checkpoint_running = True
+        try:
+            now_ms = clock()
+            floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
+            if floor > state.hour_floor:
+                state.append(FrameKind.HOUR_FLOOR, [msgpack.packb({"floor": floor})], now_ms)
+                state.hour_floor = floor
+            position = state.log.end_position
+            small = snapshot(state, now_ms)
+            state.ids.begin_flush()
+            while state.log.durable_position < position:
+                yield 0.001
+            yield from state.hours.flush(upto=position)
+            yield from state.hours.flush_states()
+            yield from state.hours.sync()
+
+            def finish() -> None:
+                state.ids.write_flush(position)
+                self.kept_positions = write_checkpoint(state.fs, state.folder, small, position)
+
+            yield finish
+            state.ids.end_flush()
+            self.checkpoint_position = position
+            self.checkpoint_ms = clock()
+            self.checkpoints += 1
+            yield lambda: self._drop_segments()
+            yield from self._drop_hours(clock())
+        finally:
+            self.checkpoint_running = False
+
+    def _drop_segments(self) -> None:
+        if len(self.kept_positions) >= 2:
+            self._state.log.drop_below(min(self.kept_positions))
+
+    def _drop_hours(self, now_ms: int) -> Work:
+        """Delete hours in which nothing lives, nothing must stay readable and no one has a home."""
+        state = self._state
+        if len(self.kept_positions) < 2:
+            return
+        covered = min(self.kept_positions)
+        for hour, counts in sorted(state.hours.counts.items()):
+            if hour >= state.hour_floor:
+                break
+            if (
+                counts.living == 0
+                and counts.guests == 0
+                and counts.keep_until_ms <= now_ms
+                and counts.position <= covered
+            ):
+                if counts.rows:
+                    for rows in state.hours.hour(hour).scan_rows():
+                        state.ids.forget_rows(rows)
+                        yield None
+                state.hours.remove(hour)
+                state.exposed.pop(hour, None)
+                yield None

@@ -1,0 +1,92 @@
+"""Checkpoints: position, counts and all small state, whole, in one sealed file.
+
+Written aside, fsynced, renamed, folder fsynced; the newest two are kept, so damage to one is
+survivable. A checkpoint is taken at a frame boundary and promises that every row of frames below
+its position stands, durable, in its hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgpack
+
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.layout import CHECKPOINT_MAGIC, open_file, seal_file
+
+KEPT: Final = 2
+_PREFIX: Final = "checkpoint-"
+
+
+def checkpoint_names(fs: FileSystem, folder: str) -> list[str]:
+    """Names of checkpoint files, oldest first."""
+    names = [
+        name
+        for name in fs.listdir(folder)
+        if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
+    ]
+    return sorted(names, key=lambda name: int(name[len(_PREFIX) :]))
+
+
+def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | None:
+    """(state, position) of a checkpoint file, or None if a byte is wrong."""
+    file = fs.open(path)
+    try:
+        opened = open_file(CHECKPOINT_MAGIC, file.pread(file.size(), 0))
+    finally:
+        file.close()
+    if opened is None:
+        return None
+    payload, position, _ = opened
+    return msgpack.unpackb(payload, strict_map_key=False, use_list=True), position
+
+
+def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | None:
+    """The newest whole checkpoint, or None in a new folder.
+
+    Raises CorruptionError when checkpoints are there and none can be read: starting from nothing
+    would silently drop every pending message.
+    """
+    names = checkpoint_names(fs, folder)
+    for name in reversed(names):
+        found = read_checkpoint(fs, f"{folder}/{name}")
+        if found is not None:
+            return found
+    if names:
+        raise CorruptionError(
+            "no checkpoint can be read", path=f"{folder}/{names[-1]}", position=0
+        )
+    return None
+
+
+def write_checkpoint(
+    fs: FileSystem, folder: str, state: Mapping[str, Any], position: int
+) -> list[int]:
+    """Write a checkpoint durably, drop all but the newest two; returns the kept positions."""
+    payload = msgpack.packb(state)
+    names = checkpoint_names(fs, folder)
+    number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
+    aside = f"{folder}/{_PREFIX}{number}.tmp"
+    if fs.exists(aside):
+        fs.unlink(aside)
+    file = fs.open(aside, create=True)
+    try:
+        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position)], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    fs.rename(aside, f"{folder}/{_PREFIX}{number}")
+    fs.sync_folder(folder)
+    names = checkpoint_names(fs, folder)
+    for name in names[:-KEPT]:
+        fs.unlink(f"{folder}/{name}")
+    kept = []
+    for name in names[-KEPT:]:
+        raw = fs.open(f"{folder}/{name}")
+        opened = open_file(CHECKPOINT_MAGIC, raw.pread(raw.size(), 0))
+        raw.close()
+        if opened is not None:
+            kept.append(opened[1])
+    return kept

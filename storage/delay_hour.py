@@ -1,0 +1,506 @@
+"""The files of one due hour: delay log, delay index, second index, extents and state columns.
+
+Rows are appended in flushes: prepared on the loop (`prepare`), written by any thread
+(`write_flush`), then taken over (`commit_flush`); until the last step readers see the old count.
+Reads go through mapped pieces where a whole piece is there and through pread elsewhere, and what
+they return is copied bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.batch import Block
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.gather import read_spans
+from delaylog.storage.layout import (
+    EXTENT,
+    EXTENT_MAGIC,
+    EXTENT_SIZE,
+    FILE_VERSION,
+    HOUR_MS,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_WORDS,
+    PRE_GLOBAL_INDEX_WORD,
+    Int64Array,
+    RowArray,
+)
+from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
+from delaylog.storage.rows import seconds_of
+from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
+from delaylog.storage.state_column import StateColumn
+
+DEFAULT_GROUP: Final = 1
+_WALK_SLICE: Final = 8192
+_WINDOW_ROWS_MIN: Final = 36
+_WINDOW_ROWS_MAX: Final = 4096
+_READ_GAP_ROWS: Final = 36
+_SCAN_ROWS: Final = 65_536
+
+
+def hour_name(hour: int) -> str:
+    """Folder name of an hour: its UTC start, so a listing sorts by time."""
+    return datetime.fromtimestamp(hour * HOUR_MS // 1000, UTC).strftime("%Y-%m-%dT%HZ")
+
+
+def hour_of_name(name: str) -> int | None:
+    """The hour behind a folder name, or None."""
+    try:
+        start = datetime.strptime(name, "%Y-%m-%dT%HZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(start.timestamp()) * 1000 // HOUR_MS
+
+
+@dataclass(slots=True)
+class Flush:
+    """One append to an hour, ready to be written."""
+
+    rows: RowArray
+    data: Sequence[Block]
+    data_size: int
+    chain: ChainUpdate
+    position_last: int
+
+
+class DelayHour:
+    """One hour's folder. Row numbers begin at 1."""
+
+    def __init__(self, fs: FileSystem, folder: str, hour: int) -> None:
+        self._fs = fs
+        self.folder = folder
+        self.hour = hour
+        self.row_count = 0
+        self.log_size = 0
+        self.extent_count = 0
+        self.mapped = False
+        self._files: dict[str, File] = {}
+        self._pieces: dict[str, MappedPieces] = {}
+        self._seconds: SecondIndex | None = None
+        self._seconds_dirty = False
+        self._unsynced = False
+        self._states: dict[int, StateColumn] = {}
+
+    # ------------------------------------------------------------------ files
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+    def _file(self, name: str, *, create: bool = False) -> File:
+        file = self._files.get(name)
+        if file is None:
+            if create and not self._fs.exists(self._path(name)):
+                self._fs.mkdir(self.folder)
+            file = self._fs.open(self._path(name), create=create)
+            self._files[name] = file
+        return file
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors in use, state columns not counted."""
+        return len(self._files)
+
+    def states(self, group: int = DEFAULT_GROUP) -> StateColumn:
+        """The state column of a consumer group (its file appears with the first change)."""
+        column = self._states.get(group)
+        if column is None:
+            name = "state" if group == DEFAULT_GROUP else f"state.{group}"
+            column = StateColumn(self._fs, self._path(name))
+            self._states[group] = column
+        return column
+
+    @property
+    def state_columns(self) -> list[StateColumn]:
+        """Columns that were touched since the hour was opened."""
+        return list(self._states.values())
+
+    def seconds(self) -> SecondIndex:
+        """The heads of the chains, loaded or rebuilt."""
+        if self._seconds is None:
+            self._seconds = self._load_seconds()
+        return self._seconds
+
+    def _load_seconds(self) -> SecondIndex:
+        if self.row_count == 0:
+            return SecondIndex()
+        path = self._path("second.index")
+        kept: SecondIndex | None = None
+        if self._fs.exists(path):
+            file = self._file("second.index")
+            kept = SecondIndex.decode(file.pread(file.size(), 0))
+        if kept is not None and kept.covers == self.row_count:
+            return kept
+        self._seconds_dirty = True
+        return self.rebuild_seconds()
+
+    def rebuild_seconds(self) -> SecondIndex:
+        """The second index from the delay index alone (one vectorised pass)."""
+        return rebuild([(rows, self.hour) for rows in self.scan_rows()])
+
+    def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
+        """All rows in index order, in parts, read with pread."""
+        last = self.row_count if last is None else last
+        file = self._file("delay.index") if last >= first else None
+        for start in range(first, last + 1, _SCAN_ROWS):
+            count = min(_SCAN_ROWS, last + 1 - start)
+            assert file is not None
+            raw = file.pread(count * INDEX_ENTRY_SIZE, (start - 1) * INDEX_ENTRY_SIZE)
+            yield np.frombuffer(raw, INDEX_ENTRY)
+
+    # ------------------------------------------------------------------ appending
+
+    def prepare(self, rows: RowArray, data: Sequence[Block], position_last: int) -> Flush:
+        """Complete rows (in index order, ours to change) for an append behind the last one."""
+        assert int(rows["global_index"][0]) == self.row_count + 1, "rows stand in index order"
+        size = rows["size"].astype(np.int64)
+        ends = np.cumsum(size)
+        rows["offset"] = self.log_size + ends - size
+        chain = self.seconds().chain(rows, seconds_of(rows, self.hour))
+        return Flush(rows, data, int(ends[-1]), chain, position_last)
+
+    def write_flush(self, flush: Flush) -> None:
+        """Write body, index and extent of a flush. Any thread; nothing is visible yet."""
+        rows = flush.rows
+        self._unsynced = True
+        log = self._file("delay.log", create=True)
+        if flush.data_size:
+            written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
+            assert written == flush.data_size, "bodies and sizes agree"
+        raw = rows.tobytes()
+        self._file("delay.index", create=True).pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
+        extent = np.zeros(1, EXTENT)
+        crc = 0
+        for part in flush.data:
+            crc = crc32c(part, crc)
+        due = rows["deliver_at"]
+        extent[0] = (
+            EXTENT_MAGIC,
+            FILE_VERSION,
+            0,
+            self.row_count + 1,
+            len(rows),
+            self.log_size,
+            flush.data_size,
+            crc32c(raw),
+            crc,
+            int(due.min()),
+            int(due.max()),
+            int(np.bitwise_or.reduce(np.uint64(1) << (rows["topic"] % 64).astype(np.uint64))),
+            int(np.bitwise_or.reduce(rows["tag_mask"])),
+            int(rows["sent_position"][0]),
+            flush.position_last,
+            b"",
+            0,
+        )
+        extent["crc"] = crc32c(extent.tobytes()[:-4])
+        self._file("extents", create=True).pwritev(
+            [extent.tobytes()], self.extent_count * EXTENT_SIZE
+        )
+
+    def commit_flush(self, flush: Flush) -> None:
+        """Take a written flush over: from here on readers find its rows in the files."""
+        self.seconds().apply(flush.chain)
+        self._seconds_dirty = True
+        self.row_count += len(flush.rows)
+        self.log_size += flush.data_size
+        self.extent_count += 1
+
+    def write_seconds(self) -> None:
+        """Write the second index if it changed."""
+        if self._seconds_dirty and self._seconds is not None:
+            self._unsynced = True
+            self._file("second.index", create=True).pwritev([self._seconds.encode()], 0)
+            self._seconds_dirty = False
+
+    @property
+    def seconds_dirty(self) -> bool:
+        """Whether the heads in memory are newer than the file."""
+        return self._seconds_dirty
+
+    def drop_seconds(self) -> None:
+        """Forget clean heads; they are loaded again when needed."""
+        if not self._seconds_dirty:
+            self._seconds = None
+
+    def sync(self) -> None:
+        """Make every file of the hour durable. Any thread, beside the loop."""
+        if self._unsynced:
+            self._unsynced = False
+            for file in list(self._files.values()):
+                file.fdatasync()
+            self._fs.sync_folder(self.folder)
+        for column in self.state_columns:
+            column.sync()
+
+    # ------------------------------------------------------------------ reading
+
+    def _piece_reader(self, name: str, piece_size: int) -> MappedPieces | None:
+        if not self.mapped:
+            return None
+        reader = self._pieces.get(name)
+        if reader is None:
+            reader = MappedPieces(self._file(name), piece_size)
+            self._pieces[name] = reader
+        return reader
+
+    def read_rows(self, indexes: Int64Array) -> RowArray:
+        """Copies of the index rows `indexes` (all of them in the files)."""
+        n = len(indexes)
+        low, high = int(indexes.min()), int(indexes.max())
+        file = self._file("delay.index")
+        if high - low + 1 <= 4 * n + _READ_GAP_ROWS:
+            raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
+            rows = np.frombuffer(raw, INDEX_ENTRY)
+            return self._sound(rows[indexes - low], indexes)
+        out = np.empty(n, INDEX_ENTRY)
+        left = np.ones(n, np.bool_)
+        reader = self._piece_reader("delay.index", INDEX_PIECE_ROWS * INDEX_ENTRY_SIZE)
+        if reader is not None:
+            number = (indexes - 1) // INDEX_PIECE_ROWS
+            for which in np.unique(number).tolist():
+                view = reader.piece(which, self.row_count * INDEX_ENTRY_SIZE)
+                if view is None:
+                    continue
+                mask = number == which
+                rows = np.frombuffer(view, INDEX_ENTRY)
+                out[mask] = rows[indexes[mask] - 1 - which * INDEX_PIECE_ROWS]
+                left &= ~mask
+        if left.any():
+            rest = indexes[left] - 1
+            starts = rest * INDEX_ENTRY_SIZE
+            sizes = np.full(len(rest), INDEX_ENTRY_SIZE, np.int64)
+            raw = read_spans(file.pread, starts, sizes, gap=_READ_GAP_ROWS * INDEX_ENTRY_SIZE)
+            out[left] = np.frombuffer(raw, INDEX_ENTRY)
+        return self._sound(out, indexes)
+
+    def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
+        """Refuse rows that do not say the number they stand at: the cheapest check against rot."""
+        wrong = np.flatnonzero(rows["global_index"] != indexes)
+        if len(wrong):
+            index = int(indexes[wrong[0]])
+            raise CorruptionError(
+                "a row that is not the one written",
+                path=self._path("delay.index"),
+                position=(index - 1) * INDEX_ENTRY_SIZE,
+                detail=f"row {index}",
+            )
+        return rows
+
+    def read_records(self, rows: RowArray) -> bytes:
+        """The records (id, key, tags, headers, body) of `rows`, one after another."""
+        starts = rows["offset"].astype(np.int64)
+        sizes = rows["size"].astype(np.int64)
+        file = self._file("delay.log")
+        reader = self._piece_reader("delay.log", LOG_PIECE_SIZE)
+        if reader is None or len(rows) == 0:
+            return read_spans(file.pread, starts, sizes, gap=4096)
+
+        def pread(size: int, offset: int) -> bytes:
+            which = offset // LOG_PIECE_SIZE
+            if (offset + size - 1) // LOG_PIECE_SIZE == which:
+                view = reader.piece(which, self.log_size)
+                if view is not None:
+                    at = offset - which * LOG_PIECE_SIZE
+                    return bytes(view[at : at + size])
+            return file.pread(size, offset)
+
+        return read_spans(pread, starts, sizes, gap=4096)
+
+    def walk_second(self, second: int, last: int) -> Generator[list[int], None, None]:
+        """Follow one second's chain newest first, in slices; rows behind `last` are passed over.
+
+        Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
+        """
+        index = int(self.seconds().newest[second])
+        out: list[int] = []
+        words: memoryview = memoryview(b"").cast("I")
+        low, high = 1, 0
+        rows = _WINDOW_ROWS_MIN
+        file = self._file("delay.index") if index else None
+        while index:
+            if not low <= index <= high:
+                assert file is not None
+                rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
+                low, high = max(index - rows + 1, 1), index
+                raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
+                words = memoryview(raw).cast("I")
+            if index <= last:
+                out.append(index)
+            before = words[(index - low) * INDEX_WORDS + PRE_GLOBAL_INDEX_WORD]
+            if before >= index:
+                raise CorruptionError(
+                    "a chain that does not lead back",
+                    path=self._path("delay.index"),
+                    position=(index - 1) * INDEX_ENTRY_SIZE,
+                    detail=f"row {index} names {before}",
+                )
+            index = before
+            if len(out) >= _WALK_SLICE:
+                yield out
+                out = []
+        yield out
+
+    def extents(self) -> RowArray:
+        """All extents, checked. Raises CorruptionError for a damaged one."""
+        if self.extent_count == 0:
+            return np.zeros(0, EXTENT)
+        raw = self._file("extents").pread(self.extent_count * EXTENT_SIZE, 0)
+        extents = np.frombuffer(raw, EXTENT)
+        for number in range(len(extents)):
+            part = raw[number * EXTENT_SIZE : (number + 1) * EXTENT_SIZE]
+            if extents["magic"][number] != EXTENT_MAGIC or crc32c(part[:-4]) != extents["crc"][number]:
+                raise CorruptionError(
+                    "a damaged extent",
+                    path=self._path("extents"),
+                    position=number * EXTENT_SIZE,
+                )
+        return extents
+
+    def verify(self) -> Generator[None, None, None]:
+        """Check every flushed range against its extent; yields between pieces of work.
+
+        Reading the files also warms the page cache ahead of dispatch.
+        """
+        for extent in self.extents():
+            for name, offset, size, crc in (
+                (
+                    "delay.index",
+                    (int(extent["first_index"]) - 1) * INDEX_ENTRY_SIZE,
+                    int(extent["count"]) * INDEX_ENTRY_SIZE,
+                    int(extent["index_crc"]),
+                ),
+                (
+                    "delay.log",
+                    int(extent["log_offset"]),
+                    int(extent["log_size"]),
+                    int(extent["log_crc"]),
+                ),
+            ):
+                if crc32c(self._file(name).pread(size, offset)) != crc:
+                    raise CorruptionError(
+                        "bytes that are not the ones written",
+                        path=self._path(name),
+                        position=offset,
+                        detail=f"{size} bytes",
+                    )
+                yield
+
+    # ------------------------------------------------------------------ opening, ending
+
+    def cut(self, row_count: int) -> None:
+        """Recovery: keep the first `row_count` rows and nothing else. Later ones come by replay."""
+        if row_count == 0:
+            if self._fs.exists(self.folder):
+                self.close()
+                self._fs.remove_tree(self.folder)
+            return
+        index = self._file("delay.index")
+        if index.size() < row_count * INDEX_ENTRY_SIZE:
+            raise CorruptionError(
+                "rows are missing",
+                path=self._path("delay.index"),
+                position=index.size(),
+                detail=f"{row_count} rows were durable",
+            )
+        self.row_count = row_count
+        last = self.read_rows(np.array([row_count], np.int64))[0]
+        self.log_size = int(last["offset"]) + int(last["size"])
+        log = self._file("delay.log")
+        if log.size() < self.log_size:
+            raise CorruptionError(
+                "bodies are missing",
+                path=self._path("delay.log"),
+                position=log.size(),
+                detail=f"{self.log_size} bytes were durable",
+            )
+        self._rewind_seconds(index, row_count)
+        self.extent_count = self._count_extents(row_count)
+        index.truncate(row_count * INDEX_ENTRY_SIZE)
+        log.truncate(self.log_size)
+        self._file("extents").truncate(self.extent_count * EXTENT_SIZE)
+        for name in self._fs.listdir(self.folder):
+            if name == "state" or name.startswith("state."):
+                group = DEFAULT_GROUP if name == "state" else int(name[6:])
+                self.states(group).cut(row_count)
+
+    def _count_extents(self, row_count: int) -> int:
+        """How many extents cover exactly `row_count` rows; a flush never straddles a checkpoint."""
+        extents = self._file("extents", create=True)
+        raw = extents.pread(extents.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
+        ends = np.frombuffer(raw, EXTENT)
+        covered = np.cumsum(ends["count"].astype(np.int64))
+        at = int(np.searchsorted(covered, row_count))
+        if at >= len(covered) or int(covered[at]) != row_count:
+            raise CorruptionError(
+                "extents that do not cover the rows",
+                path=self._path("extents"),
+                position=at * EXTENT_SIZE,
+                detail=f"{row_count} rows",
+            )
+        return at + 1
+
+    def _rewind_seconds(self, index: File, row_count: int) -> None:
+        """Use the kept second index if it covers the cut's rows or can be rewound to them.
+
+        Rows behind the cut were never promised to be whole, so a rewind trusts them only when
+        they name their own number; else the index is rebuilt when it is next needed.
+        """
+        self._seconds = None
+        if not self._fs.exists(self._path("second.index")):
+            return
+        file = self._file("second.index")
+        kept = SecondIndex.decode(file.pread(file.size(), 0))
+        if kept is None or kept.covers < row_count:
+            return
+        if kept.covers > row_count:
+            count = kept.covers - row_count
+            raw = index.pread(count * INDEX_ENTRY_SIZE, row_count * INDEX_ENTRY_SIZE)
+            if len(raw) != count * INDEX_ENTRY_SIZE:
+                return
+            rows = np.frombuffer(raw, INDEX_ENTRY)
+            named = np.arange(row_count + 1, kept.covers + 1)
+            if not (rows["global_index"] == named).all():
+                return
+            kept.rewind(rows, self.hour, row_count)
+            self._seconds_dirty = True
+        self._seconds = kept
+
+    def forget_pages(self) -> None:
+        """Give resident pages of the mapped pieces back."""
+        for reader in self._pieces.values():
+            reader.forget()
+
+    def unmap(self) -> None:
+        """Stop serving reads through maps."""
+        self.mapped = False
+        for reader in self._pieces.values():
+            reader.close()
+        self._pieces.clear()
+
+    def close_files(self) -> None:
+        """Give back descriptors; they reopen on demand. Unsynced appends must be synced before."""
+        self.unmap()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether appended bytes have not been synced."""
+        return self._unsynced
+
+    def close(self) -> None:
+        """Close everything. What was not written is dropped."""
+        self.close_files()
+        for column in self._states.values():
+            column.close()
+        self._states.clear()
+        self._seconds = None

@@ -1,0 +1,44 @@
+"""The errors of the storage layer: one base, few subclasses, facts as attributes.
+
+Each docstring says what the caller can do now.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Base of everything the storage layer raises on purpose."""
+
+
+class CorruptionError(StorageError):
+    """Bytes on disk are not what was written. Stop; heal the named range from a copy.
+
+    Attributes name the file, where in it, and what was expected.
+    """
+
+    def __init__(self, what: str, *, path: str, position: int, detail: str = "") -> None:
+        self.path = path
+        self.position = position
+        self.detail = detail
+        super().__init__(f"{what} in {path} at {position}" + (f": {detail}" if detail else ""))
+
+
+class DiskFullError(StorageError):
+    """The file system refused space. Nothing was half written; try again once space is back."""
+
+
+class DiskFailedError(StorageError):
+    """A write or fsync failed with an I/O error. The node must stop: its disk cannot be trusted."""
+
+
+class BatchError(StorageError):
+    """A bulk body or batch column is malformed. Nothing was taken; fix the named column."""
+
+    def __init__(self, detail: str, *, field: str | None = None, item: int | None = None) -> None:
+        self.field = field
+        self.item = item
+        super().__init__(detail)
+
+
+class UnknownRefError(StorageError):
+    """A ref names no row of this folder (never made, or its hour has ended)."""

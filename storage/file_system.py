@@ -1,0 +1,217 @@
+"""The one door through which storage reaches disk.
+
+`FileSystem` and `File` are protocols; `OsFileSystem` is the real one. Tests hand in others that
+tear the last write, fill the disk, forget what was not fsynced or crash at a chosen call. Writes
+are positional (`pwrite`): a file has no cursor, so a retry can never append twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from delaylog.storage.errors import DiskFailedError, DiskFullError
+
+IOV_MAX = 1024
+"""How many buffers one writev takes on Linux."""
+
+
+class Mapping(Protocol):
+    """A mapped range of a file."""
+
+    @property
+    def buffer(self) -> Any:
+        """An object with the buffer protocol (writable only for private mappings)."""
+
+    def forget(self, start: int, size: int) -> None:
+        """Give back the pages of a page-aligned range; a later touch reads the file again."""
+
+    def close(self) -> None:
+        """Unmap. No view of the buffer may be alive."""
+
+
+class File(Protocol):
+    """An open file."""
+
+    def pread(self, size: int, offset: int) -> bytes: ...
+
+    def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
+        """Write all buffers one after another at `offset`; returns the bytes written (all)."""
+
+    def fdatasync(self) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def map_read(self, offset: int, size: int) -> Mapping: ...
+
+    def map_private(self, offset: int, size: int) -> Mapping:
+        """A copy-on-write mapping: stores stay in memory until they are written with pwritev.
+
+        The file must already be as long as the mapping reaches (holes are fine).
+        """
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """The folder operations storage needs."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def mkdir(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None:
+        """Make creations, renames and removals inside a folder durable."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+
+def raise_disk_error(error: OSError, path: str) -> NoReturn:
+    """Translate an OSError: full disks are survivable, everything else stops the node."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise DiskFullError(f"no space for {path}: {error.strerror}") from error
+    raise DiskFailedError(f"I/O failed on {path}: {error.strerror}") from error
+
+
+class _OsMapping:
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self._mapped = mapped
+
+    @property
+    def buffer(self) -> Any:
+        return self._mapped
+
+    def forget(self, start: int, size: int) -> None:
+        self._mapped.madvise(mmap.MADV_DONTNEED, start, size)
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, offset)
+            while len(data) < size:
+                more = os.pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        except OSError as error:
+            raise_disk_error(error, self._path)
+
+    def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
+        total = 0
+        try:
+            for start in range(0, len(buffers), IOV_MAX):
+                part = buffers[start : start + IOV_MAX]
+                size = sum(memoryview(b).nbytes for b in part)
+                written = os.pwritev(self._fd, part, offset + total)
+                while written < size:
+                    # Linux writes short when a signal or the 2 GiB bound cuts in, or when the
+                    # disk fills half way: going on makes the last case an ENOSPC.
+                    rest = b"".join(part)[written:]
+                    written += os.pwrite(self._fd, rest, offset + total + written)
+                total += size
+        except OSError as error:
+            raise_disk_error(error, self._path)
+        return total
+
+    def fdatasync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            # A failed fsync drops the dirty pages and a retry says ok: never survivable.
+            raise DiskFailedError(f"fdatasync failed on {self._path}: {error.strerror}") from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise_disk_error(error, self._path)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map_read(self, offset: int, size: int) -> Mapping:
+        return _OsMapping(mmap.mmap(self._fd, size, prot=mmap.PROT_READ, offset=offset))
+
+    def map_private(self, offset: int, size: int) -> Mapping:
+        return _OsMapping(mmap.mmap(self._fd, size, access=mmap.ACCESS_COPY, offset=offset))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsFileSystem:
+    """The real file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return OsFile(os.open(path, flags, 0o644), path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise_disk_error(error, path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise_disk_error(error, path)
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise_disk_error(error, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_folder(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise DiskFailedError(f"fsync failed on folder {path}: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize

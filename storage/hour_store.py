@@ -1,0 +1,409 @@
+"""All delay hours and their tails behind one face: numbers rows, finds them, flushes them.
+
+The store gives every row its global index (a counter per hour that follows the log), answers
+look-ups from tail or files without the caller knowing which, and keeps the counts a checkpoint
+needs. It never reads a clock: which hours are near is told to it (`set_near`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
+from delaylog.storage.errors import UnknownRefError
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.gather import gather
+from delaylog.storage.hour_tail import TailChunk, TailPile
+from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY,
+    INDEX_MASK,
+    STATE_ENTRY,
+    TAG_MASK,
+    Int64Array,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.rows import PlacedRows
+from delaylog.storage.state_column import StateColumn
+
+OPEN_HOURS_MAX: Final = 96
+"""Hours whose descriptors stay open; each holds up to four files and a state column."""
+FLUSH_ROWS_MAX: Final = 32_768
+"""Rows of one append: about 5 ms of preparation."""
+SECONDS_KEPT_MAX: Final = 1_024
+"""Hours whose chain heads stay in memory (28.8 KB each)."""
+
+IoJob = Callable[[], None]
+Work = Generator[IoJob | float | None, None, None]
+"""Background work in slices: yields None to pause, seconds to wait, or a job for any thread."""
+
+
+@dataclass(slots=True)
+class HourCounts:
+    """What the log says about one hour, independent of what has reached its files."""
+
+    rows: int = 0
+    living: int = 0
+    position: int = 0
+    """End of the last frame that touched the hour."""
+    keep_until_ms: int = 0
+    """Until when a row that ended here must stay readable."""
+    guests: int = 0
+    """Living rows of other hours whose origin is here."""
+
+
+class HourStore:
+    """Every hour of a data folder."""
+
+    def __init__(self, fs: FileSystem, folder: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        fs.mkdir(folder)
+        self._hours: dict[int, DelayHour] = {}
+        self._near: frozenset[int] = frozenset()
+        self.counts: dict[int, HourCounts] = {}
+        self.pile = TailPile()
+        self._flushing = False
+
+    # ------------------------------------------------------------------ opening
+
+    def recover(self, counts: dict[int, HourCounts]) -> None:
+        """Cut every hour to a checkpoint's counts; folders it does not know are removed."""
+        self.counts = counts
+        present = {
+            hour
+            for name in self._fs.listdir(self._folder)
+            if (hour := hour_of_name(name)) is not None
+        }
+        for hour in sorted(present | set(counts)):
+            known = counts.get(hour)
+            folder = DelayHour(self._fs, self._path(hour), hour)
+            folder.cut(known.rows if known else 0)
+            if known and known.rows:
+                self._hours[hour] = folder
+                folder.close_files()
+
+    def _path(self, hour: int) -> str:
+        return f"{self._folder}/{hour_name(hour)}"
+
+    def hour(self, hour: int) -> DelayHour:
+        """The files of an hour (made on the first flush)."""
+        found = self._hours.get(hour)
+        if found is None:
+            found = self._hours[hour] = DelayHour(self._fs, self._path(hour), hour)
+        return found
+
+    def flushed(self, hour: int) -> int:
+        """Rows of an hour that stand in its files."""
+        found = self._hours.get(hour)
+        return found.row_count if found is not None else 0
+
+    # ------------------------------------------------------------------ rows in
+
+    def number(self, placed: PlacedRows, end_position: int) -> Int64Array:
+        """Give rows their global indexes and take them into the tails; returns their refs."""
+        rows = placed.rows
+        firsts = []
+        for k, hour in enumerate(placed.hours):
+            n = placed.starts[k + 1] - placed.starts[k]
+            counts = self.counts.get(hour)
+            if counts is None:
+                counts = self.counts[hour] = HourCounts()
+            firsts.append(counts.rows + 1 - placed.starts[k])
+            counts.rows += n
+            counts.living += n
+            counts.position = end_position
+        if len(firsts) == 1:
+            index = np.arange(firsts[0], firsts[0] + len(rows), dtype=np.int64)
+            high: Int64Array | int = placed.hours[0] << HOUR_SHIFT
+        else:
+            lengths = np.diff(placed.starts)
+            index = np.arange(len(rows), dtype=np.int64) + np.repeat(firsts, lengths)
+            high = np.repeat(np.array(placed.hours, np.int64) << HOUR_SHIFT, lengths)
+        rows["global_index"] = index
+        refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)
+        fresh = rows["origin"] == 0
+        rows["origin"] = refs if fresh.all() else np.where(fresh, refs, rows["origin"])
+        if len(rows):
+            self.pile.add(placed)
+        return refs
+
+    def end_rows(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
+        """Count rows that stopped living (ended, or moved on)."""
+        hours = refs >> HOUR_SHIFT
+        first = int(hours[0]) if len(hours) else 0
+        if len(hours) and (hours == first).all():
+            pairs = [(first, len(hours))]
+        else:
+            found, lengths = np.unique(hours, return_counts=True)
+            pairs = list(zip(found.tolist(), lengths.tolist(), strict=True))
+        for hour, n in pairs:
+            counts = self.counts[hour]
+            counts.living -= n
+            counts.position = end_position
+            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+
+    def count_guests(self, refs: Int64Array, origins: Int64Array, by: int) -> None:
+        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to."""
+        away = (refs ^ origins) >> HOUR_SHIFT != 0
+        if away.any():
+            found, lengths = np.unique(origins[away] >> HOUR_SHIFT, return_counts=True)
+            for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
+                self.counts.setdefault(hour, HourCounts()).guests += by * n
+
+    def touch(self, refs: Int64Array, end_position: int) -> None:
+        """Remember that a frame changed states of these rows."""
+        for hour in np.unique(refs >> HOUR_SHIFT).tolist():
+            self.counts[hour].position = end_position
+
+    # ------------------------------------------------------------------ look-ups
+
+    def known(self, refs: Int64Array) -> Int64Array:
+        """Which refs (as a mask) lie inside the rows of an hour that still exists."""
+        hours = refs >> HOUR_SHIFT
+        index = refs & INDEX_MASK
+        out = np.zeros(len(refs), np.bool_)
+        for hour in np.unique(hours).tolist():
+            counts = self.counts.get(hour)
+            if counts is not None:
+                out |= (hours == hour) & (index >= 1) & (index <= counts.rows)
+        return out  # type: ignore[return-value]
+
+    def rows(self, refs: Int64Array) -> RowArray:
+        """Copies of the index rows of known refs, in their order.
+
+        A row whose epoch tag is not the ref's belongs to another leadership: its `epoch_tag`
+        tells, see `check_tags`.
+        """
+        return self._by_hour(refs, self._rows_of_hour, INDEX_ENTRY)
+
+    def check_tags(self, refs: Int64Array, rows: RowArray) -> Int64Array:
+        """Mask of refs that name the row they point at."""
+        out: Int64Array = rows["epoch_tag"] == (refs >> INDEX_BITS) & TAG_MASK
+        return out
+
+    def get_states(self, refs: Int64Array, group: int = DEFAULT_GROUP) -> StateArray:
+        """Copies of the state entries of known refs."""
+
+        def read(hour: int, indexes: Int64Array) -> StateArray:
+            return self.hour(hour).states(group).get(indexes)
+
+        return self._by_hour(refs, read, STATE_ENTRY)
+
+    def put_states(
+        self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP
+    ) -> None:
+        """Store state entries, one each, in memory (see StateColumn)."""
+        if len(refs) == 0:
+            return
+        hours = refs >> HOUR_SHIFT
+        first = int(hours[0])
+        if (hours == first).all():
+            self.hour(first).states(group).put(refs & INDEX_MASK, entries)
+            return
+        for hour in np.unique(hours).tolist():
+            mask = hours == hour
+            self.hour(hour).states(group).put(refs[mask] & INDEX_MASK, entries[mask])
+
+    def put_forward(self, ref: int, forward: int, group: int = DEFAULT_GROUP) -> None:
+        """Point an origin at the newest row of its message."""
+        self.hour(ref >> HOUR_SHIFT).states(group).put_forward(ref & INDEX_MASK, forward)
+
+    def _by_hour(
+        self,
+        refs: Int64Array,
+        read: Callable[[int, Int64Array], np.ndarray],  # type: ignore[type-arg]
+        dtype: np.dtype,  # type: ignore[type-arg]
+    ) -> RowArray:
+        if len(refs) == 0:
+            return np.zeros(0, dtype)
+        hours = refs >> HOUR_SHIFT
+        first = int(hours[0])
+        if (hours == first).all():
+            return read(first, refs & INDEX_MASK)
+        out = np.empty(len(refs), dtype)
+        for hour in np.unique(hours).tolist():
+            mask = hours == hour
+            out[mask] = read(hour, refs[mask] & INDEX_MASK)
+        return out
+
+    def _rows_of_hour(self, hour: int, indexes: Int64Array) -> RowArray:
+        flushed = self.flushed(hour)
+        if int(indexes.max()) <= flushed:
+            return self.hour(hour).read_rows(indexes)
+        tail = self.pile.tail(hour)
+        if tail is None:
+            raise UnknownRefError(f"hour {hour_name(hour)} has no row {int(indexes.max())}")
+        if int(indexes.min()) > flushed:
+            return tail.rows(indexes)
+        out = np.empty(len(indexes), INDEX_ENTRY)
+        late = indexes > flushed
+        out[late] = tail.rows(indexes[late])
+        out[~late] = self.hour(hour).read_rows(indexes[~late])
+        return out
+
+    def records(self, refs: Int64Array, rows: RowArray) -> bytes:
+        """The records of `refs` (whose rows are given), one after another."""
+        if len(refs) == 0:
+            return b""
+        hours = refs >> HOUR_SHIFT
+        index = refs & INDEX_MASK
+        sources: list[tuple[Int64Array, bytes]] = []
+        for hour in np.unique(hours).tolist() if hours[0] != hours[-1] else [int(hours[0])]:
+            mask = np.flatnonzero(hours == hour)
+            late = index[mask] > self.flushed(hour)
+            if late.any():
+                tail = self.pile.tail(hour)
+                assert tail is not None, "rows of refs were found before their records"
+                part = mask[late]
+                sources.append((part, tail.records(index[part])))
+            if not late.all():
+                part = mask[~late]
+                sources.append((part, self.hour(hour).read_records(rows[part])))
+        if len(sources) == 1:
+            return sources[0][1]
+        sizes = rows["size"].astype(np.int64)
+        starts = np.empty(len(refs), np.int64)
+        base = 0
+        for part, data in sources:
+            ends = np.cumsum(sizes[part])
+            starts[part] = base + ends - sizes[part]
+            base += len(data)
+        return gather(b"".join(data for _, data in sources), starts, sizes)
+
+    # ------------------------------------------------------------------ flushing
+
+    def flush(self, *, upto: int, hour: int | None = None) -> Work:
+        """Append tails (frames below `upto`, which must be durable) to their files, in slices.
+
+        Yields I/O jobs that any thread may run; every slice of CPU stays small. One flush runs
+        at a time: a second one waits by yielding.
+        """
+        while self._flushing:
+            yield 0.001
+        self._flushing = True
+        try:
+            for which, chunks in self.pile.take(upto=upto, hour=hour):
+                yield from self._flush_hour(which, chunks)
+            self._trim_open_hours()
+        finally:
+            self._flushing = False
+
+    def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
+        folder = self.hour(hour)
+        at = 0
+        while at < len(chunks):
+            part = [chunks[at]]
+            rows = len(chunks[at].rows)
+            at += 1
+            while at < len(chunks) and rows + len(chunks[at].rows) <= FLUSH_ROWS_MAX:
+                part.append(chunks[at])
+                rows += len(chunks[at].rows)
+                at += 1
+            flush = folder.prepare(
+                np.concatenate([chunk.rows for chunk in part]),
+                [_records_of(chunk) for chunk in part],
+                part[-1].position,
+            )
+
+            def write(folder: DelayHour = folder, flush: object = flush) -> None:
+                folder.write_flush(flush)  # type: ignore[arg-type]
+
+            yield write
+            folder.commit_flush(flush)
+            self.pile.drop(hour, part)
+
+    def flush_states(self, pages_max: int = 2_048) -> Work:
+        """Write dirty state pages; every change in them must be durable in the log already."""
+        for folder in list(self._hours.values()):
+            for column in folder.state_columns:
+                while True:
+                    runs = column.collect(pages_max)
+                    if not runs:
+                        break
+
+                    def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]
+                        column.write(runs)
+
+                    try:
+                        yield write
+                    except BaseException:
+                        column.restore(runs)
+                        raise
+                    column.settle()
+
+    @property
+    def dirty_state_bytes(self) -> int:
+        """Bytes of state pages that are newer than their files."""
+        return 4096 * sum(
+            column.dirty_pages for hour in self._hours.values() for column in hour.state_columns
+        )
+
+    def sync(self) -> Work:
+        """Write second indexes and make every touched file durable, hour by hour."""
+        for folder in list(self._hours.values()):
+            if folder.seconds_dirty:
+                yield folder.write_seconds
+            if folder.unsynced or folder.state_columns:
+                yield folder.sync
+        yield lambda: self._fs.sync_folder(self._folder)
+        self._trim_open_hours(synced=True)
+
+    def _trim_open_hours(self, *, synced: bool = False) -> None:
+        """Keep descriptors and chain heads bounded; near hours always stay."""
+        open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
+        for folder in open_hours[: max(len(open_hours) - OPEN_HOURS_MAX, 0)]:
+            if not folder.unsynced:
+                folder.close_files()
+                if synced:
+                    for column in folder.state_columns:
+                        column.settle()
+        for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
+            folder.drop_seconds()
+
+    # ------------------------------------------------------------------ near hours, ending
+
+    def set_near(self, hours: Iterable[int]) -> None:
+        """The hours (now and next) that are read through maps; others give their maps back."""
+        near = frozenset(hours)
+        for hour in self._near - near:
+            if hour in self._hours:
+                self._hours[hour].unmap()
+        for hour in near:
+            if hour in self._hours:
+                self._hours[hour].mapped = True
+        self._near = near
+
+    def forget_pages(self) -> None:
+        """Give resident file pages behind the cursor back to the kernel."""
+        for hour in self._near:
+            if hour in self._hours:
+                self._hours[hour].forget_pages()
+
+    def remove(self, hour: int) -> None:
+        """Delete an ended hour for good."""
+        folder = self._hours.pop(hour, None) or DelayHour(self._fs, self._path(hour), hour)
+        folder.close()
+        del self.counts[hour]
+        if self._fs.exists(folder.folder):
+            self._fs.remove_tree(folder.folder)
+
+    def close(self) -> None:
+        """Close every file; what was not flushed is dropped (the log has it)."""
+        for folder in self._hours.values():
+            folder.close()
+        self._hours.clear()
+
+
+def _records_of(chunk: TailChunk) -> bytes | memoryview:
+    if chunk.dense:
+        return chunk.data
+    return gather(
+        chunk.data, chunk.rows["offset"].astype(np.int64), chunk.rows["size"].astype(np.int64)
+    )

@@ -1,0 +1,243 @@
+"""Tails: rows that are applied but not yet in their hour's files.
+
+A frame whose rows fall into few hours becomes one chunk per hour. A frame spread thinly over many
+hours stays one loose block, so that nothing is done per message until the splitter sorts the
+whole pile once; a look-up into an hour first breaks the loose blocks up. Rows stay here, and
+answer every look-up, until their flush has been taken over by the hour.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.batch import Block
+from delaylog.storage.gather import gather
+from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.rows import PlacedRows
+
+_ROWS_PER_HOUR_MIN: Final = 64
+_DIRECT_HOURS_MAX: Final = 4
+_OVERHEAD_BYTES: Final = 400
+
+
+@dataclass(slots=True, eq=False)
+class TailChunk:
+    """Consecutive rows of one hour from one frame. `offset` of a row points into `data`."""
+
+    first_index: int
+    rows: RowArray
+    data: Block
+    dense: bool
+    """The rows' records are exactly `data`, in order: it can be written as it is."""
+    position: int
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.rows) - 1
+
+
+class HourTail:
+    """Chunks of one hour in index order."""
+
+    __slots__ = ("chunks", "firsts")
+
+    def __init__(self) -> None:
+        self.chunks: list[TailChunk] = []
+        self.firsts: list[int] = []
+
+    def add(self, chunk: TailChunk) -> None:
+        self.chunks.append(chunk)
+        self.firsts.append(chunk.first_index)
+
+    def rows(self, indexes: Int64Array) -> RowArray:
+        """Copies of the rows `indexes`, each with its own `global_index`."""
+        out = np.empty(len(indexes), INDEX_ENTRY)
+        for mask, chunk in self._split(indexes):
+            out[mask] = chunk.rows[indexes[mask] - chunk.first_index]
+        return out
+
+    def records(self, indexes: Int64Array) -> bytes:
+        """Their records, one after another."""
+        pieces = list(self._split(indexes))
+        if len(pieces) == 1:
+            chunk = pieces[0][1]
+            rows = chunk.rows[indexes - chunk.first_index]
+            return gather(chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64))
+        if (np.diff(indexes) > 0).all():
+            # Ascending rows meet the chunks in order, so each chunk gives one stretch.
+            return b"".join(self._stretch(chunk, indexes[mask]) for mask, chunk in pieces)
+        sizes = np.empty(len(indexes), np.int64)
+        starts = np.empty(len(indexes), np.int64)
+        parts = []
+        at = 0
+        for mask, chunk in pieces:
+            rows = chunk.rows[indexes[mask] - chunk.first_index]
+            size = rows["size"].astype(np.int64)
+            parts.append(gather(chunk.data, rows["offset"].astype(np.int64), size))
+            ends = np.cumsum(size)
+            sizes[mask] = size
+            starts[mask] = at + ends - size
+            at += int(ends[-1])
+        return gather(b"".join(parts), starts, sizes)
+
+    @staticmethod
+    def _stretch(chunk: TailChunk, indexes: Int64Array) -> bytes:
+        rows = chunk.rows[indexes - chunk.first_index]
+        return gather(chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64))
+
+    def _split(self, indexes: Int64Array) -> list[tuple[Int64Array, TailChunk]]:
+        """(positions in `indexes`, chunk) for every chunk that holds some of them."""
+        low, high = int(indexes.min()), int(indexes.max())
+        first = bisect_right(self.firsts, low) - 1
+        assert first >= 0, "the caller splits tail from file"
+        if high <= self.chunks[first].last_index:
+            return [(np.arange(len(indexes)), self.chunks[first])]
+        which = np.searchsorted(np.array(self.firsts[first:]), indexes, side="right") - 1 + first
+        return [
+            (np.flatnonzero(which == number), self.chunks[number])
+            for number in np.unique(which).tolist()
+        ]
+
+
+class TailPile:
+    """All tails, with the loose blocks and the bytes they take."""
+
+    def __init__(self) -> None:
+        self._tails: dict[int, HourTail] = {}
+        self._loose: list[PlacedRows] = []
+        self.size_bytes = 0
+
+    def add(self, placed: PlacedRows) -> None:
+        """Take rows (numbered already) in; they are visible at once."""
+        rows = placed.rows
+        n = len(rows)
+        self.size_bytes += len(placed.data) + n * INDEX_ENTRY.itemsize + _OVERHEAD_BYTES
+        hours = len(placed.hours)
+        if hours > _DIRECT_HOURS_MAX and n < hours * _ROWS_PER_HOUR_MIN:
+            self._loose.append(placed)
+        else:
+            self._add_chunks(placed)
+
+    def _add_chunks(self, placed: PlacedRows) -> None:
+        whole = len(placed.hours) == 1 and placed.order is None
+        for k, hour in enumerate(placed.hours):
+            rows = placed.rows[placed.starts[k] : placed.starts[k + 1]]
+            tail = self._tails.get(hour)
+            if tail is None:
+                tail = self._tails[hour] = HourTail()
+            first = int(rows["global_index"][0])
+            tail.add(TailChunk(first, rows, placed.data, whole, placed.position))
+
+    def tail(self, hour: int) -> HourTail | None:
+        """The tail of an hour; breaks loose blocks up first."""
+        if self._loose:
+            loose, self._loose = self._loose, []
+            for placed in loose:
+                self._add_chunks(placed)
+            for tail in self._tails.values():
+                if any(a > b for a, b in zip(tail.firsts, tail.firsts[1:], strict=False)):
+                    tail.chunks.sort(key=lambda chunk: chunk.first_index)
+                    tail.firsts = [chunk.first_index for chunk in tail.chunks]
+        return self._tails.get(hour)
+
+    @property
+    def has_loose(self) -> bool:
+        """Whether blocks wait that are spread thinly over many hours."""
+        return bool(self._loose)
+
+    @property
+    def empty(self) -> bool:
+        """No row waits to be flushed."""
+        return not self._tails and not self._loose
+
+    def take(self, *, upto: int, hour: int | None = None) -> list[tuple[int, list[TailChunk]]]:
+        """Chunks of frames below position `upto`, per hour; they stay here until `drop`.
+
+        With `hour`, only that hour's. Loose blocks are merged into one sorted block first, which
+        makes one chunk an hour out of thousands of scattered rows.
+        """
+        if hour is None:
+            self._merge_loose(upto)
+            hours = sorted(self._tails)
+        else:
+            self.tail(hour)
+            hours = [hour] if hour in self._tails else []
+        out = []
+        for which in hours:
+            chunks = []
+            for chunk in self._tails[which].chunks:
+                if chunk.position >= upto:
+                    break
+                chunks.append(chunk)
+            if chunks:
+                out.append((which, chunks))
+        return out
+
+    def _merge_loose(self, upto: int) -> None:
+        """Sort all loose rows below `upto` by (hour, index) and store them as chunks."""
+        ready = [p for p in self._loose if p.position < upto]
+        if not ready:
+            return
+        self._loose = self._loose[len(ready) :]
+        rows = np.concatenate([p.rows for p in ready])
+        lengths = [len(p.rows) for p in ready]
+        bases = np.cumsum([0, *(len(p.data) for p in ready)])[:-1]
+        rows["offset"] += np.repeat(bases, lengths).astype(np.uint64)
+        data = ready[0].data if len(ready) == 1 else b"".join(p.data for p in ready)
+        hour = np.concatenate(
+            [np.repeat(np.array(p.hours), np.diff(p.starts)) for p in ready]
+        )
+        low = int(hour.min())
+        span = int(hour.max()) - low
+        # A stable sort keeps log order inside an hour; 16-bit keys sort in linear time.
+        key = (hour - low).astype(np.uint16) if span < 1 << 16 else hour
+        order = np.argsort(key, kind="stable")
+        rows, hour = rows[order], hour[order]
+        cuts = np.flatnonzero(np.diff(hour)) + 1
+        starts = [0, *cuts.tolist()]
+        ends = [*cuts.tolist(), len(rows)]
+        position = ready[-1].position
+        for a, b in zip(starts, ends, strict=True):
+            tail = self._tails.setdefault(int(hour[a]), HourTail())
+            part = rows[a:b]
+            chunk = TailChunk(int(part["global_index"][0]), part, data, False, position)
+            if tail.chunks and tail.chunks[-1].last_index >= chunk.first_index:
+                _weave(tail, chunk)
+            else:
+                tail.add(chunk)
+
+    def drop(self, hour: int, chunks: list[TailChunk]) -> None:
+        """Forget flushed chunks (the oldest of their hour)."""
+        tail = self._tails[hour]
+        gone = len(chunks)
+        assert tail.chunks[:gone] == chunks, "flushes take the oldest chunks of an hour"
+        del tail.chunks[:gone], tail.firsts[:gone]
+        if not tail.chunks:
+            del self._tails[hour]
+        if not self._tails and not self._loose:
+            self.size_bytes = 0
+        else:
+            rows = sum(len(chunk.rows) for chunk in chunks)
+            size = sum(int(chunk.rows["size"].sum()) for chunk in chunks)
+            self.size_bytes -= size + rows * INDEX_ENTRY.itemsize
+            self.size_bytes = max(self.size_bytes, 0)
+
+
+def _weave(tail: HourTail, chunk: TailChunk) -> None:
+    """Insert a merged chunk whose rows alternate with chunks that are already there."""
+    firsts = np.array(tail.firsts)
+    at = np.searchsorted(firsts, chunk.rows["global_index"])
+    cuts = np.flatnonzero(
+        (np.diff(at) != 0) | (np.diff(chunk.rows["global_index"].astype(np.int64)) != 1)
+    )
+    bounds = [0, *(cuts + 1).tolist(), len(chunk.rows)]
+    for a, b in zip(bounds, bounds[1:], strict=False):
+        part = chunk.rows[a:b]
+        first = int(part["global_index"][0])
+        tail.chunks.append(TailChunk(first, part, chunk.data, False, chunk.position))
+    tail.chunks.sort(key=lambda c: c.first_index)
+    tail.firsts = [c.first_index for c in tail.chunks]

@@ -1,0 +1,286 @@
+"""Every on-disk record of a data folder, declared once.
+
+All integers are little-endian. A file or record begins with magic and version where it can stand
+alone; kind 0 and global index 0 are never valid, so unwritten space reads as nothing. Sizes are
+asserted here and a test pins the bytes of a known record of each, so a change of format is
+always deliberate.
+
+    file                       records
+    log/<base position>.log    Frame header (64) + payload, one after another
+    hours/<UTC hour>/
+      delay.log                id, key, tags, headers, body of each row, nothing between
+      delay.index              INDEX_ENTRY (112), row 1 first
+      second.index             FILE_HEADER (32) + 3,600 x SECOND_ENTRY (16)
+      state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out"
+      extents                  EXTENT (128), one per flushed range
+    tick                       2 x TICK_SLOT (64, in sectors of 512)
+    checkpoint-<n>             FILE_HEADER (32) + msgpack
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+RowArray: TypeAlias = npt.NDArray[np.void]
+StateArray: TypeAlias = npt.NDArray[np.void]
+
+HOUR_MS: Final = 3_600_000
+SECOND_MS: Final = 1_000
+HOUR_SECONDS: Final = 3_600
+NEVER_MS: Final = 2**63 - 1
+"""An `expires_at` that never comes."""
+
+# --------------------------------------------------------------------------- refs
+#
+#   63      62 ...... 43   42 ..... 32   31 ............ 0
+#   sign 0   hour (20)     tag (11)      global index (32)
+
+HOUR_BITS: Final = 20
+TAG_BITS: Final = 11
+INDEX_BITS: Final = 32
+TAG_COUNT: Final = 1 << TAG_BITS
+HOUR_SHIFT: Final = TAG_BITS + INDEX_BITS
+INDEX_MASK: Final = (1 << INDEX_BITS) - 1
+TAG_MASK: Final = TAG_COUNT - 1
+HOUR_MAX: Final = (1 << HOUR_BITS) - 1
+assert HOUR_BITS + TAG_BITS + INDEX_BITS == 63, "a ref must stay a positive int64"
+
+
+def make_ref(hour: int, tag: int, index: int) -> int:
+    """The int64 ref of a row."""
+    return (hour << HOUR_SHIFT) | (tag << INDEX_BITS) | index
+
+
+def ref_hour(ref: int) -> int:
+    """The UTC hour a ref lives in."""
+    return ref >> HOUR_SHIFT
+
+
+def ref_tag(ref: int) -> int:
+    """The epoch tag of a ref."""
+    return (ref >> INDEX_BITS) & TAG_MASK
+
+
+def ref_index(ref: int) -> int:
+    """The global index (row number from 1) of a ref inside its hour."""
+    return ref & INDEX_MASK
+
+
+def ref_to_id(ref: int) -> str:
+    """The printable, server-made id of an origin ref."""
+    return f"~{ref:016x}"
+
+
+def id_to_ref(text: str) -> int | None:
+    """The ref behind a server-made id, or None if the text is not one."""
+    if len(text) != 17 or text[0] != "~":
+        return None
+    digits = text[1:]
+    if not all(c in "0123456789abcdef" for c in digits):
+        return None
+    ref = int(digits, 16)
+    return ref if ref < 1 << 63 else None
+
+
+# --------------------------------------------------------------------------- physical log
+
+FRAME_MAGIC: Final = 0x474C4C44  # "DLLG"
+FRAME_VERSION: Final = 1
+FRAME_HEADER: Final = struct.Struct("<IBBHIIQQQqIIQ")
+FRAME_HEADER_SIZE: Final = 64
+assert FRAME_HEADER.size == FRAME_HEADER_SIZE
+FRAME_CRC_OFFSET: Final = 12
+EPOCH_NODE_BITS: Final = 16
+
+
+class FrameKind(IntEnum):
+    """What a frame of the physical log changes. 0 is never valid."""
+
+    EPOCH_BEGIN = 1
+    SEND = 2
+    LEASE = 3
+    SETTLE = 4
+    MOVE = 5
+    TOPIC = 6
+    FLOOR = 7
+    HOUR_FLOOR = 8
+
+
+class FrameHeader(NamedTuple):
+    """The fixed head of a frame, decoded.
+
+        0  magic u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 payload length u32 | 12 crc32c u32
+        16 epoch u64 (counter 48, node 16) | 24 position u64 | 32 synced_position u64
+        40 leader time i64 | 48 tick second u32 | 52 tick local_index u32 | 56 tick position u64
+    """
+
+    magic: int
+    version: int
+    kind: int
+    flags: int
+    payload_size: int
+    crc: int
+    epoch: int
+    position: int
+    synced_position: int
+    leader_time_ms: int
+    tick_second: int
+    tick_local_index: int
+    tick_position: int
+
+
+# --------------------------------------------------------------------------- delay hours
+
+INDEX_ENTRY: Final = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("size", "<u4"),
+        ("local_index", "<u4"),
+        ("global_index", "<u4"),
+        ("pre_global_index", "<u4"),
+        ("deliver_at", "<i8"),
+        ("expires_at", "<i8"),
+        ("sent_at", "<i8"),
+        ("sent_position", "<u8"),
+        ("tag_mask", "<u8"),
+        ("key_hash", "<u8"),
+        ("id_hash", "<u8"),
+        ("topic", "<u4"),
+        ("group", "<u4"),
+        ("priority", "<i4"),
+        ("epoch_tag", "<u2"),
+        ("max_retry", "<u2"),
+        ("id_size", "<u2"),
+        ("key_size", "<u2"),
+        ("tags_size", "<u2"),
+        ("headers_size", "<u2"),
+        ("origin", "<i8"),
+    ]
+)
+INDEX_ENTRY_SIZE: Final = 112
+assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
+INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
+PRE_GLOBAL_INDEX_WORD: Final = 5
+_fields = INDEX_ENTRY.fields
+assert _fields is not None and _fields["pre_global_index"][1] == PRE_GLOBAL_INDEX_WORD * 4
+
+SECOND_ENTRY: Final = np.dtype([("newest", "<u8"), ("count", "<u8")])
+SECOND_ENTRY_SIZE: Final = 16
+assert SECOND_ENTRY.itemsize == SECOND_ENTRY_SIZE
+
+STATE_ENTRY: Final = np.dtype(
+    [
+        ("state", "u1"),
+        ("cause", "u1"),
+        ("attempts", "<u2"),
+        ("flags", "<u4"),
+        ("lease", "<u8"),
+        ("time", "<i8"),
+        ("forward", "<i8"),
+    ]
+)
+STATE_ENTRY_SIZE: Final = 32
+assert STATE_ENTRY.itemsize == STATE_ENTRY_SIZE
+
+EXTENT: Final = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("version", "<u2"),
+        ("reserved", "<u2"),
+        ("first_index", "<u4"),
+        ("count", "<u4"),
+        ("log_offset", "<u8"),
+        ("log_size", "<u8"),
+        ("index_crc", "<u4"),
+        ("log_crc", "<u4"),
+        ("due_min", "<i8"),
+        ("due_max", "<i8"),
+        ("topic_bits", "<u8"),
+        ("tag_bits", "<u8"),
+        ("position_first", "<u8"),
+        ("position_last", "<u8"),
+        ("unused", "V36"),
+        ("crc", "<u4"),
+    ]
+)
+EXTENT_SIZE: Final = 128
+assert EXTENT.itemsize == EXTENT_SIZE
+EXTENT_MAGIC: Final = 0x54584C44  # "DLXT"
+
+# --------------------------------------------------------------------------- stand-alone files
+
+FILE_HEADER: Final = struct.Struct("<IHHQQII")
+FILE_HEADER_SIZE: Final = 32
+assert FILE_HEADER.size == FILE_HEADER_SIZE
+FILE_VERSION: Final = 1
+SECOND_MAGIC: Final = 0x58534C44  # "DLSX"
+CHECKPOINT_MAGIC: Final = 0x50434C44  # "DLCP"
+
+TICK_SLOT: Final = struct.Struct("<IHHQQIIQQqI4x")
+TICK_SLOT_SIZE: Final = 64
+assert TICK_SLOT.size == TICK_SLOT_SIZE
+TICK_SLOT_STRIDE: Final = 512
+"""Slots stand a sector apart, so a torn write of one can never touch the other."""
+TICK_MAGIC: Final = 0x4B544C44  # "DLTK"
+
+
+class MessageState(IntEnum):
+    """States of a message; 8 is internal (the message lives on in another row)."""
+
+    NONE = 0
+    WAITING = 1
+    READY = 2
+    LEASED = 3
+    ACKED = 4
+    EXPIRED = 5
+    DEAD = 6
+    DELETED = 7
+    MOVED = 8
+
+
+class Cause(IntEnum):
+    """Why a row is in its state."""
+
+    NONE = 0
+    RECEIVE = 1
+    ACK = 2
+    NACK = 3
+    LEASE_EXPIRED = 4
+    CANCEL = 5
+    TTL = 6
+    RETRIES = 7
+    RESCHEDULE = 8
+    REPLACED = 9
+    REPLAY = 10
+    PURGE = 11
+
+
+def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:
+    """Header + payload of a stand-alone file; `a` and `b` are two u64 that belong to the kind.
+
+    0 magic u32 | 4 version u16 | 6 zero u16 | 8 a u64 | 16 b u64 | 24 payload size u32 | 28 crc32c u32
+    """
+    head = FILE_HEADER.pack(magic, FILE_VERSION, 0, a, b, len(payload), 0)
+    crc = crc32c(payload, crc32c(head))
+    return FILE_HEADER.pack(magic, FILE_VERSION, 0, a, b, len(payload), crc) + payload
+
+
+def open_file(magic: int, data: bytes) -> tuple[bytes, int, int] | None:
+    """The payload and the two numbers of a sealed file, or None if any byte is wrong."""
+    if len(data) < FILE_HEADER_SIZE:
+        return None
+    found, version, zero, a, b, size, crc = FILE_HEADER.unpack_from(data)
+    if found != magic or version != FILE_VERSION or zero != 0:
+        return None
+    payload = data[FILE_HEADER_SIZE : FILE_HEADER_SIZE + size]
+    if len(payload) != size or len(data) != FILE_HEADER_SIZE + size:
+        return None
+    head = FILE_HEADER.pack(found, version, 0, a, b, size, 0)
+    return (payload, a, b) if crc32c(payload, crc32c(head)) == crc else None

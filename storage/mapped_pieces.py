@@ -1,0 +1,51 @@
+"""Read-only mapped pieces of a growing file.
+
+A piece is mapped once the file has reached its end, is never resized, and is never closed while a
+view of it lives: callers copy what leaves the turn. Whatever is not covered by a whole piece is
+read with pread, so a short or unfinished file is never touched through a map.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.file_system import File, Mapping
+
+LOG_PIECE_SIZE: Final = 64 << 20
+INDEX_PIECE_ROWS: Final = 146 * 4096
+"""Rows in an index piece: the most that fit 64 MiB with row and page boundaries together."""
+
+
+class MappedPieces:
+    """Whole pieces of one file, mapped on demand up to a known size."""
+
+    def __init__(self, file: File, piece_size: int) -> None:
+        self._file = file
+        self._piece_size = piece_size
+        self._pieces: dict[int, Mapping] = {}
+
+    @property
+    def piece_size(self) -> int:
+        """Bytes a piece."""
+        return self._piece_size
+
+    def piece(self, number: int, size_known: int) -> memoryview | None:
+        """A view of piece `number`, or None while the file has not reached its end."""
+        mapping = self._pieces.get(number)
+        if mapping is None:
+            if (number + 1) * self._piece_size > size_known:
+                return None
+            mapping = self._file.map_read(number * self._piece_size, self._piece_size)
+            self._pieces[number] = mapping
+        return memoryview(mapping.buffer)
+
+    def forget(self) -> None:
+        """Give the resident pages of every piece back to the kernel."""
+        for mapping in self._pieces.values():
+            mapping.forget(0, self._piece_size)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for mapping in self._pieces.values():
+            mapping.close()
+        self._pieces.clear()

@@ -1,0 +1,265 @@
+"""Payloads of frames: decisions as columns, each encode beside its decode.
+
+Frames carry decisions, not requests: what is read here is enough to change rows and states to
+absolute values, without a clock, a configuration or a lease table. A payload is
+`u32 head size | head (msgpack map) | tail bytes`; int64 columns travel as raw bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.storage.batch import Block, Column
+from delaylog.storage.layout import STATE_ENTRY, Int64Array, StateArray
+
+_HEAD_SIZE: Final = struct.Struct("<I")
+
+
+def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
+    """Buffers of a payload; the tail is not copied."""
+    packed = msgpack.packb(head)
+    return [_HEAD_SIZE.pack(len(packed)) + packed, tail] if len(tail) else [
+        _HEAD_SIZE.pack(len(packed)) + packed
+    ]
+
+
+def unpack(payload: Block) -> tuple[dict[str, Any], memoryview]:
+    """Head and tail of a payload whose checksum has been verified."""
+    view = memoryview(payload)
+    (size,) = _HEAD_SIZE.unpack_from(view)
+    end = _HEAD_SIZE.size + size
+    return msgpack.unpackb(view[_HEAD_SIZE.size : end], strict_map_key=False), view[end:]
+
+
+def _pack_column(column: Column, dtype: str) -> int | bytes:
+    return column if isinstance(column, int) else np.ascontiguousarray(column, dtype).tobytes()
+
+
+def _unpack_column(value: int | bytes, dtype: str) -> Column:
+    return value if isinstance(value, int) else np.frombuffer(value, dtype)
+
+
+@dataclass(slots=True)
+class SendDecision:
+    """What the engine decided about a batch; the client's bytes follow it in the frame.
+
+    `accepted` lists the rows that become messages (None = all of them). `topic` is one number or
+    one per row. Defaults stand for absent columns. Due times follow from the frame's leader time:
+    max(asked for, leader time); rows live in max(due hour, `hour_floor`).
+    """
+
+    topic: Column
+    tag: int
+    hour_floor: int
+    ttl_ms: int
+    max_retry: int
+    accepted: Int64Array | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
+    """Rows that did not become messages: (row, ref answered, due answered, result code)."""
+
+    def encode(self, wire: Block) -> list[Block]:
+        head: dict[str, Any] = {
+            "topic": _pack_column(self.topic, "<u4"),
+            "tag": self.tag,
+            "floor": self.hour_floor,
+            "ttl": self.ttl_ms,
+            "retry": self.max_retry,
+        }
+        if self.accepted is not None:
+            head["accepted"] = self.accepted.astype("<i8").tobytes()
+        if self.producer is not None:
+            head["producer"] = self.producer
+            head["sequence"] = self.sequence
+            if self.kept is not None:
+                head["kept"] = np.stack(self.kept).astype("<i8").tobytes()
+        return pack(head, wire)
+
+    @classmethod
+    def decode(cls, head: Mapping[str, Any]) -> SendDecision:
+        accepted = head.get("accepted")
+        kept = head.get("kept")
+        columns = None if kept is None else np.frombuffer(kept, "<i8").reshape(4, -1)
+        return cls(
+            topic=_unpack_column(head["topic"], "<u4"),
+            tag=head["tag"],
+            hour_floor=head["floor"],
+            ttl_ms=head["ttl"],
+            max_retry=head["retry"],
+            accepted=None if accepted is None else np.frombuffer(accepted, "<i8"),
+            producer=head.get("producer"),
+            sequence=head.get("sequence"),
+            kept=None if columns is None else (columns[0], columns[1], columns[2], columns[3]),
+        )
+
+
+@dataclass(slots=True)
+class LeaseDecision:
+    """Refs handed out under one lease until a deadline in leader time."""
+
+    lease: int
+    topic: int
+    group: int
+    deadline_ms: int
+    refs: Int64Array
+    attempts: Column
+
+    def encode(self) -> list[Block]:
+        return pack(
+            {
+                "lease": self.lease,
+                "topic": self.topic,
+                "group": self.group,
+                "deadline": self.deadline_ms,
+                "attempts": _pack_column(self.attempts, "<u2"),
+            },
+            self.refs.astype("<i8", copy=False).tobytes(),
+        )
+
+    @classmethod
+    def decode(cls, payload: Block) -> LeaseDecision:
+        head, tail = unpack(payload)
+        return cls(
+            lease=head["lease"],
+            topic=head["topic"],
+            group=head["group"],
+            deadline_ms=head["deadline"],
+            refs=np.frombuffer(tail, "<i8"),
+            attempts=_unpack_column(head["attempts"], "<u2"),
+        )
+
+
+@dataclass(slots=True)
+class SettleDecision:
+    """New states of rows: ack, nack at once, cancel, expiry, death.
+
+    `entries` are whole state-column entries, one per ref. `leases` says which lease each row
+    comes out of (0, or None for all = it was not leased), so that counts and the lease table
+    follow without reading any state.
+    """
+
+    topic: int
+    group: int
+    refs: Int64Array
+    entries: StateArray
+    leases: Int64Array | None
+    origins: Int64Array | None = None
+    """Origins, where they are not the refs themselves."""
+    keep_until_ms: int = 0
+    """Until when ended rows stay readable."""
+
+    def encode(self) -> list[Block]:
+        refs = self.refs.astype("<i8", copy=False).tobytes()
+        same = len(self.entries) > 0 and bool((self.entries == self.entries[0]).all())
+        head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
+        leases = b""
+        if self.leases is not None:
+            if len(self.leases) and bool((self.leases == self.leases[0]).all()):
+                head["lease"] = int(self.leases[0])
+            else:
+                head["leases"] = True
+                leases = self.leases.astype("<i8").tobytes()
+        entries = (self.entries[:1] if same else self.entries).tobytes()
+        head["same"] = same
+        head["keep"] = self.keep_until_ms
+        origins = b""
+        if self.origins is not None and (self.origins != self.refs).any():
+            head["origins"] = True
+            origins = self.origins.astype("<i8").tobytes()
+        return pack(head, refs + leases + origins + entries)
+
+    @classmethod
+    def decode(cls, payload: Block) -> SettleDecision:
+        head, tail = unpack(payload)
+        n = head["n"]
+        refs = np.frombuffer(tail[: 8 * n], "<i8")
+        at = 8 * n
+        leases: Int64Array | None = None
+        if "lease" in head:
+            leases = np.full(n, head["lease"], np.int64)
+        elif head.get("leases"):
+            leases = np.frombuffer(tail[at : at + 8 * n], "<i8")
+            at += 8 * n
+        origins: Int64Array = refs
+        if head.get("origins"):
+            origins = np.frombuffer(tail[at : at + 8 * n], "<i8")
+            at += 8 * n
+        entries = np.frombuffer(tail[at:], STATE_ENTRY)
+        if head["same"]:
+            entries = np.repeat(entries, n)
+        return cls(
+            head["topic"], head["group"], refs, entries, leases, origins, head["keep"]
+        )
+
+
+@dataclass(slots=True)
+class MoveDecision:
+    """Rows that live on in a new row: retry with delay, reschedule, replay of a dead one.
+
+    The new row keeps body, origin and sent position; due time, end, priority and attempts are the
+    frame's. `leases` as in SettleDecision. `from_ended` = the rows were dead and live again.
+    """
+
+    topic: int
+    group: int
+    tag: int
+    hour_floor: int
+    cause: int
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    expires_at_ms: Int64Array
+    priority: Int64Array
+    attempts: Int64Array
+    leases: Int64Array | None
+    from_ended: bool = False
+
+    def encode(self) -> list[Block]:
+        columns = [
+            self.refs,
+            self.deliver_at_ms,
+            self.expires_at_ms,
+            self.priority,
+            self.attempts,
+        ]
+        if self.leases is not None:
+            columns.append(self.leases)
+        return pack(
+            {
+                "topic": self.topic,
+                "group": self.group,
+                "tag": self.tag,
+                "floor": self.hour_floor,
+                "cause": self.cause,
+                "n": len(self.refs),
+                "leases": self.leases is not None,
+                "ended": self.from_ended,
+            },
+            b"".join(c.astype("<i8", copy=False).tobytes() for c in columns),
+        )
+
+    @classmethod
+    def decode(cls, payload: Block) -> MoveDecision:
+        head, tail = unpack(payload)
+        n = head["n"]
+        columns = np.frombuffer(tail, "<i8").reshape(-1, n)
+        return cls(
+            topic=head["topic"],
+            group=head["group"],
+            tag=head["tag"],
+            hour_floor=head["floor"],
+            cause=head["cause"],
+            refs=columns[0],
+            deliver_at_ms=columns[1],
+            expires_at_ms=columns[2],
+            priority=columns[3],
+            attempts=columns[4],
+            leases=columns[5] if head["leases"] else None,
+            from_ended=head["ended"],
+        )

@@ -1,0 +1,374 @@
+"""The physical log: one append-only sequence of checksummed frames in segments.
+
+Positions are byte offsets since the log's birth; a segment is named by its first. Frames are
+appended in memory (`append`), written in order (`write_pending`) and made durable (`sync`). One
+lock guards the write phase, so the loop may write a small frame itself while the log thread
+waits in fdatasync. Opening finds the end: a bad frame above every durable end this node knows is
+a torn tail and is cut, below it is rot and an error that names segment and position.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from delaylog.storage.batch import Block
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.layout import (
+    FRAME_HEADER,
+    FRAME_HEADER_SIZE,
+    FRAME_MAGIC,
+    FRAME_VERSION,
+    FrameHeader,
+    FrameKind,
+)
+
+SEGMENT_BYTES_MAX: Final = 128 << 20
+PAYLOAD_BYTES_MAX: Final = 256 << 20
+_READ_BYTES: Final = 4 << 20
+_KINDS: Final = frozenset(FrameKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """How far dispatch has got: Unix second, rows of it released, log position it covers."""
+
+    second: int = 0
+    local_index: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame read back: its header and its payload."""
+
+    header: FrameHeader
+    payload: Block
+
+    @property
+    def end(self) -> int:
+        """Position just behind the frame."""
+        return self.header.position + FRAME_HEADER_SIZE + self.header.payload_size
+
+
+def encode_frame(
+    kind: FrameKind,
+    payload: Sequence[Block],
+    *,
+    epoch: int,
+    position: int,
+    synced_position: int,
+    leader_time_ms: int,
+    tick: Tick,
+) -> tuple[list[Block], int]:
+    """Buffers of one frame (header first, payload uncopied) and its total size."""
+    size = sum(len(part) for part in payload)
+    assert size <= PAYLOAD_BYTES_MAX, "the edge's limits keep payloads below the frame limit"
+    args = (epoch, position, synced_position, leader_time_ms)
+    ticks = (tick.second, tick.local_index, tick.position)
+    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, 0, *args, *ticks)
+    crc = crc32c(head)
+    for part in payload:
+        crc = crc32c(part, crc)
+    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, crc, *args, *ticks)
+    return [head, *payload], FRAME_HEADER_SIZE + size
+
+
+def check_header(raw: bytes, position: int) -> FrameHeader | None:
+    """The header at `position`, or None if its fields cannot be a frame's."""
+    header = FrameHeader(*FRAME_HEADER.unpack(raw))
+    sound = (
+        header.magic == FRAME_MAGIC
+        and header.version == FRAME_VERSION
+        and header.kind in _KINDS
+        and header.position == position
+        and header.payload_size <= PAYLOAD_BYTES_MAX
+        and header.synced_position <= position
+    )
+    return header if sound else None
+
+
+def frame_crc(raw_header: bytes, payload: Block) -> int:
+    """Checksum of a frame: the header with its crc field zeroed, then the payload."""
+    return crc32c(payload, crc32c(raw_header[:12] + b"\0\0\0\0" + raw_header[16:]))
+
+
+def segment_name(base: int) -> str:
+    """File name of the segment that begins at `base`."""
+    return f"{base:020d}.log"
+
+
+class PhysicalLog:
+    """Segments of frames under one folder."""
+
+    def __init__(
+        self, fs: FileSystem, folder: str, *, segment_bytes_max: int = SEGMENT_BYTES_MAX
+    ) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._segment_bytes_max = segment_bytes_max
+        fs.mkdir(folder)
+        self._bases = sorted(
+            int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log")
+        )
+        self._file: File | None = None
+        self._pending: list[Block] = []
+        self._pending_size = 0
+        self._write_lock = threading.Lock()
+        self._queue_lock = threading.Lock()
+        self._old_files: list[File] = []
+        self.end_position = 0
+        self.written_position = 0
+        self.durable_position = 0
+
+    # ------------------------------------------------------------------ opening
+
+    def recover(self, start: int, durable_end: int) -> Iterator[Frame]:
+        """Replay frames from `start`, then stand ready to append behind the last one.
+
+        `durable_end` is the greatest position this node is known to have synced; frames that
+        follow raise that bound by their `synced_position`. Must be run to its end before the
+        first append. Raises CorruptionError for rot.
+        """
+        if not self._bases:
+            if start > 0 or durable_end > start:
+                raise CorruptionError(
+                    "the physical log is missing",
+                    path=self._folder,
+                    position=start,
+                    detail=f"durable to {max(start, durable_end)}",
+                )
+            self._start_segment(start)
+            self.end_position = self.written_position = self.durable_position = start
+            return
+        if self._bases[0] > start:
+            raise CorruptionError(
+                "the first segment begins behind the checkpoint",
+                path=segment_name(self._bases[0]),
+                position=start,
+            )
+        position = start
+        bad: str | None = None
+        first = max(i for i, base in enumerate(self._bases) if base <= start)
+        at = first
+        for at in range(first, len(self._bases)):
+            base = self._bases[at]
+            if base > position:
+                bad = bad or "a gap between segments"
+                break
+            file = self._fs.open(self._path(base))
+            try:
+                position = yield from self._scan(file, base, position)
+                left = file.size() - (position - base)
+            finally:
+                file.close()
+            if left > 0:
+                bad = "a bad frame"
+                break
+        if bad is not None:
+            self._judge(bad, position, durable_end, at)
+        elif position < durable_end:
+            raise CorruptionError(
+                "durable frames are missing",
+                path=self._path(self._bases[at]),
+                position=position,
+                detail=f"durable to {durable_end}",
+            )
+        self._cut(position)
+        self.end_position = self.written_position = self.durable_position = position
+
+    def _scan(self, file: File, base: int, position: int) -> Iterator[Frame]:
+        """Yield good frames from `position`; returns the position of the first that is not."""
+        size = file.size()
+        window, window_at = b"", 0
+        while True:
+            at = position - base
+            if at + FRAME_HEADER_SIZE > size:
+                return position
+            if not window_at <= at or at + FRAME_HEADER_SIZE > window_at + len(window):
+                window, window_at = file.pread(_READ_BYTES, at), at
+            raw = window[at - window_at : at - window_at + FRAME_HEADER_SIZE]
+            header = check_header(raw, position)
+            if header is None:
+                return position
+            body_at = at + FRAME_HEADER_SIZE
+            if body_at + header.payload_size > size:
+                return position
+            if body_at + header.payload_size > window_at + len(window):
+                window = file.pread(max(_READ_BYTES, header.payload_size), body_at)
+                window_at = body_at
+            payload = window[body_at - window_at : body_at - window_at + header.payload_size]
+            if frame_crc(raw, payload) != header.crc:
+                return position
+            yield Frame(header, payload)
+            position += FRAME_HEADER_SIZE + header.payload_size
+
+    def _judge(self, what: str, position: int, durable_end: int, at: int) -> None:
+        """Tell a torn tail from rot: look for proof that bytes at or behind `position` were synced."""
+        path = self._path(self._bases[at])
+        if position < durable_end:
+            raise CorruptionError(
+                what, path=path, position=position, detail=f"durable to {durable_end}"
+            )
+        for base in self._bases[at:]:
+            file = self._fs.open(self._path(base))
+            try:
+                proof = self._find_later_sync(file, base, position)
+            finally:
+                file.close()
+            if proof is not None:
+                raise CorruptionError(
+                    what,
+                    path=path,
+                    position=position,
+                    detail=f"the frame at {proof} says that it had been synced",
+                )
+
+    def _find_later_sync(self, file: File, base: int, position: int) -> int | None:
+        """Position of a whole later frame whose `synced_position` lies behind `position`."""
+        size = file.size()
+        at = max(position - base, 0)
+        magic = FRAME_MAGIC.to_bytes(4, "little")
+        while at < size:
+            window = file.pread(_READ_BYTES, at)
+            found = window.find(magic)
+            while found >= 0:
+                where = base + at + found
+                raw = file.pread(FRAME_HEADER_SIZE, at + found)
+                if len(raw) == FRAME_HEADER_SIZE and where > position:
+                    header = check_header(raw, where)
+                    if header is not None and header.synced_position > position:
+                        payload = file.pread(header.payload_size, at + found + FRAME_HEADER_SIZE)
+                        if frame_crc(raw, payload) == header.crc:
+                            return where
+                found = window.find(magic, found + 1)
+            at += max(len(window) - 3, 1)
+        return None
+
+    def _cut(self, position: int) -> None:
+        """Drop everything from `position` on, durably, and open the last segment for appending."""
+        keep = [base for base in self._bases if base <= position]
+        dropped = self._bases[len(keep) :]
+        for base in reversed(dropped):
+            self._fs.unlink(self._path(base))
+        self._bases = keep
+        self._file = self._fs.open(self._path(keep[-1]))
+        if self._file.size() != position - keep[-1]:
+            self._file.truncate(position - keep[-1])
+        self._file.fdatasync()
+        if dropped:
+            self._fs.sync_folder(self._folder)
+
+    # ------------------------------------------------------------------ appending
+
+    def append(
+        self,
+        kind: FrameKind,
+        payload: Sequence[Block],
+        *,
+        epoch: int,
+        leader_time_ms: int,
+        tick: Tick,
+    ) -> int:
+        """Queue one frame behind all others; returns its position. Nothing is written yet."""
+        position = self.end_position
+        buffers, size = encode_frame(
+            kind,
+            payload,
+            epoch=epoch,
+            position=position,
+            synced_position=self.durable_position,
+            leader_time_ms=leader_time_ms,
+            tick=tick,
+        )
+        with self._queue_lock:
+            self._pending += buffers
+            self._pending_size += size
+            self.end_position = position + size
+        return position
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes appended and not yet handed to the file."""
+        return self._pending_size
+
+    def write_pending(self, *, wait: bool = True) -> bool:
+        """Write all queued frames in order; False if another thread is writing and `wait` is off."""
+        if not self._write_lock.acquire(blocking=wait):
+            return False
+        try:
+            with self._queue_lock:
+                buffers, self._pending = self._pending, []
+                size, self._pending_size = self._pending_size, 0
+            if not buffers:
+                return True
+            file = self._file
+            assert file is not None, "recover() runs before the first write"
+            at = self.written_position - self._bases[-1]
+            try:
+                if at > 0 and at + size > self._segment_bytes_max:
+                    self._start_segment(self.written_position)
+                    self._old_files.append(file)
+                    file = self._file
+                    at = 0
+                file.pwritev(buffers, at)
+            except DiskFullError:
+                # The frames stay queued, in order; a later try writes them over the torn part.
+                with self._queue_lock:
+                    self._pending = buffers + self._pending
+                    self._pending_size += size
+                raise
+            self.written_position += size
+            return True
+        finally:
+            self._write_lock.release()
+
+    def sync(self) -> int:
+        """fdatasync what is written; returns (and remembers) the new durable position."""
+        with self._write_lock:
+            target = self.written_position
+            file, old = self._file, self._old_files
+            self._old_files = []
+        for sealed in old:
+            sealed.fdatasync()
+            sealed.close()
+        if file is None:
+            raise DiskFailedError("the physical log is closed")
+        file.fdatasync()
+        self.durable_position = target
+        return target
+
+    def _start_segment(self, base: int) -> None:
+        self._file = self._fs.open(self._path(base), create=True)
+        self._bases.append(base)
+        self._fs.sync_folder(self._folder)
+
+    # ------------------------------------------------------------------ retention
+
+    def drop_below(self, position: int) -> int:
+        """Remove segments that end at or below `position`; returns how many went."""
+        dropped = 0
+        while len(self._bases) > 1 and self._bases[1] <= position:
+            self._fs.unlink(self._path(self._bases.pop(0)))
+            dropped += 1
+        return dropped
+
+    @property
+    def first_position(self) -> int:
+        """First position still held."""
+        return self._bases[0] if self._bases else 0
+
+    def close(self) -> None:
+        """Close the files. What was appended and not written is dropped."""
+        with self._write_lock:
+            for file in [*self._old_files, *([self._file] if self._file else [])]:
+                file.close()
+            self._old_files, self._file = [], None
+
+    def _path(self, base: int) -> str:
+        return f"{self._folder}/{segment_name(base)}"

@@ -1,0 +1,216 @@
+"""State column: one 32-byte entry per row of an hour, per consumer group.
+
+The file is mapped copy-on-write in fixed pieces, so changes are fancy indexing in memory and
+never reach the file by themselves: dirty pages are copied out (`collect`), written with pwrite
+only after the log that explains them is durable (`write`), and given back to the kernel
+(`settle`). A hole, or no file at all, reads as zeros: never handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.file_system import File, FileSystem, Mapping
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+
+PAGE_SIZE: Final = 4096
+PIECE_SIZE: Final = 16 << 20
+PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
+PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
+
+
+class _Piece:
+    __slots__ = ("dirty", "entries", "mapping")
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
+        self.dirty = np.zeros(PIECE_SIZE // PAGE_SIZE, np.bool_)
+
+
+class StateColumn:
+    """States of one hour for one group. Row numbers begin at 1."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._file: File | None = None
+        self._pieces: dict[int, _Piece] = {}
+        self._unsynced = False
+        self._length = 0
+        if fs.exists(path):
+            self._file = fs.open(path)
+            self._length = self._file.size()
+
+    @property
+    def path(self) -> str:
+        """Where the file is (or will be)."""
+        return self._path
+
+    @property
+    def absent(self) -> bool:
+        """True while no row of this hour was ever handed out or changed."""
+        return self._file is None
+
+    # ------------------------------------------------------------------ entries
+
+    def get(self, indexes: Int64Array) -> StateArray:
+        """A copy of the entries of rows `indexes`."""
+        if self._file is None:
+            return np.zeros(len(indexes), STATE_ENTRY)
+        at = indexes - 1
+        if len(at) and int(at.max()) < PIECE_ROWS:
+            return self._piece(0).entries[at] if self._has(0) else np.zeros(
+                len(at), STATE_ENTRY
+            )
+        out = np.zeros(len(at), STATE_ENTRY)
+        number = at // PIECE_ROWS
+        for which in np.unique(number).tolist():
+            if self._has(which):
+                mask = number == which
+                piece = self._piece(which)
+                out[mask] = piece.entries[at[mask] - which * PIECE_ROWS]
+        return out
+
+    def get_one(self, index: int) -> Any:
+        """The entry of one row."""
+        return self.get(np.array([index], np.int64))[0]
+
+    def put(self, indexes: Int64Array, entries: StateArray | Any) -> None:
+        """Store entries (one for all, or one each). Memory only; see `collect`."""
+        if len(indexes) == 0:
+            return
+        at = indexes - 1
+        low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
+        if low == high:
+            self._store(low, at - low * PIECE_ROWS if low else at, entries)
+            return
+        number = at // PIECE_ROWS
+        each = isinstance(entries, np.ndarray) and entries.ndim == 1
+        for which in np.unique(number).tolist():
+            mask = number == which
+            self._store(which, at[mask] - which * PIECE_ROWS, entries[mask] if each else entries)
+
+    def put_forward(self, index: int, forward: int) -> None:
+        """Point one row (an origin) at the newest row of its message."""
+        entry = self.get(np.array([index], np.int64))
+        entry["forward"] = forward
+        self.put(np.array([index], np.int64), entry)
+
+    def _store(self, which: int, at: Int64Array, entries: Any) -> None:
+        piece = self._piece(which)
+        piece.entries[at] = entries
+        piece.dirty[at // PAGE_ROWS] = True
+
+    def _has(self, which: int) -> bool:
+        """Whether the piece can hold anything: mapped already, or inside the file."""
+        return which in self._pieces or which * PIECE_SIZE < self._length
+
+    def _piece(self, which: int) -> _Piece:
+        piece = self._pieces.get(which)
+        if piece is None:
+            if self._file is None:
+                # The column may be the first file of its hour: rows can still sit in the tail.
+                self._fs.mkdir(self._path.rpartition("/")[0])
+                self._file = self._fs.open(self._path, create=True)
+                self._unsynced = True
+            end = (which + 1) * PIECE_SIZE
+            if self._length < end:
+                # Growing leaves a hole: it costs no disk and reads as zeros.
+                self._file.truncate(end)
+                self._length = end
+            piece = _Piece(self._file.map_private(which * PIECE_SIZE, PIECE_SIZE))
+            self._pieces[which] = piece
+        return piece
+
+    # ------------------------------------------------------------------ flushing
+
+    @property
+    def dirty_pages(self) -> int:
+        """Pages changed since they were last written."""
+        return sum(int(np.count_nonzero(p.dirty)) for p in self._pieces.values())
+
+    def collect(self, pages_max: int) -> list[tuple[int, int, bytes]]:
+        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes) runs, marked clean."""
+        out: list[tuple[int, int, bytes]] = []
+        left = pages_max
+        for which, piece in self._pieces.items():
+            if left <= 0:
+                break
+            pages = np.flatnonzero(piece.dirty)[:left]
+            if len(pages) == 0:
+                continue
+            left -= len(pages)
+            raw = memoryview(piece.mapping.buffer)
+            for first, count in page_runs(pages):
+                start = first * PAGE_SIZE
+                out.append((which, first, bytes(raw[start : start + count * PAGE_SIZE])))
+            raw.release()
+            piece.dirty[pages] = False
+        return out
+
+    def write(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
+        """Write collected runs to the file. May run beside the loop; `settle` comes after."""
+        file = self._file
+        assert file is not None, "collected pages have a file"
+        self._unsynced = True
+        for which, first, data in runs:
+            file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
+
+    def restore(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
+        """Mark collected runs dirty again after a failed write."""
+        for which, first, data in runs:
+            self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True
+
+    def settle(self) -> None:
+        """Give every clean page back to the kernel; the file holds the same bytes."""
+        for piece in self._pieces.values():
+            clean = np.flatnonzero(~piece.dirty)
+            if len(clean) == len(piece.dirty):
+                piece.mapping.forget(0, PIECE_SIZE)
+                continue
+            for first, count in page_runs(clean):
+                piece.mapping.forget(first * PAGE_SIZE, count * PAGE_SIZE)
+
+    def sync(self) -> None:
+        """Make written pages durable."""
+        if self._file is not None and self._unsynced:
+            self._unsynced = False
+            self._file.fdatasync()
+
+    def cut(self, count: int) -> None:
+        """Forget everything behind row `count` (recovery: later rows come back by replay)."""
+        self.drop_memory()
+        if self._file is not None and self._length > count * STATE_ENTRY_SIZE:
+            self._file.truncate(count * STATE_ENTRY_SIZE)
+            pieces = -(-count // PIECE_ROWS)
+            self._length = pieces * PIECE_SIZE
+            self._file.truncate(self._length)
+
+    def drop_memory(self) -> None:
+        """Unmap all pieces, changes that were not written included."""
+        for piece in self._pieces.values():
+            del piece.entries
+            piece.mapping.close()
+        self._pieces.clear()
+
+    def close(self) -> None:
+        """Unmap and close the file. Unwritten changes are dropped."""
+        self.drop_memory()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Ascending page numbers as runs (first, count)."""
+    if len(pages) == 0:
+        return []
+    cuts = np.flatnonzero(np.diff(pages) != 1) + 1
+    starts = [0, *cuts.tolist()]
+    ends = [*cuts.tolist(), len(pages)]
+    return [(int(pages[a]), b - a) for a, b in zip(starts, ends, strict=True)]

@@ -1,0 +1,172 @@
+"""One second of the second wheel: what is known to be stored, and what is loaded.
+
+A slot holds entries (due, ref, lane) as sorted runs of arrays, never as objects. Entries that
+arrive live are appended in O(1) and sorted only when something of the slot is due. `live_first`
+is the least ref that came live: refs grow in log order, so a load that finds refs at or above it
+has found entries the slot already has.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+RUNS_MAX: Final = 8
+SEAL_ENTRIES: Final = 16_384
+_REF_MAX: Final = 2**63 - 1
+
+
+class Entries(NamedTuple):
+    """Columns of equal length: due times in ms, refs, lanes (topic numbers)."""
+
+    due_ms: Int64Array
+    refs: Int64Array
+    lanes: Int64Array
+
+    @property
+    def count(self) -> int:
+        return len(self.refs)
+
+
+def no_entries() -> Entries:
+    """Zero entries."""
+    empty = np.zeros(0, np.int64)
+    return Entries(empty, empty, empty)
+
+
+def join_entries(parts: list[Entries]) -> Entries:
+    """Concatenate; no order is implied."""
+    if len(parts) == 1:
+        return parts[0]
+    return Entries(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def sort_entries(entries: Entries) -> Entries:
+    """Entries by (due, ref); what is sorted already comes back as it is."""
+    due, refs, lanes = entries
+    if len(due) < 2:
+        return entries
+    step = np.diff(due)
+    if (step > 0).all() or ((step >= 0).all() and (np.diff(refs)[step == 0] > 0).all()):
+        return entries
+    order = np.lexsort((refs, due))
+    return Entries(due[order], refs[order], lanes[order])
+
+
+class SecondSlot:
+    """Entries of one absolute second."""
+
+    __slots__ = (
+        "_pending",
+        "_pending_count",
+        "_pending_min",
+        "_runs",
+        "live_first",
+        "loading",
+        "released",
+        "second",
+        "stored",
+    )
+
+    def __init__(self, second: int) -> None:
+        self.second = second
+        self.stored = False
+        self.loading = False
+        self.live_first = _REF_MAX
+        self.released = 0
+        self._runs: list[Entries] = []
+        self._pending: list[Entries] = []
+        self._pending_count = 0
+        self._pending_min = _REF_MAX
+
+    @property
+    def idle(self) -> bool:
+        """Nothing stored, loading or loaded: the slot can be forgotten."""
+        return not (self.stored or self.loading or self._runs or self._pending)
+
+    def insert(self, entries: Entries) -> None:
+        """Add live entries: O(1), whatever the slot holds."""
+        self.live_first = min(self.live_first, int(entries.refs.min()))
+        self._pending.append(entries)
+        self._pending_count += entries.count
+        self._pending_min = min(self._pending_min, int(entries.due_ms.min()))
+        if self._pending_count >= SEAL_ENTRIES:
+            self._seal()
+
+    def load(self, entries: Entries) -> None:
+        """Add what storage held, sorted; entries that came live meanwhile are left out."""
+        self.stored = self.loading = False
+        fresh = entries.refs < self.live_first
+        if not fresh.all():
+            entries = Entries(*(column[fresh] for column in entries))
+        if entries.count:
+            self._runs.append(entries)
+
+    def head_ms(self) -> int | None:
+        """Least due time of what is loaded, or None."""
+        heads = [int(run.due_ms[0]) for run in self._runs]
+        if self._pending:
+            heads.append(self._pending_min)
+        return min(heads, default=None)
+
+    def take(self, now_ms: int, limit: int) -> Entries:
+        """Up to about `limit` entries with due <= now, in (due, ref) order, and at least one.
+
+        With many runs the bound is the least of their m-th keys: everything at or below it is
+        certainly next, so a slice is exact without merging everything.
+        """
+        if self._pending and self._pending_min <= now_ms:
+            self._seal()
+        if len(self._runs) > RUNS_MAX:
+            self._compact()
+        ends = [int(np.searchsorted(run.due_ms, now_ms, side="right")) for run in self._runs]
+        if sum(ends) > limit:
+            ends = self._bounded(ends, max(limit // len(self._runs), 1))
+        parts = [
+            Entries(*(column[:end] for column in run))
+            for run, end in zip(self._runs, ends, strict=True)
+            if end
+        ]
+        self._runs = [
+            Entries(*(column[end:] for column in run)) if end else run
+            for run, end in zip(self._runs, ends, strict=True)
+            if end < run.count
+        ]
+        if not parts:
+            return no_entries()
+        taken = parts[0] if len(parts) == 1 else sort_entries(join_entries(parts))
+        self.released += taken.count
+        return taken
+
+    def _bounded(self, ends: list[int], m: int) -> list[int]:
+        keys = [
+            (int(run.due_ms[m - 1]), int(run.refs[m - 1]))
+            for run, end in zip(self._runs, ends, strict=True)
+            if end >= m
+        ]
+        if not keys:
+            return ends
+        due, ref = min(keys)
+        out = []
+        for run, end in zip(self._runs, ends, strict=True):
+            low = int(np.searchsorted(run.due_ms[:end], due, side="left"))
+            high = int(np.searchsorted(run.due_ms[:end], due, side="right"))
+            out.append(low + int(np.searchsorted(run.refs[low:high], ref, side="right")))
+        return out
+
+    def _seal(self) -> None:
+        self._runs.append(sort_entries(join_entries(self._pending)))
+        self._pending = []
+        self._pending_count = 0
+        self._pending_min = _REF_MAX
+
+    def _compact(self) -> None:
+        """Merge the small runs; big ones stay, since sorting them again would hold the loop."""
+        small = [run for run in self._runs if run.count < SEAL_ENTRIES]
+        if len(small) > 1:
+            self._runs = [run for run in self._runs if run.count >= SEAL_ENTRIES]
+            self._runs.append(sort_entries(join_entries(small)))

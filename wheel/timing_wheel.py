@@ -1,0 +1,235 @@
+"""The two-level timing wheel: hour slots, second slots, and the delay queue that wakes them.
+
+Hour level: one slot per hour that has stored entries. `open_ahead_ms` before an hour begins its
+slot expires and the host is asked to open it; the answer (`hour_opened`) lowers it to the second
+level, a ring of 3,600 slots of a second. A second with stored entries expires `preload_ms` before
+it begins and the host is asked to load it. Loaded entries are released at their own millisecond,
+never before. A slot enters the delay queue when it gets its first entry, so nothing turns while
+nothing is due. The wheel holds refs only: an entry cancelled meanwhile falls through at the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from delaylog.wheel.delay_queue import DelayQueue
+from delaylog.wheel.second_slot import (
+    Entries,
+    Int64Array,
+    SecondSlot,
+    join_entries,
+    no_entries,
+)
+
+SECOND_MS: Final = 1_000
+HOUR_MS: Final = 3_600_000
+HOUR_SECONDS: Final = 3_600
+PRELOAD_MS: Final = 10_000
+OPEN_AHEAD_MS: Final = 60_000
+_HOUR: Final = 0
+_LOAD: Final = 1
+_RELEASE: Final = 2
+
+
+@dataclass(slots=True)
+class WheelTurn:
+    """What a turn gives: hours to open and seconds to load, soonest first, and what is due."""
+
+    open_hours: list[int] = field(default_factory=list)
+    load_seconds: list[int] = field(default_factory=list)
+    released: Entries = field(default_factory=no_entries)
+
+
+class TimingWheel:
+    """See the module's first lines. Time comes in with every call and never runs backwards."""
+
+    def __init__(
+        self, now_ms: int, *, preload_ms: int = PRELOAD_MS, open_ahead_ms: int = OPEN_AHEAD_MS
+    ) -> None:
+        assert open_ahead_ms >= preload_ms, "an hour is open before its first second is loaded"
+        self._now_ms = now_ms
+        self._preload_ms = preload_ms
+        self._open_ahead_ms = open_ahead_ms
+        self._hours: set[int] = set()
+        self._opened: set[int] = set()
+        self._opening: set[int] = set()
+        self._ring: list[list[SecondSlot]] = [[] for _ in range(HOUR_SECONDS)]
+        self._loading: set[int] = set()
+        self._queue: DelayQueue[tuple[int, int]] = DelayQueue()
+        self._released_second = 0
+        self._released_count = 0
+        self.turns = 0
+        """How often a slot expired: stays put while nothing is due."""
+
+    # ------------------------------------------------------------------ time
+
+    def now(self, now_ms: int) -> int:
+        """The wheel's time: the greatest it was ever given."""
+        self._now_ms = max(self._now_ms, now_ms)
+        return self._now_ms
+
+    def frontier(self) -> int:
+        """First second that is still only known as stored; earlier ones take entries live."""
+        return (self._now_ms + self._preload_ms) // SECOND_MS + 1
+
+    def next_wake_ms(self) -> int | None:
+        """When `turn` has something to do, or None."""
+        return self._queue.head_ms()
+
+    def tick(self) -> tuple[int, int]:
+        """(second, local index): earlier seconds are released whole, of this one so many."""
+        second = self._now_ms // SECOND_MS
+        if self._loading:
+            second = min(second, min(self._loading))
+        count = self._released_count if self._released_second == second else 0
+        return second, count
+
+    # ------------------------------------------------------------------ what is there
+
+    def note_hours(self, hours: Iterable[int]) -> None:
+        """Hours that hold stored entries (at start, or after a flush of far arrivals)."""
+        for hour in hours:
+            if hour not in self._hours | self._opened | self._opening:
+                self._hours.add(hour)
+                self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
+
+    def add(self, now_ms: int, seconds: Int64Array, entries: Entries) -> bool:
+        """Entries of a committed frame, in log order; True if the next wake came forward.
+
+        `seconds` says in which second's chain each is stored. Near ones are taken in live, far
+        ones only mark their slot: storage keeps them.
+        """
+        self.now(now_ms)
+        before = self._queue.head_ms()
+        frontier = self.frontier()
+        n = entries.count
+        if n == 0:
+            return False
+        low, high = int(seconds.min()), int(seconds.max())
+        if low == high:
+            if low < frontier:
+                self._insert(low, entries)
+            else:
+                self._mark([low])
+        elif low >= frontier:
+            self._mark_many(seconds, low, high)
+        else:
+            near = seconds < frontier
+            for second in np.unique(seconds[near]).tolist():
+                mask = seconds == second
+                self._insert(second, Entries(*(column[mask] for column in entries)))
+            if high >= frontier:
+                self._mark_many(seconds[~near], frontier, high)
+        after = self._queue.head_ms()
+        return after is not None and (before is None or after < before)
+
+    def _insert(self, second: int, entries: Entries) -> None:
+        slot = self._slot(second)
+        slot.insert(entries)
+        head = slot.head_ms()
+        assert head is not None
+        self._queue.push((_RELEASE, second), head)
+
+    def _mark_many(self, seconds: Int64Array, low: int, high: int) -> None:
+        if low // HOUR_SECONDS == high // HOUR_SECONDS:
+            hour = low // HOUR_SECONDS
+            if hour not in self._opened and hour not in self._opening:
+                self.note_hours((hour,))
+                return
+        hours = np.unique(seconds // HOUR_SECONDS).tolist()
+        for hour in hours:
+            if hour in self._opened or hour in self._opening:
+                inside = seconds[seconds // HOUR_SECONDS == hour]
+                self._mark(np.unique(inside).tolist())
+            else:
+                self.note_hours((hour,))
+
+    def _mark(self, seconds: Iterable[int]) -> None:
+        for second in seconds:
+            hour = second // HOUR_SECONDS
+            if hour not in self._opened and hour not in self._opening:
+                self.note_hours((hour,))
+                continue
+            slot = self._slot(second)
+            if not slot.stored:
+                slot.stored = True
+                self._queue.push((_LOAD, second), second * SECOND_MS - self._preload_ms)
+
+    # ------------------------------------------------------------------ turning
+
+    def turn(self, now_ms: int, limit: int) -> WheelTurn:
+        """Expire slots: hours to open, seconds to load, and about `limit` entries to release.
+
+        Released entries have due <= now and come in (due, ref) order of each second, seconds in
+        order. Call again while `next_wake_ms() <= now`.
+        """
+        now_ms = self.now(now_ms)
+        work = WheelTurn()
+        taken: list[Entries] = []
+        while limit > 0 and (key := self._queue.pop_due(now_ms)) is not None:
+            self.turns += 1
+            level, number = key
+            if level == _HOUR:
+                self._hours.discard(number)
+                self._opening.add(number)
+                work.open_hours.append(number)
+            elif level == _LOAD:
+                slot = self._slot(number)
+                slot.loading = True
+                self._loading.add(number)
+                work.load_seconds.append(number)
+            else:
+                slot = self._slot(number)
+                part = slot.take(now_ms, limit)
+                limit -= part.count
+                self._count_released(number, part.count)
+                taken.append(part)
+                self._requeue(slot)
+        work.released = join_entries(taken) if taken else no_entries()
+        return work
+
+    def _count_released(self, second: int, count: int) -> None:
+        if second > self._released_second:
+            self._released_second, self._released_count = second, 0
+        if second == self._released_second:
+            self._released_count += count
+
+    def _requeue(self, slot: SecondSlot) -> None:
+        head = slot.head_ms()
+        if head is not None:
+            self._queue.push((_RELEASE, slot.second), head)
+        elif slot.idle:
+            self._ring[slot.second % HOUR_SECONDS].remove(slot)
+
+    def hour_opened(self, hour: int, seconds: Iterable[int]) -> None:
+        """The host opened an hour: its seconds with stored entries move to the second level."""
+        self._opening.discard(hour)
+        self._opened.add(hour)
+        base = hour * HOUR_SECONDS
+        self._mark(base + second for second in seconds)
+
+    def second_loaded(self, second: int, entries: Entries) -> None:
+        """The host loaded a second: entries sorted by (due, ref)."""
+        slot = self._slot(second)
+        self._loading.discard(second)
+        slot.load(entries)
+        self._requeue(slot)
+
+    def drop_hours_below(self, hour: int) -> None:
+        """Forget that past hours were opened; they take no stored entries any more."""
+        self._opened = {h for h in self._opened if h >= hour}
+
+    # ------------------------------------------------------------------ the ring
+
+    def _slot(self, second: int) -> SecondSlot:
+        bucket = self._ring[second % HOUR_SECONDS]
+        for slot in bucket:
+            if slot.second == second:
+                return slot
+        slot = SecondSlot(second)
+        bucket.append(slot)
+        return slot
