@@ -1,0 +1,123 @@
+"""Resident size and cost a message as the backlog grows: pending over a day, and ready unasked.
+
+One broker is loaded in stages; at each it is left to settle and read. What should not grow is
+compared with the first stage. VmRSS counts mapped file pages too, so its parts are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import procfs
+from broker_process import ServerProcess
+from clients import counts
+from load import LoadError
+from sending import POOL_ROWS, fill
+from tables import Column, Table, Target, at_most, mebibytes, microseconds, rate, whole
+from workers import run_apart
+
+RESIDENT_MAX = 300 << 20
+GROWTH_MAX = 1.2
+DAY_MS = 24 * 3_600_000
+# The first message is due this much after loading began; a bench that takes longer says so.
+FIRST_DUE_MS = 30 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is loaded: how to make its due times, in which topic, and the state they end up in."""
+
+    title: str
+    topic: str
+    dues: Callable[[int], npt.NDArray[np.int64]]
+    states: Sequence[str]
+
+
+def _over_a_day(count: int) -> npt.NDArray[np.int64]:
+    first_ms = int(time.time() * 1000) + FIRST_DUE_MS
+    return np.random.default_rng(count).integers(first_ms, first_ms + DAY_MS, count)
+
+
+def _already(count: int) -> npt.NDArray[np.int64]:
+    return np.full(count, int(time.time() * 1000), np.int64)
+
+
+PENDING = Backlog("pending, spread over a day", "pending", _over_a_day, ("waiting",))
+READY = Backlog("ready, no consumer", "ready", _already, ("ready",))
+
+
+def measure(
+    broker: ServerProcess, folder: Path, stages: Sequence[int], settle_s: float, backlog: Backlog
+) -> Table:
+    """Load one broker stage by stage and read it at each."""
+    table = Table(
+        f"memory: {backlog.title}",
+        [
+            Column("messages", "messages", whole),
+            Column("loaded at /s", "rate", rate),
+            Column("in all us", "server_us", microseconds),
+            Column("RSS MiB", "rss", mebibytes),
+            Column("anon", "anonymous", mebibytes),
+            Column("file", "file", mebibytes),
+            Column("peak MiB", "rss_peak", mebibytes),
+            Column("disk MiB", "disk", mebibytes),
+        ],
+        notes=["In all us: server CPU a message of this stage, until it was quiet again."],
+    )
+    idle = broker.resident()
+    table.add(
+        "empty",
+        {
+            "messages": 0,
+            "rss": idle.total,
+            "anonymous": idle.anonymous,
+            "file": idle.file,
+            "rss_peak": idle.peak,
+        },
+    )
+    base: dict[str, float] = {}
+    loaded = 0
+    for stage in stages:
+        figures = _load(broker, folder, backlog, stage - loaded, settle_s)
+        loaded = stage
+        kept = sum(counts(broker.port, backlog.topic)[state] for state in backlog.states)
+        if kept != loaded:
+            raise LoadError(f"{loaded} messages were accepted, the broker counts {kept}")
+        targets: list[Target] = [at_most(figures["rss"], RESIDENT_MAX, "300 MiB")]
+        if base:
+            growth = figures["rss"] / base["rss"]
+            cost = figures["server_us"] / base["server_us"]
+            figures |= {"growth": growth, "cost_ratio": cost}
+            targets += [
+                at_most(growth, GROWTH_MAX, f"{GROWTH_MAX} x RSS (is {growth:.2f})"),
+                at_most(cost, GROWTH_MAX, f"{GROWTH_MAX} x CPU (is {cost:.2f})"),
+            ]
+        else:
+            base = figures
+        table.add(f"{rate(stage)} {backlog.topic}", {"messages": stage, **figures}, targets)
+    return table
+
+
+def _load(
+    broker: ServerProcess, folder: Path, backlog: Backlog, messages: int, settle_s: float
+) -> dict[str, float]:
+    before_s = broker.cpu_seconds()
+    seconds = run_apart(
+        fill, broker.port, backlog.topic, backlog.dues(min(messages, POOL_ROWS)), messages=messages
+    ).value
+    broker.settle(limit_s=settle_s)
+    resident = broker.resident()
+    return {
+        "rate": messages / seconds,
+        "server_us": (broker.cpu_seconds() - before_s) / messages * 1e6,
+        "rss": resident.total,
+        "anonymous": resident.anonymous,
+        "file": resident.file,
+        "rss_peak": resident.peak,
+        "disk": procfs.tree_bytes(folder),
+    }

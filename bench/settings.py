@@ -1,0 +1,91 @@
+"""How much is measured: the sizes of `--small` and `--full`, each with its reason.
+
+`--small` answers in minutes and is for comparing before and after a change; only `--full` is big
+enough to judge memory, restart and cost a message. The shape of the load (bodies, connections,
+batches) is the same in both, since the targets speak about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BODY_BYTES: Final = 100
+BATCH_SIZES: Final = (100, 1_000, 10_000)
+SPREADS_HOURS: Final = (1, 24, 720)
+INGEST_LANES: Final = 6
+SINGLES_LANES: Final = 50
+DRAIN_LANES: Final = 4
+LATENESS_LANES: Final = 8
+LATENESS_RATES: Final = (1_000, 10_000)
+DRAIN_BATCH: Final = 1_000
+# Filling is not timed: the largest batches, and few connections so that memory stays the load's.
+FILL_BATCH: Final = 10_000
+FILL_LANES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes of one run of the bench."""
+
+    name: str
+    # Seconds of each floor: enough ticks of 10 ms to make processor time mean something.
+    floor_s: float
+    # Messages of one timed run by batch size, and how many runs stand behind a median.
+    ingest_messages: dict[int, int]
+    ingest_runs: int
+    singles_round_s: float
+    singles_rounds: int
+    drain_messages: int
+    drain_runs: int
+    # Due times of the drain's second case lie in random order over this many seconds.
+    drain_window_s: float
+    lateness_s: float
+    burst_messages: int
+    burst_ahead_s: float
+    # Pending (and ready) messages at which memory is read; the first is what the others are
+    # compared with.
+    pending: tuple[int, ...]
+    settle_s: float
+    restarts: int
+    # Messages sent just before a kill, so that there is a log to replay.
+    restart_burst: int
+
+
+SMALL: Final = Settings(
+    name="small",
+    floor_s=0.8,
+    ingest_messages={100: 60_000, 1_000: 300_000, 10_000: 600_000},
+    ingest_runs=3,
+    singles_round_s=1.5,
+    singles_rounds=3,
+    drain_messages=200_000,
+    drain_runs=3,
+    drain_window_s=5.0,
+    lateness_s=8.0,
+    burst_messages=1_000_000,
+    burst_ahead_s=18.0,
+    pending=(100_000, 300_000),
+    settle_s=6.0,
+    restarts=1,
+    restart_burst=100_000,
+)
+
+FULL: Final = Settings(
+    name="full",
+    floor_s=3.0,
+    ingest_messages={100: 500_000, 1_000: 2_000_000, 10_000: 4_000_000},
+    ingest_runs=5,
+    singles_round_s=4.0,
+    singles_rounds=5,
+    drain_messages=2_000_000,
+    drain_runs=5,
+    drain_window_s=60.0,
+    lateness_s=60.0,
+    burst_messages=1_000_000,
+    burst_ahead_s=25.0,
+    pending=(1_000_000, 10_000_000, 50_000_000),
+    settle_s=90.0,
+    restarts=3,
+    restart_burst=2_000_000,
+)
