@@ -41,6 +41,7 @@ class Dispatcher:
         self._past_loads: deque[int] = deque()
         self._open_mark: dict[int, tuple[int, int]] = {}
         self._now_ms = 0
+        self._shown_position = 0
 
     # ------------------------------------------------------------------ on the loop
 
@@ -52,11 +53,12 @@ class Dispatcher:
         state.wheel.note_hours(living)
         self._now_ms = now_ms
 
-    def commit(self, durable_position: int, now_ms: int) -> None:
-        """Rows of frames that are durable now become visible to the wheel."""
+    def commit(self, position: int, now_ms: int) -> None:
+        """Rows of frames below `position` become visible to the wheel."""
         state = self._state
-        while state.exposures and state.exposures[0].end_position <= durable_position:
+        while state.exposures and state.exposures[0].end_position <= position:
             exposure = state.exposures.popleft()
+            self._shown_position = exposure.end_position
             for hour, last in exposure.hours:
                 state.exposed[hour] = last
             state.wheel.add(now_ms, exposure.seconds, exposure.entries)
@@ -147,7 +149,12 @@ class Dispatcher:
         return out
 
     def _drain_tail(self, hour: int) -> Work:
-        """Bring the durable rows of an hour's tail into its files."""
+        """Bring every row of an hour that the wheel has seen into its files.
+
+        With the lax fsync dial rows are shown before they are durable, and files wait for that.
+        """
+        while self._state.log.durable_position < self._shown_position:
+            yield 0.001
         yield from self._state.hours.flush(
             upto=self._state.log.durable_position,
             hour=None if self._state.hours.pile.has_loose else hour,

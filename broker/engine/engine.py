@@ -132,9 +132,9 @@ class Engine:
 
     # ------------------------------------------------------------------ the host's turn
 
-    def commit(self, now_ms: int) -> None:
-        """The log's durable position moved: show the rows below it to the wheel."""
-        self.dispatcher.commit(self.state.log.durable_position, now_ms)
+    def commit(self, position: int, now_ms: int) -> None:
+        """The log is committed up to `position`: show the rows below it to the wheel."""
+        self.dispatcher.commit(position, now_ms)
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do."""

@@ -1,0 +1,138 @@
+"""Verbs that talk to a running broker: send, receive, stats."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from delaylog.client.http_client import AsyncClient, ClientError, Message
+
+_LINES_A_CALL = 1_000
+
+
+def _fail(error: ClientError) -> int:
+    print(f"delaylog: {error}", file=sys.stderr)
+    return 1
+
+
+def _emit(members: Any) -> None:
+    sys.stdout.write(orjson.dumps(members).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    if args.at_ms is not None:
+        members["deliver_at_ms"] = args.at_ms
+    else:
+        members["delay_ms"] = args.delay_ms or 0
+    for name in ("key", "priority", "ttl_ms"):
+        value = getattr(args, name)
+        if value is not None:
+            members[name] = value
+    if args.tag:
+        members["tags"] = args.tag
+    return members
+
+
+def _lines() -> Iterator[list[str]]:
+    part: list[str] = []
+    for line in sys.stdin:
+        part.append(line.rstrip("\n"))
+        if len(part) == _LINES_A_CALL:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+async def send_command(args: argparse.Namespace) -> int:
+    """`delaylog send`."""
+    members = _options(args)
+    try:
+        async with AsyncClient(args.url) as client:
+            if args.body is not None and args.body != "-":
+                if args.id is not None:
+                    members["id"] = args.id
+                sent = await client.send_many(args.topic, [{**members, "body": args.body}])
+                _print_sent(sent, args)
+                return 0
+            if args.id is not None:
+                print("delaylog: --id goes with one body, not with lines", file=sys.stderr)
+                return 2
+            for part in _lines():
+                sent = await client.send_many(
+                    args.topic, [{**members, "body": line} for line in part]
+                )
+                _print_sent(sent, args)
+    except ClientError as error:
+        return _fail(error)
+    return 0
+
+
+def _print_sent(sent: list[Any], args: argparse.Namespace) -> None:
+    for one in sent:
+        if args.json:
+            _emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
+        else:
+            print(one.id, one.deliver_at_ms, one.result)
+
+
+async def receive_command(args: argparse.Namespace) -> int:
+    """`delaylog receive`."""
+    options: dict[str, Any] = {"wait_ms": args.wait_ms}
+    if args.lease_ms is not None:
+        options["lease_ms"] = args.lease_ms
+    try:
+        async with AsyncClient(args.url) as client:
+            while True:
+                received = await client.receive(args.topic, max=args.max, **options)
+                for message in received.messages:
+                    _print_message(message, args)
+                if received.messages and not args.no_ack:
+                    await client.ack(args.topic, [m.receipt for m in received.messages])
+                if not args.follow:
+                    return 0 if received.messages else 3
+    except ClientError as error:
+        return _fail(error)
+
+
+def _print_message(message: Message, args: argparse.Namespace) -> None:
+    body = message.body.decode("utf-8", "replace")
+    if args.json:
+        _emit(
+            {
+                "id": message.id,
+                "receipt": message.receipt,
+                "body": body,
+                "deliver_at_ms": message.deliver_at_ms,
+                "attempts": message.attempts,
+            }
+        )
+    else:
+        print(body, flush=True)
+
+
+async def stats_command(args: argparse.Namespace) -> int:
+    """`delaylog stats`."""
+    try:
+        async with AsyncClient(args.url) as client:
+            if args.topic is not None:
+                rows = [await client.stats(args.topic)]
+            else:
+                rows = list((await client.topics())["topics"])
+    except ClientError as error:
+        return _fail(error)
+    if args.json:
+        for row in rows:
+            _emit(row)
+        return 0
+    states = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+    print(f"{'topic':<24}" + "".join(f"{name:>12}" for name in states))
+    for row in rows:
+        print(f"{row['topic']:<24}" + "".join(f"{row['counts'][name]:>12}" for name in states))
+    return 0

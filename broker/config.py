@@ -1,0 +1,126 @@
+"""Configuration: one table of options, read from flags, environment and a TOML file.
+
+Flags win over `DELAYLOG_…` variables, those over the file, that over the defaults. Limits stand
+in the file's `[limits]` table under the names of `Limits`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from delaylog.broker.engine.limits import Limits
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the text names it and says what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: its flag is `--name`, its variable `DELAYLOG_NAME`, its TOML key `name`."""
+
+    name: str
+    default: str
+    help: str
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return f"DELAYLOG_{self.key.upper()}"
+
+
+OPTIONS: Final = (
+    Option("data-dir", "./delaylog-data", "folder of the log and the hours"),
+    Option("http", "127.0.0.1:8711", "where HTTP listens; port 0 picks a free one"),
+    Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
+    Option("log-level", "info", "debug, info, warning or error"),
+    Option("log-format", "json", "json or text"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A checked configuration."""
+
+    data_dir: str
+    http_host: str
+    http_port: int
+    fsync: str
+    log_level: str
+    log_format: str
+    limits: Limits = field(default_factory=Limits)
+
+
+def parse_address(text: str, name: str) -> tuple[str, int]:
+    """(host, port) of `host:port`; IPv6 hosts in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"{name} must be HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def load_config(
+    flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ
+) -> Config:
+    """Merge all sources. Raises ConfigError."""
+    path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
+    table = _read_file(path) if path else {}
+    limits_table = table.pop("limits", {})
+    known = {option.key for option in OPTIONS}
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
+    values: dict[str, str] = {}
+    for option in OPTIONS:
+        flag = flags.get(option.key)
+        value = flag if flag is not None else environ.get(option.variable)
+        values[option.key] = str(table.get(option.key, option.default) if value is None else value)
+    host, port = parse_address(values["http"], "http")
+    return Config(
+        data_dir=values["data_dir"],
+        http_host=host,
+        http_port=port,
+        fsync=_one_of(values["fsync"], "fsync", ("always", "interval")),
+        log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
+        log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
+        limits=_limits(limits_table),
+    )
+
+
+def _limits(table: Any) -> Limits:
+    names = {f.name for f in fields(Limits)}
+    if not isinstance(table, dict):
+        raise ConfigError("limits must be a table")
+    for name, value in table.items():
+        if name not in names:
+            raise ConfigError(f"unknown limit {name!r}; known are {sorted(names)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigError(f"limits.{name} must be a whole number")
+    try:
+        return Limits(**table)
+    except AssertionError as error:
+        raise ConfigError(f"limits contradict each other: {error}") from None

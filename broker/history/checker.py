@@ -1,0 +1,125 @@
+"""The checker: hears a history in any order, then judges it, message by message, in linear time.
+
+It is pure (no files, no clock) and imports nothing of the broker, so that the history of any delay
+queue can be judged. Ids are unique, so no search is needed: each message's calls are gathered and
+looked at once. Only sorting within one message or one key costs more than linear.
+"""
+
+from collections.abc import Iterable
+
+from delaylog.broker.history.answers import check_answers
+from delaylog.broker.history.completeness import check_completeness
+from delaylog.broker.history.duplicates import Duplicates, check_creations, check_duplicates
+from delaylog.broker.history.events import FOREVER, EventStore
+from delaylog.broker.history.findings import CheckReport, CheckSettings, Findings
+from delaylog.broker.history.keys import KeyBook
+from delaylog.broker.history.life import Context, Life
+from delaylog.broker.history.marks import Marks
+from delaylog.broker.history.model import Call, Mark
+from delaylog.broker.history.sources import Latenesses, check_sources, check_unsent
+
+_OUTCOMES = {True: "ok", False: "refused", None: "unknown"}
+
+
+class HistoryChecker:
+    """Feed it calls and marks with `add`, then ask for the verdict, once, with `finish`."""
+
+    def __init__(self, settings: CheckSettings | None = None) -> None:
+        self.settings = settings or CheckSettings()
+        self._store = EventStore()
+        self._marks: list[Mark] = []
+        self._calls: dict[tuple[str, bool | None], int] = {}
+        self._first_ms = FOREVER
+        self._last_ms = -FOREVER
+        self._is_finished = False
+
+    def add(self, item: Call | Mark) -> None:
+        """Take in one call or mark; their order does not matter."""
+        self.extend((item,))
+
+    def extend(self, items: Iterable[Call | Mark]) -> None:
+        """Take in many."""
+        assert not self._is_finished, "the verdict has been given"
+        calls, file_call = self._calls, self._store.add
+        first_ms, last_ms = self._first_ms, self._last_ms
+        for item in items:
+            if type(item) is Call:
+                outcome = (item.op, item.ok)
+                calls[outcome] = calls.get(outcome, 0) + 1
+                if item.t0 < first_ms:
+                    first_ms = item.t0
+                if item.t1 > last_ms:
+                    last_ms = item.t1
+                file_call(item)
+            else:
+                assert isinstance(item, Mark)
+                self._marks.append(item)
+        self._first_ms, self._last_ms = first_ms, last_ms
+
+    def finish(self) -> CheckReport:
+        """Judge everything heard."""
+        assert not self._is_finished, "the verdict has been given"
+        self._is_finished = True
+        settings, store = self.settings, self._store
+        findings = Findings(settings.rules)
+        marks = Marks(self._marks, slack_ms=settings.slack_ms, settle_ms=settings.bound_ms)
+        context = Context(store, marks, settings, findings)
+        has_end_mark = marks.end_ms != FOREVER
+        report = CheckReport(
+            settings,
+            items=sum(self._calls.values()) + len(self._marks),
+            ids=len(store.events),
+            first_ms=self._first_ms if self._calls else 0,
+            last_ms=self._last_ms if self._calls else 0,
+            marks=dict(sorted(marks.counts.items())),
+            has_end_mark=has_end_mark,
+        )
+        report.end_ms = marks.end_ms if has_end_mark else report.last_ms
+        for (op, ok), count in sorted(self._calls.items(), key=repr):
+            report.calls.setdefault(op, {})[_OUTCOMES[ok]] = count
+        self._judge(context, report)
+        report.rules = findings.by_rule
+        return report
+
+    def _judge(self, context: Context, report: CheckReport) -> None:
+        latenesses, duplicates, keys = Latenesses(), Duplicates(), KeyBook()
+        findings = context.findings
+        deliveries = 0
+        is_keyed = len(context.store.key_names) > 1
+        for name, events in self._store.events.items():
+            life = Life(name, events)
+            if life.sends:
+                check_completeness(life, context, report.end_ms, report.fates)
+                if len(life.sends) > 1:
+                    check_creations(life, context)
+            if life.cancels:
+                findings.checked("D", sum(c.is_known for c in life.cancels))
+            if life.moves:
+                findings.checked("E", sum(m.is_known for m in life.moves))
+            is_delivered = False
+            for number, group in life.groups.items():
+                if not group.deliveries:
+                    continue
+                is_delivered = True
+                deliveries += len(group.deliveries)
+                if life.sends:
+                    check_sources(life, number, group, context, latenesses)
+                if len(group.deliveries) > 1:
+                    check_duplicates(life, number, group, context, duplicates)
+                if life.cancels or life.moves:
+                    check_answers(life, number, group, context)
+            if is_delivered and not life.sends:
+                check_unsent(life, context)
+            if is_keyed and is_delivered:
+                keys.add(life, context)
+        keys.check(context)
+        findings.checked("C", deliveries)
+        findings.checked("J", deliveries)
+        findings.checked("I", latenesses.receipt.count + latenesses.disturbed.count)
+        report.duplicates = duplicates.by_cause
+        report.repeated_span_ms_max = duplicates.repeated_span_ms_max
+        report.lateness = {
+            "receipt": latenesses.receipt,
+            "broker": latenesses.broker,
+            "disturbed": latenesses.disturbed,
+        }

@@ -1,0 +1,49 @@
+"""What `delaylog check` does: read files, check them, print the report, answer an exit code.
+
+The exit code is the contract: 0 the history holds, 1 a rule was broken, 2 it could not be read or
+the question was wrong. The report goes to standard output, the reason for a 2 to standard error.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from delaylog.broker.history.checker import HistoryChecker
+from delaylog.broker.history.events import TooManyGroups
+from delaylog.broker.history.findings import BOUND_MS, LEASE_MS, RULES, CheckReport, CheckSettings
+from delaylog.broker.history.model import HistoryError, read_items
+from delaylog.broker.history.recorder import open_history
+from delaylog.broker.history.report import report_json, report_text
+
+HOLDS, VIOLATED, UNREADABLE = 0, 1, 2
+
+
+def check_files(paths: Iterable[str | Path], settings: CheckSettings | None = None) -> CheckReport:
+    """Check one history that lies in any number of files; raises HistoryError or OSError."""
+    checker = HistoryChecker(settings)
+    for path in paths:
+        with open_history(path) as lines:
+            checker.extend(read_items(lines, file=str(path)))
+    return checker.finish()
+
+
+def run_check(
+    paths: Sequence[str | Path],
+    *,
+    bound_ms: int = BOUND_MS,
+    lease_ms: int = LEASE_MS,
+    as_json: bool = False,
+    rules: Iterable[str] = RULES,
+) -> int:
+    """Check and print; returns the exit code."""
+    try:
+        settings = CheckSettings(bound_ms=bound_ms, lease_ms=lease_ms, rules=frozenset(rules))
+        report = check_files(paths, settings)
+    except (HistoryError, TooManyGroups, ValueError, EOFError, OSError) as error:
+        print(f"delaylog check: {error}", file=sys.stderr)
+        return UNREADABLE
+    if as_json:
+        sys.stdout.write(report_json(report).decode())
+    else:
+        sys.stdout.write(report_text(report))
+    return HOLDS if report.holds else VIOLATED

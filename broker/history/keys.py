@@ -1,0 +1,172 @@
+"""What holds between the messages of a key: one open lease (F) and their order (G).
+
+While lives are judged one by one, each delivery of a keyed message leaves the stretch in which its
+lease was certainly open, and each keyed message its place in the order with its first and last
+delivery, packed per key; then each key is gone through once in time. Only certain stretches and
+certain orders are compared, so a doubt never makes a violation.
+
+The order is that of time: due time, then the higher priority, then arrival. Leave G out for a
+topic whose order is another. Messages that were rescheduled, sent more than once, or seen dead (and
+so perhaps replayed) have no certain place and are passed over.
+"""
+
+from heapq import heappop, heappush
+from struct import Struct
+
+from delaylog.broker.history.events import ABSENT, FOREVER, Event, Kind
+from delaylog.broker.history.life import (
+    Context,
+    GroupLife,
+    Life,
+    applies,
+    by_t0,
+    by_t1,
+    lease_end_ms,
+    tolerance_ms,
+)
+
+SPAN = Struct("<qqqq")
+"""id number i64 · call's begin i64 · open from i64 · open until i64"""
+assert SPAN.size == 32
+
+PLACE = Struct("<qqqqqqqq")
+"""id number · due · negated priority · send t0 · send t1 · first delivery t0 and t1 · last
+delivery t0, all i64"""
+assert PLACE.size == 64
+
+_OPEN_MAX = 8
+"""Open leases of one key that a new one is compared with. A broker that honours keys has one; one
+that does not is found by the first few, and the rest would only cost time."""
+
+
+class KeyBook:
+    """The keyed stretches and places of a history, by (group, key)."""
+
+    __slots__ = ("_names", "_places", "_spans")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._spans: dict[tuple[int, int], bytearray] = {}
+        self._places: dict[tuple[int, int], bytearray] = {}
+
+    def add(self, life: Life, context: Context) -> None:
+        """Note a message's keyed deliveries in each group, and its place among them."""
+        send_key = life.key()
+        name_number = len(self._names)
+        self._names.append(life.name)
+        for number, group in life.groups.items():
+            if not group.deliveries:
+                continue
+            ordered = sorted(group.deliveries, key=by_t1)
+            for index, delivery in enumerate(ordered):
+                key = delivery.key or send_key
+                if not key:
+                    continue
+                context.findings.checked("F")
+                following = ordered[index + 1] if index + 1 < len(ordered) else None
+                until_ms = _open_until_ms(life, group, delivery, following, context)
+                if until_ms > delivery.t1:
+                    span = SPAN.pack(name_number, delivery.t0, delivery.t1, until_ms)
+                    self._spans.setdefault((number, key), bytearray()).extend(span)
+            key = ordered[0].key or send_key
+            if not key or len(life.sends) != 1 or life.moves or life.dead:
+                continue
+            send = life.sends[0]
+            if send.due == ABSENT or not send.is_known:
+                continue
+            last = max(group.deliveries, key=by_t0)
+            self._places.setdefault((number, key), bytearray()).extend(
+                PLACE.pack(
+                    name_number,
+                    send.due,
+                    -send.number,
+                    send.t0,
+                    send.t1,
+                    ordered[0].t0,
+                    ordered[0].t1,
+                    last.t0,
+                )
+            )
+            context.findings.checked("G")
+
+    def check(self, context: Context) -> None:
+        """Go through each key once."""
+        for (_, key), spans in self._spans.items():
+            self._check_leases(context.store.key_names[key], spans, context)
+        for (_, key), places in self._places.items():
+            self._check_order(context.store.key_names[key], places, context)
+
+    def _check_leases(self, key: str, spans: bytearray, context: Context) -> None:
+        open_spans: list[tuple[int, int, int]] = []
+        for name, t0, first, until in sorted(SPAN.iter_unpack(spans), key=lambda s: s[2]):
+            open_spans = [o for o in open_spans if o[0] > first]
+            for _, other_t0, other in open_spans:
+                # One message's own leases are rule C's.
+                if other == name or context.marks.lease_loss(min(t0, other_t0), first):
+                    continue
+                text = f"delivered by {first} while {self._names[other]!r} of key {key!r} was open"
+                context.findings.violated("F", self._names[name], first, text)
+                break
+            open_spans.append((until, t0, name))
+            if len(open_spans) > _OPEN_MAX:
+                open_spans.remove(min(open_spans))
+
+    def _check_order(self, key: str, places: bytearray, context: Context) -> None:
+        """Whenever a message is first handed out, none that precedes it may still be to come.
+
+        Messages enter the heap, ordered by place, once they were certainly there at that time:
+        their send was answered before the other's receive, or its send, began. They leave it once
+        their last delivery has begun.
+        """
+        rows = [(max(row[3], row[5]), *row) for row in PLACE.iter_unpack(places)]
+        arrivals = sorted(rows, key=lambda row: row[5])
+        arrived = 0
+        waiting: list[tuple[int, int, int, int, int]] = []
+        for row in sorted(rows):
+            since, name, due, rank, sent_t0, _, _, first_t1, _ = row
+            while arrived < len(arrivals) and arrivals[arrived][5] < since:
+                _, other, other_due, other_rank, _, sent_t1, _, _, last_t0 = arrivals[arrived]
+                heappush(waiting, (other_due, other_rank, sent_t1, last_t0, other))
+                arrived += 1
+            passing: list[tuple[int, int, int, int, int]] = []
+            while waiting:
+                other_due, other_rank, other_sent_t1, last_t0, other = waiting[0]
+                if last_t0 <= since:
+                    heappop(waiting)
+                elif last_t0 <= first_t1:
+                    # Its last delivery overlaps this call, so it may not hide those behind it.
+                    passing.append(heappop(waiting))
+                else:
+                    precedes = (other_due, other_rank) < (due, rank)
+                    if (other_due, other_rank) == (due, rank):
+                        precedes = other_sent_t1 < sent_t0
+                    if precedes and other != name:
+                        text = (
+                            f"due at {due} and delivered by {first_t1}, but {self._names[other]!r} "
+                            f"of key {key!r}, due at {other_due}, was delivered after {last_t0}"
+                        )
+                        context.findings.violated("G", self._names[name], first_t1, text)
+                    break
+            for entry in passing:
+                heappush(waiting, entry)
+
+
+def _open_until_ms(
+    life: Life, group: GroupLife, delivery: Event, following: Event | None, context: Context
+) -> int:
+    """Until when a delivery's lease was certainly open, by the client's clock."""
+    default_ms = context.settings.lease_ms
+    # Nothing after the next delivery's begin can matter: the stretch ends there at the latest.
+    last_ms = FOREVER if following is None else following.t0
+    settles = group.settles_of(delivery, last_ms)
+    until_ms, _ = lease_end_ms(delivery, settles, default_ms)
+    until_ms -= tolerance_ms(delivery, default_ms)
+    for settle in settles:
+        if settle.kind != Kind.EXTEND:
+            until_ms = min(until_ms, settle.t0)
+    for cancel in life.cancels:
+        if applies(cancel, delivery.group):
+            until_ms = min(until_ms, max(cancel.t0, delivery.t0))
+    if following is not None:
+        until_ms = min(until_ms, following.t0)
+    return min(until_ms, group.stray_ms)

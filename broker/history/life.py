@@ -1,0 +1,187 @@
+"""One message's life: its events by kind and group, and what its leases allow to be said.
+
+Every question here is answered on the side of the broker: a lease is *held* only if nothing could
+have ended it, and *over* as soon as something could. Two clocks tell when a lease runs out, the
+broker's (`now`, `lease_until`) and the client's (`t0`, `t1`); the broker's is the exacter one, as a
+receive may have waited long before it took anything, and decides unless it was stepped.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+
+from delaylog.broker.history.events import ABSENT, FOREVER, Event, EventStore, Kind, Result, unpack
+from delaylog.broker.history.findings import CheckSettings, Findings
+from delaylog.broker.history.marks import Marks
+
+by_t0 = attrgetter("t0")
+by_t1 = attrgetter("t1")
+
+# Looking a member up in its class costs more than the comparison that it is for.
+_SEND, _DELIVER, _CANCEL = int(Kind.SEND), int(Kind.DELIVER), int(Kind.CANCEL)
+_RESCHEDULE, _DEAD = int(Kind.RESCHEDULE), int(Kind.DEAD)
+_SETTLES = frozenset((int(Kind.ACK), int(Kind.NACK), int(Kind.GONE), int(Kind.EXTEND)))
+_NOTHING: tuple[Event, ...] = ()
+
+
+class Context:
+    """What all rules share about the whole history."""
+
+    __slots__ = ("findings", "group_count", "marks", "settings", "store")
+
+    def __init__(
+        self, store: EventStore, marks: Marks, settings: CheckSettings, findings: Findings
+    ) -> None:
+        self.store = store
+        self.marks = marks
+        self.settings = settings
+        self.findings = findings
+        self.group_count = len(store.group_names)
+
+
+class GroupLife:
+    """Deliveries and settles of one message in one group; settles are sorted by `t0`."""
+
+    __slots__ = ("deliveries", "settles", "stray_ms")
+
+    def __init__(self) -> None:
+        self.deliveries: list[Event] = []
+        self.settles: list[Event] = []
+        self.stray_ms = FOREVER
+        """Since when a nack by bare id, its outcome unknown, may strike any later lease."""
+
+    def settles_of(self, delivery: Event, last_ms: int) -> Sequence[Event]:
+        """Settles that may concern this delivery's lease and began by `last_ms`."""
+        settles = self.settles
+        if not settles:
+            return _NOTHING
+        lease = delivery.lease
+        first = bisect_left(settles, delivery.t0, key=by_t0)
+        last = bisect_right(settles, last_ms, key=by_t0)
+        return [s for s in settles[first:last] if s.lease == lease or not s.lease or not lease]
+
+
+class Life:
+    """All events of one id."""
+
+    __slots__ = ("cancels", "dead", "groups", "moves", "name", "sends", "unseen")
+
+    def __init__(self, name: str, events: bytes | bytearray) -> None:
+        self.name = name
+        self.sends: list[Event] = []
+        self.moves: list[Event] = []
+        self.cancels: list[Event] = []
+        self.dead: list[Event] = []
+        self.unseen: list[Event] = []
+        """Receives of this id whose answer was lost: they may have taken it, or not."""
+        self.groups: dict[int, GroupLife] = {}
+        for event in unpack(events):
+            kind = event.kind
+            if kind == _SEND:
+                self.sends.append(event)
+            elif kind == _DELIVER:
+                if event.t1 == FOREVER:
+                    self.unseen.append(event)
+                else:
+                    self.group(event.group).deliveries.append(event)
+            elif kind in _SETTLES:
+                self.group(event.group).settles.append(event)
+            elif kind == _CANCEL:
+                self.cancels.append(event)
+            elif kind == _RESCHEDULE:
+                self.moves.append(event)
+            else:
+                assert kind == _DEAD
+                self.dead.append(event)
+        for group in self.groups.values():
+            settles = group.settles
+            if len(settles) > 1:
+                settles.sort(key=by_t0)
+            for settle in settles:
+                if settle.kind == Kind.NACK and settle.t1 == FOREVER and not settle.lease:
+                    group.stray_ms = settle.t0
+                    break
+
+    def group(self, number: int) -> GroupLife:
+        """The part of one group, made at its first event."""
+        group = self.groups.get(number)
+        if group is None:
+            group = self.groups[number] = GroupLife()
+        return group
+
+    def key(self) -> int:
+        """The key that all its sends agree on, or 0: under one id they may have differed."""
+        keys = {send.key for send in self.sends}
+        return keys.pop() if len(keys) == 1 else 0
+
+    def sources(self) -> list[Event]:
+        """Sends that may each have made a message, by `t0`.
+
+        A send that answered `kept` or `replaced` made none: it found one. If it is all that the
+        history knows, it stands for the send that was not recorded.
+        """
+        sends = self.sends
+        if len(sends) == 1:
+            return sends
+        made = [s for s in sends if s.note not in (Result.KEPT, Result.REPLACED)]
+        return sorted(made or sends[:1], key=by_t0)
+
+
+def applies(event: Event, group: int) -> bool:
+    """Whether a cancel or reschedule acts in this group; without a group it acts in all."""
+    return event.group == 0 or event.group == group
+
+
+def lease_end_ms(delivery: Event, settles: Sequence[Event], default_ms: int) -> tuple[int, int]:
+    """When the lease runs out at the earliest: by the client's clock, and by the broker's.
+
+    The client's is counted from the call's begin, so it may be early but never late; the broker's
+    is `ABSENT` if it is not known. Acknowledged extensions move both.
+    """
+    client_ms = delivery.t0 + (delivery.span_ms or default_ms)
+    broker_ms = delivery.until
+    if broker_ms == ABSENT and delivery.now != ABSENT:
+        broker_ms = delivery.now + (delivery.span_ms or default_ms)
+    for settle in settles:
+        if settle.kind == Kind.EXTEND and settle.t1 != FOREVER:
+            client_ms = max(client_ms, settle.t0 + (settle.span_ms or default_ms))
+            if settle.until == ABSENT:
+                broker_ms = ABSENT
+            elif broker_ms != ABSENT:
+                broker_ms = max(broker_ms, settle.until)
+    return client_ms, broker_ms
+
+
+def tolerance_ms(delivery: Event, default_ms: int) -> int:
+    """How much two honest clocks may drift apart over a lease: 0.1 %, and a rounded millisecond."""
+    return 1 + (delivery.span_ms or default_ms) // 1000
+
+
+def expired_before(first: Event, second: Event, settles: Sequence[Event], context: Context) -> bool:
+    """Whether the first delivery's lease may have run out before the second was made."""
+    default_ms, marks = context.settings.lease_ms, context.marks
+    client_ms, broker_ms = lease_end_ms(first, settles, default_ms)
+    slack_ms = tolerance_ms(first, default_ms)
+    if broker_ms != ABSENT and second.now != ABSENT:
+        if second.now >= broker_ms - slack_ms and not marks.clock_stepped(first.t0, second.t1):
+            return True
+        # After a step back the broker's clock may stand still for long, while leases run on.
+        if not marks.clock_stepped(-FOREVER, second.t1):
+            return False
+    return second.t1 >= client_ms - slack_ms
+
+
+def held_at(delivery: Event, group: GroupLife, at_ms: int, context: Context) -> bool:
+    """Whether the lease, once given, was certainly open until the client time `at_ms`."""
+    settles = group.settles_of(delivery, at_ms)
+    if group.stray_ms <= at_ms or any(s.kind != Kind.EXTEND for s in settles):
+        return False
+    if context.marks.lease_loss(delivery.t0, at_ms):
+        return False
+    default_ms = context.settings.lease_ms
+    client_ms, _ = lease_end_ms(delivery, settles, default_ms)
+    if at_ms >= client_ms - tolerance_ms(delivery, default_ms):
+        return False
+    # A delivery that may be later tells that this lease had ended, whoever ended it.
+    others = (d for d in group.deliveries if d is not delivery)
+    return not any(d.t0 <= at_ms and d.t1 >= delivery.t0 for d in others)

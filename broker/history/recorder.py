@@ -1,0 +1,189 @@
+"""Writing histories: a buffered JSON-lines recorder for clients, and the merge of their files.
+
+Each process writes a file of its own, always in whole lines, so that nothing needs a lock between
+processes and a killed client costs at most its buffer. Lines are written when calls end, so a file
+is in the order of `t1` and files can be merged as streams. The record's shape is that of
+`delaylog.broker.history.model`; `None` fields are left out, but `ok` always stands.
+"""
+
+import gzip
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from heapq import merge
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypedDict, Unpack, cast
+
+import orjson
+
+from delaylog.broker.history.model import HistoryError
+
+BUFFER_BYTES = 256 * 1024
+"""Lines kept back before a write: large enough for one write a thousand calls, small enough that
+a killed client takes little with it."""
+
+
+class CallFields(TypedDict, total=False):
+    """The optional fields of a call, one message or, in the plural, many."""
+
+    id: str | None
+    due: int | None
+    expires: int | None
+    now: int | None
+    attempt: int | None
+    lease: str | None
+    lease_until: int | None
+    lease_ms: int | None
+    key: str | None
+    group: str | None
+    body: str | None
+    priority: int | None
+    result: str | None
+    force: bool | None
+    ids: Sequence[str] | None
+    dues: Sequence[int | None] | None
+    expiries: Sequence[int | None] | None
+    attempts: Sequence[int | None] | None
+    leases: Sequence[str | None] | None
+    keys: Sequence[str | None] | None
+    bodies: Sequence[str | None] | None
+    priorities: Sequence[int | None] | None
+    results: Sequence[str | None] | None
+    oks: Sequence[bool | None] | None
+
+
+class ForkedRecorder(Exception):
+    """The recorder was made by another process; make one here, with a file of its own."""
+
+
+class HistoryRecorder:
+    """Appends one client's calls and marks to its file; threads may share it, processes not."""
+
+    def __init__(
+        self, path: str | Path, *, client: str | None = None, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        self.path = Path(path)
+        self._client = client
+        self._buffer_bytes = buffer_bytes
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self.path, flags, 0o644)
+
+    @classmethod
+    def in_folder(cls, folder: str | Path, name: str, **options: Any) -> "HistoryRecorder":
+        """A recorder on a file named for this process: `NAME-PID.jsonl`."""
+        return cls(Path(folder) / f"{name}-{os.getpid()}.jsonl", client=name, **options)
+
+    def call(
+        self, op: str, t0: int, t1: int, ok: bool | None, **fields: Unpack[CallFields]
+    ) -> None:
+        """Record a call that ended; `t1` is raised to `t0` where the wall clock stepped back."""
+        record: dict[str, object] = {"t0": t0, "t1": max(t0, t1), "op": op, "ok": ok}
+        for name, value in fields.items():
+            if value is not None:
+                record[name] = value
+        if self._client is not None:
+            record["client"] = self._client
+        self._write(record)
+
+    def mark(
+        self,
+        kind: str,
+        t: int,
+        *,
+        until: int | None = None,
+        planned: bool = False,
+        group: str | None = None,
+    ) -> None:
+        """Record a mark, and write out at once: what follows may be violent."""
+        record: dict[str, object] = {"mark": kind, "t": t}
+        if until is not None:
+            record["until"] = until
+        if planned:
+            record["planned"] = True
+        if group is not None:
+            record["group"] = group
+        self._write(record)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the file."""
+        with self._lock:
+            self._flush()
+
+    def close(self) -> None:
+        """Flush and close; closing twice is fine."""
+        with self._lock:
+            if self._file < 0:
+                return
+            self._flush()
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, record: dict[str, object]) -> None:
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        with self._lock:
+            self._lines.append(line)
+            self._size += len(line)
+            if self._size >= self._buffer_bytes:
+                self._flush()
+
+    def _flush(self) -> None:
+        if os.getpid() != self._process:
+            # The buffer is the parent's: writing it here would record its calls twice.
+            raise ForkedRecorder(f"{self.path} belongs to process {self._process}")
+        data = memoryview(b"".join(self._lines))
+        self._lines, self._size = [], 0
+        while data:
+            data = data[os.write(self._file, data) :]
+
+
+def body_hash(body: bytes) -> str:
+    """The hash that a sender and a receiver record for one body: 8 bytes of blake2b in hex."""
+    return blake2b(body, digest_size=8).hexdigest()
+
+
+def open_history(path: str | Path) -> BinaryIO:
+    """Open a history for reading by lines; a name that ends in `.gz` is unpacked on the way."""
+    if str(path).endswith(".gz"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return open(path, "rb")
+
+
+def merge_histories(paths: Iterable[str | Path]) -> Iterator[bytes]:
+    """The lines of several files as one stream in the order of `t1`, one line of each in memory."""
+    streams = [_timed_lines(path, index) for index, path in enumerate(paths)]
+    for _, _, line in merge(*streams):
+        yield line
+
+
+def _timed_lines(path: str | Path, index: int) -> Iterator[tuple[int, int, bytes]]:
+    with open_history(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            try:
+                record = orjson.loads(line)
+                t_ms = record["t1"] if "t1" in record else record["t"]
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                reason = f"not a history line: {error!r}"
+                raise HistoryError(str(path), number, None, reason) from None
+            if type(t_ms) is not int:
+                raise HistoryError(str(path), number, "t1", "an integer is wanted")
+            yield t_ms, index, line if line.endswith(b"\n") else line + b"\n"

@@ -1,0 +1,262 @@
+"""What a delivery can stem from: rules B, D, E and J, and C's half about acknowledged acks.
+
+For each delivery it asks which sends may still have had a living message, which due times may have
+been in force, and which bodies may have been current. A call whose outcome is unknown may have
+taken effect at any time since it began, so it only ever adds a possibility; only acknowledged
+calls take one away. The delivery is a fault when nothing is left that would allow it.
+
+An ack or cancel that was answered `done` ended exactly one living message: every send that was
+certainly over before (an id names one living message, so later sends merged into it), or, if none
+was, the oldest that may have been.
+"""
+
+from delaylog.broker.history.events import ABSENT, FOREVER, Event, Kind, Result
+from delaylog.broker.history.lateness import Lateness
+from delaylog.broker.history.life import Context, GroupLife, Life, applies, by_t0, by_t1
+
+
+class Latenesses:
+    """Rule I's histograms, filled where a delivery's due time is beyond doubt."""
+
+    __slots__ = ("broker", "disturbed", "receipt")
+
+    def __init__(self) -> None:
+        self.receipt = Lateness()
+        self.broker = Lateness()
+        self.disturbed = Lateness()
+
+    def add(self, delivery: Event, due_ms: int, context: Context) -> None:
+        """Count a first delivery: due to the client's receipt, and due to the broker's answer."""
+        if context.marks.disturbed(due_ms, delivery.t1):
+            self.disturbed.add(delivery.t1 - due_ms)
+            return
+        self.receipt.add(delivery.t1 - due_ms)
+        if delivery.now != ABSENT:
+            self.broker.add(delivery.now - due_ms)
+
+
+def check_sources(
+    life: Life, number: int, group: GroupLife, context: Context, latenesses: Latenesses
+) -> None:
+    """Judge all deliveries of one message, which has a send on record, in one group."""
+    assert life.sends and group.deliveries
+    if len(life.sends) == 1 and not life.moves:
+        if not any(s.kind == Kind.NACK and s.due != ABSENT for s in group.settles):
+            _check_plain(life, number, group, context, latenesses)
+            return
+    _Sweep(life, number, group).check(context, latenesses)
+
+
+def check_unsent(life: Life, context: Context) -> None:
+    """A message that no send names stems from a send whose answer, and so its id, was lost."""
+    first = min((d for g in life.groups.values() for d in g.deliveries), key=by_t1)
+    orphans = context.store.orphans
+    for body in (first.body, 0) if first.body else tuple(orphans):
+        count, since_ms = orphans.get(body, (0, FOREVER))
+        if count and since_ms <= first.t1:
+            # One lost answer accounts for one message.
+            orphans[body] = (count - 1, since_ms)
+            return
+    text = "delivered, but no send names it"
+    context.findings.violated("J", life.name, first.t1, text)
+
+
+def _check_plain(
+    life: Life, number: int, group: GroupLife, context: Context, latenesses: Latenesses
+) -> None:
+    """One send and no other time: by far the most messages, so without the sweep."""
+    findings = context.findings
+    send = life.sends[0]
+    first = group.deliveries[0]
+    if len(group.deliveries) > 1:
+        first = min(group.deliveries, key=by_t1)
+    for delivery in group.deliveries:
+        if delivery.t1 < send.t0:
+            _report_premature(life, delivery, context)
+            continue
+        ended = None
+        for end in group.settles:
+            if end.kind == Kind.ACK and send.t0 <= end.t1 < delivery.t0:
+                ended = end
+        for end in life.cancels:
+            if send.t0 <= end.t1 < delivery.t0 and applies(end, number):
+                ended = end
+        if ended is not None:
+            _report_ended(life, delivery, ended, context)
+        if delivery.body and send.body and delivery.body != send.body:
+            if send.note != Result.KEPT:
+                _report_altered(life, delivery, context)
+        if send.due == ABSENT:
+            continue
+        findings.checked("B")
+        if _stated_ms(delivery) < send.due:
+            _report_early(life, delivery, send.due, context)
+        if delivery.number == 1 or delivery is first:
+            if send.t1 != FOREVER:
+                latenesses.add(delivery, send.due, context)
+
+
+class _Sweep:
+    """Goes through a group's deliveries in time and keeps what each of them may stem from.
+
+    `_living` are sends that may have a living message, `_times` are events whose due time may be
+    in force; both hold only what began by the time the sweep has reached.
+    """
+
+    def __init__(self, life: Life, number: int, group: GroupLife) -> None:
+        self._life = life
+        self._deliveries = group.deliveries
+        self._sources = life.sources()
+        moves = [m for m in life.moves if applies(m, number)]
+        nacks = [s for s in group.settles if s.kind == Kind.NACK and s.due != ABSENT]
+        replacing = [s for s in life.sends if s.note == Result.REPLACED]
+        sources = [s for s in self._sources if s.note != Result.REPLACED]
+        self._setters = sorted([*sources, *replacing, *moves, *nacks], key=by_t0)
+        self._bodies_due = sorted((s for s in life.sends if s.note != Result.KEPT), key=by_t0)
+        ends = [s for s in group.settles if s.kind == Kind.ACK]
+        ends += [c for c in life.cancels if applies(c, number)]
+        self._answered = sorted(
+            (e for e in (*ends, *replacing, *moves, *nacks) if e.is_known), key=by_t1
+        )
+        self._by_lease = {d.lease: d for d in self._deliveries if d.lease}
+        self._settled: set[int] = set()
+        self._living: list[Event] = []
+        self._times: list[Event] = []
+        self._bodies: set[int] = set()
+        self._last_end: Event | None = None
+        self._replaced_due: int | None = None
+        """The earliest time that an acknowledged reschedule took out of force."""
+        self._sources_seen = self._setters_seen = self._bodies_seen = self._answered_seen = 0
+
+    def check(self, context: Context, latenesses: Latenesses) -> None:
+        """Judge each delivery, in the order of the calls' beginnings."""
+        life, findings = self._life, context.findings
+        first = min(self._deliveries, key=by_t1)
+        for delivery in sorted(self._deliveries, key=by_t0):
+            self._pass_answers(delivery.t0)
+            self._admit(delivery.t1)
+            if not self._living or self._living[0].t0 > delivery.t1:
+                if self._last_end is None:
+                    _report_premature(life, delivery, context)
+                else:
+                    _report_ended(life, delivery, self._last_end, context)
+                continue
+            if delivery.body and self._bodies and 0 not in self._bodies:
+                if delivery.body not in self._bodies:
+                    _report_altered(life, delivery, context)
+            times = [e for e in self._times if e.t0 <= delivery.t1]
+            dues = [e.due for e in times]
+            if not dues or ABSENT in dues:
+                continue
+            findings.checked("B")
+            self._check_due(delivery, times, context)
+            if delivery.number == 1 or delivery is first:
+                if min(dues) == max(dues):
+                    latenesses.add(delivery, dues[0], context)
+
+    def _check_due(self, delivery: Event, times: list[Event], context: Context) -> None:
+        stated_ms, due_ms = _stated_ms(delivery), min(e.due for e in times)
+        replaced = self._replaced_due
+        if stated_ms < due_ms:
+            _report_early(self._life, delivery, due_ms, context)
+            if replaced is not None and replaced <= stated_ms:
+                text = f"delivered at {stated_ms}: a reschedule had moved {replaced} to {due_ms}"
+                context.findings.violated("E", self._life.name, delivery.t1, text)
+        elif replaced is not None and delivery.number == 1 and delivery.due != ABSENT:
+            # Only a first attempt must state the message's own time; a retry may have a later one,
+            # as has a call whose answer was lost if it came after the time that it asked for.
+            if all(e.is_known and e.due != delivery.due for e in times):
+                text = f"delivered for {delivery.due}: a reschedule had moved it to {due_ms}"
+                context.findings.violated("E", self._life.name, delivery.t1, text)
+
+    def _admit(self, last_ms: int) -> None:
+        """Take in what began by `last_ms`."""
+        while self._sources_seen < len(self._sources):
+            if self._sources[self._sources_seen].t0 > last_ms:
+                break
+            self._living.append(self._sources[self._sources_seen])
+            self._sources_seen += 1
+        while self._setters_seen < len(self._setters):
+            if self._setters[self._setters_seen].t0 > last_ms:
+                break
+            self._times.append(self._setters[self._setters_seen])
+            self._setters_seen += 1
+        while self._bodies_seen < len(self._bodies_due):
+            if self._bodies_due[self._bodies_seen].t0 > last_ms:
+                break
+            self._bodies.add(self._bodies_due[self._bodies_seen].body)
+            self._bodies_seen += 1
+
+    def _pass_answers(self, first_ms: int) -> None:
+        """Let take away, in order, every call that was answered before `first_ms`."""
+        while self._answered_seen < len(self._answered):
+            event = self._answered[self._answered_seen]
+            if event.t1 >= first_ms:
+                break
+            self._answered_seen += 1
+            self._admit(event.t1)
+            if event.kind == Kind.ACK or event.kind == Kind.CANCEL:
+                self._end(event)
+            else:
+                self._override(event)
+
+    def _override(self, setter: Event) -> None:
+        """An answered setter takes every time out of force that was certainly set before it."""
+        kept = [e for e in self._times if e is setter or e.t1 >= setter.t0]
+        if setter.kind == Kind.RESCHEDULE:
+            for event in self._times:
+                if event.t1 < setter.t0 and event.due != ABSENT:
+                    replaced = self._replaced_due
+                    self._replaced_due = event.due if replaced is None else min(replaced, event.due)
+        self._times = kept
+
+    def _end(self, end: Event) -> None:
+        """An answered ack or cancel ends one living message."""
+        certain_ms = end.t0
+        if end.kind == Kind.ACK:
+            if end.lease in self._settled:
+                return
+            if end.lease:
+                self._settled.add(end.lease)
+            delivery = self._by_lease.get(end.lease)
+            if delivery is not None:
+                certain_ms = delivery.t0
+        began = [s for s in self._living if s.t0 <= end.t1]
+        if not began:
+            return
+        gone = [s for s in began if s.t1 < certain_ms]
+        if not gone:
+            gone = [next((s for s in began if s.is_known), began[0])]
+        self._living = [s for s in self._living if not any(s is g for g in gone)]
+        if len(gone) == len(began):
+            # Nothing may be left of all that began by now, so no time of it can be in force.
+            self._times = [e for e in self._times if e.t1 > end.t1]
+            self._replaced_due = None
+            self._last_end = end
+
+
+def _stated_ms(delivery: Event) -> int:
+    """The broker's stated clock at a delivery, or else the client's when it had it in hand."""
+    return delivery.t1 if delivery.now == ABSENT else delivery.now
+
+
+def _report_premature(life: Life, delivery: Event, context: Context) -> None:
+    text = "delivered before its send began"
+    context.findings.violated("J", life.name, delivery.t1, text)
+
+
+def _report_altered(life: Life, delivery: Event, context: Context) -> None:
+    text = "delivered with a body that no send of it had"
+    context.findings.violated("J", life.name, delivery.t1, text)
+
+
+def _report_early(life: Life, delivery: Event, due_ms: int, context: Context) -> None:
+    stated_ms = _stated_ms(delivery)
+    text = f"delivered at {stated_ms}, {due_ms - stated_ms} ms before it was due at {due_ms}"
+    context.findings.violated("B", life.name, delivery.t1, text)
+
+
+def _report_ended(life: Life, delivery: Event, end: Event, context: Context) -> None:
+    rule, call = ("C", "ack") if end.kind == Kind.ACK else ("D", "cancel")
+    text = f"delivered by a call begun at {delivery.t0}, after its {call} was answered at {end.t1}"
+    context.findings.violated(rule, life.name, delivery.t1, text)

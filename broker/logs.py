@@ -1,0 +1,42 @@
+"""Structured logs on standard error: one JSON object a line, or plain text."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any, Final
+
+import orjson
+
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Time, level, logger, message and whatever was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        members: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        members.update({k: v for k, v in vars(record).items() if k not in _PLAIN})
+        if record.exc_info:
+            members["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(members, default=str).decode()
+
+
+def set_up_logs(level: str, form: str) -> None:
+    """Send all logs to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    if form == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+        )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)

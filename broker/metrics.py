@@ -1,0 +1,108 @@
+"""Prometheus metrics: each declared with its name and a sentence, read from the engine at scrape.
+
+Nothing is counted on the hot path for metrics' sake, except errors by code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from delaylog.broker.node import Node
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """The registry of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.registry = CollectorRegistry()
+        self.problems = Counter(
+            "delaylog_problems", "Error answers by code.", ["code"], registry=self.registry
+        )
+        self.registry.register(self)  # type: ignore[arg-type]
+
+    def render(self) -> bytes:
+        """The text of a scrape."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the engine."""
+        node = self._node
+        state = node.engine.state
+        topics = list(state.by_number.values())
+        labels = ["namespace", "topic"]
+        living = GaugeMetricFamily(
+            "delaylog_living_messages", "Messages that have not ended.", labels=labels
+        )
+        ready = GaugeMetricFamily(
+            "delaylog_ready_messages", "Messages that may be handed out now.", labels=labels
+        )
+        leased = GaugeMetricFamily(
+            "delaylog_leased_messages", "Messages under lease.", labels=labels
+        )
+        sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=labels)
+        delivered = CounterMetricFamily("delaylog_delivered", "Messages handed out.", labels=labels)
+        ended = CounterMetricFamily(
+            "delaylog_ended", "Messages that ended, by state.", labels=[*labels, "state"]
+        )
+        for topic in topics:
+            name = [topic.namespace, topic.name]
+            living.add_metric(name, topic.counts.living)
+            ready.add_metric(name, len(topic.ready))
+            leased.add_metric(name, topic.counts.leased)
+            sent.add_metric(name, topic.counts.sent)
+            delivered.add_metric(name, topic.counts.delivered)
+            for kind in ("acked", "expired", "dead", "deleted"):
+                ended.add_metric([*name, kind], getattr(topic.counts, kind))
+        yield from (living, ready, leased, sent, delivered, ended)
+        gauges = {
+            "delaylog_log_end_position": ("End of the physical log.", state.log.end_position),
+            "delaylog_log_durable_position": (
+                "How far the physical log is durable.",
+                state.log.durable_position,
+            ),
+            "delaylog_log_first_position": ("Oldest position kept.", state.log.first_position),
+            "delaylog_tail_bytes": (
+                "Rows and bodies waiting for the splitter.",
+                state.hours.pile.size_bytes,
+            ),
+            "delaylog_dirty_state_bytes": (
+                "State pages newer than their files.",
+                state.hours.dirty_state_bytes,
+            ),
+            "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
+            "delaylog_leases": ("Open leases.", len(state.leases)),
+            "delaylog_waiting_consumers": ("Long polls that wait.", len(node.waiters)),
+            "delaylog_producers": ("Idempotent producers remembered.", len(state.producers)),
+            "delaylog_epoch": ("Leadership counter.", state.epoch_counter),
+            "delaylog_tick_second": ("Second that dispatch has reached.", state.tick.second),
+            "delaylog_clock_held_ms": (
+                "How far the clock waits for wall time after a backward step.",
+                node.clock.held_ms,
+            ),
+            "delaylog_disk_full": ("1 while sends are refused.", int(node.disk_full)),
+        }
+        for gauge, (text, value) in gauges.items():
+            family = GaugeMetricFamily(gauge, text)
+            family.add_metric([], value)
+            yield family
+        counters = {
+            "delaylog_commits": ("Group commits (one fdatasync each).", node.commits),
+            "delaylog_checkpoints": ("Checkpoints written.", node.engine.upkeep.checkpoints),
+            "delaylog_wheel_turns": ("Slots of the wheel that expired.", state.wheel.turns),
+            "delaylog_clock_steps": ("Steps of the wall clock.", node.clock.steps),
+            "delaylog_producers_dropped": (
+                "Producers forgotten for lack of room.",
+                state.producers.dropped,
+            ),
+        }
+        for counter, (text, value) in counters.items():
+            family2 = CounterMetricFamily(counter, text)
+            family2.add_metric([], value)
+            yield family2

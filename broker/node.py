@@ -1,0 +1,367 @@
+"""The node: one engine on one event loop, with its log thread, timers and background work.
+
+Everything that decides happens on the loop, in the engine. This module gives it turns: frames of
+a turn are committed together, answers go out when the log is durable up to what they saw, a timer
+fires when the wheel says so, and background work runs in slices between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Final
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine
+from delaylog.broker.waiters import Waiters
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.hour_store import Work
+from delaylog.storage.log_thread import LogThread
+
+TICK_MS: Final = 50
+SLICE_SECONDS: Final = 0.002
+DISK_LOOK_SECONDS: Final = 0.5
+DISK_RETRY_SECONDS: Final = 0.2
+WRITE_INLINE_BYTES: Final = 128 << 10
+"""Frames up to this size are written by the loop itself; larger ones by the log thread."""
+
+log = logging.getLogger("delaylog.node")
+
+
+class Node:
+    """Runs an engine. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: BrokerClock,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        fsync: str = "always",
+    ) -> None:
+        self.engine = engine
+        self.clock = clock
+        self._on_fatal = on_fatal
+        self._fsync = fsync
+        self._loop = asyncio.get_running_loop()
+        self._io = ThreadPoolExecutor(1, thread_name_prefix="delaylog-io")
+        self._log_thread = LogThread(engine.state.log, self._from_log_thread)
+        self._syncing = False
+        self._commit_scheduled = False
+        self._durable_waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._due_scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[str] = set()
+        self._stopping = False
+        self.waiters = Waiters()
+        self.disk_full = False
+        self._free_bytes = 1 << 62
+        self._free_looked = 0.0
+        self.commits = 0
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin serving: timers run, background work starts."""
+        self._log_thread.start()
+        self._loop.call_later(TICK_MS / 1000, self._tick)
+        self.kick_dispatch()
+
+    async def stop(self) -> None:
+        """Clean end: no new work, everything appended is durable, one last checkpoint."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.waiters.close()
+        await self.durable(self.engine.state.log.end_position)
+        for task in list(self._tasks):
+            await asyncio.gather(task, return_exceptions=True)
+        await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
+        self.engine.write_tick(self.clock.now_ms())
+        self._log_thread.stop()
+        self._io.shutdown()
+        self.engine.close()
+
+    # ------------------------------------------------------------------ commit
+
+    def appended(self) -> None:
+        """Frames were appended in this turn: commit them when the turn ends."""
+        if not self._commit_scheduled:
+            self._commit_scheduled = True
+            self._loop.call_soon(self._commit_turn)
+
+    def _commit_turn(self) -> None:
+        self._commit_scheduled = False
+        if self._fsync == "interval":
+            # The dial's promise: answers follow the write, the fsync follows within 50 ms.
+            if self.write_through():
+                self._advance(self.engine.state.log.written_position)
+            else:
+                self._kick_log()
+        elif not self.disk_full:
+            self._kick_log()
+
+    def _kick_log(self) -> None:
+        if not self._syncing:
+            self._syncing = True
+            self._log_thread.kick()
+
+    def _advance(self, position: int) -> None:
+        """What lies below `position` may be answered and dispatched."""
+        self.engine.commit(position, self.clock.now_ms())
+        waiters = self._durable_waiters
+        while waiters and waiters[0][0] <= position:
+            waiters.popleft()[1]()
+        self.run_due()
+
+    def write_through(self) -> bool:
+        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        state = self.engine.state
+        if self.disk_full or state.log.pending_size > WRITE_INLINE_BYTES:
+            return False
+        try:
+            return state.log.write_pending(wait=False)
+        except DiskFullError:
+            self._log_failed(DiskFullError("the disk is full"))
+            return False
+        except Exception as error:
+            self._on_fatal(error)
+            return False
+
+    def _from_log_thread(self, error: BaseException | None) -> None:
+        self._loop.call_soon_threadsafe(self._synced, error)
+
+    def _synced(self, error: BaseException | None) -> None:
+        self._syncing = False
+        if error is not None:
+            self._log_failed(error)
+            return
+        self.disk_full = False
+        self.commits += 1
+        state = self.engine.state
+        self._advance(state.log.durable_position)
+        if state.log.pending_size:
+            self.appended()
+        if self.engine.flush_due():
+            self.spawn("flush", self.engine.flush_work)
+
+    def _log_failed(self, error: BaseException) -> None:
+        if isinstance(error, DiskFullError):
+            if not self.disk_full:
+                log.error("the disk is full; sends are refused until space returns")
+            self.disk_full = True
+            self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
+            return
+        self._on_fatal(error)
+
+    def _retry_log(self) -> None:
+        if self.disk_full:
+            self._kick_log()
+
+    def when_durable(self, position: int, call: Callable[[], None]) -> None:
+        """Call back once the log is durable up to `position` (at once if it is, or by dial)."""
+        if self.engine.state.log.durable_position >= position:
+            call()
+            return
+        self.appended()
+        waiters = self._durable_waiters
+        if waiters and waiters[-1][0] > position:
+            # A reader that saw less than the newest writer: keep the order of positions.
+            at = next(i for i, item in enumerate(waiters) if item[0] > position)
+            waiters.insert(at, (position, call))
+        else:
+            waiters.append((position, call))
+
+    async def durable(self, position: int) -> None:
+        """Wait until the log is durable up to `position`."""
+        if self.engine.state.log.durable_position >= position:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.when_durable(position, done)
+        await future
+
+    # ------------------------------------------------------------------ dispatch
+
+    def kick_dispatch(self) -> None:
+        """Turn the dispatcher soon."""
+        if not self._due_scheduled:
+            self._due_scheduled = True
+            self._loop.call_soon(self._run_due_now)
+
+    def _run_due_now(self) -> None:
+        self._due_scheduled = False
+        self.run_due()
+
+    def run_due(self) -> None:
+        """Release what is due, wake who waits for it, and set the timer for the next."""
+        if self._stopping:
+            return
+        now_ms = self.clock.now_ms()
+        try:
+            wake = self.engine.next_wake_ms()
+            if wake is not None and wake <= now_ms:
+                if self.engine.run_due(now_ms):
+                    self.kick_dispatch()
+                state = self.engine.state
+                if state.log.pending_size:
+                    self.appended()
+            if self.engine.dispatcher.loading:
+                self.spawn("load", self.engine.dispatcher.load_work)
+        except Exception as error:
+            self._on_fatal(error)
+            return
+        self.wake_ready()
+        self._arm(now_ms)
+
+    def wake_ready(self) -> None:
+        """Wake consumers of topics that got something ready."""
+        state = self.engine.state
+        if state.woken:
+            for number in state.woken:
+                topic = state.by_number.get(number)
+                if topic is not None and len(topic.ready):
+                    self.waiters.wake((topic.namespace, topic.name))
+            state.woken.clear()
+
+    def _arm(self, now_ms: int) -> None:
+        wake = self.engine.next_wake_ms()
+        if wake is None:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= wake and self._timer_ms > now_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = wake
+        delay = min(max(wake - now_ms, 1), 60_000) / 1000
+        self._timer = self._loop.call_later(delay, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.run_due()
+
+    # ------------------------------------------------------------------ background work
+
+    def spawn(self, name: str, make: Callable[[], Work]) -> None:
+        """Run background work unless work of this name runs already."""
+        if name in self._running or self._stopping:
+            return
+        self._running.add(name)
+        task = self._loop.create_task(self._guard(name, make()))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, name: str, work: Work) -> None:
+        try:
+            await self._drive(work)
+        except DiskFullError as error:
+            log.warning("background work waits for disk space", extra={"work": name, "why": str(error)})
+            self.disk_full = True
+            await asyncio.sleep(DISK_RETRY_SECONDS)
+            self._retry_log()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._on_fatal(error)
+        finally:
+            self._running.discard(name)
+            self._wake_room()
+        self.kick_dispatch()
+
+    async def _drive(self, work: Work) -> None:
+        """Run a generator of slices and I/O jobs to its end."""
+        began = perf_counter()
+        error: BaseException | None = None
+        while True:
+            try:
+                step = work.throw(error) if error is not None else next(work)
+            except StopIteration:
+                return
+            error = None
+            if step is None:
+                if perf_counter() - began > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = perf_counter()
+            elif isinstance(step, float):
+                await asyncio.sleep(step)
+                began = perf_counter()
+            else:
+                try:
+                    await self._loop.run_in_executor(self._io, step)
+                except Exception as failure:
+                    error = failure
+                began = perf_counter()
+
+    def _tick(self) -> None:
+        """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
+        if self._stopping:
+            return
+        try:
+            engine = self.engine
+            now_ms = self.clock.now_ms()
+            newest = engine.ticks.newest
+            state = engine.state
+            if newest is None or newest.tick != state.tick or newest.durable_end != (
+                state.log.durable_position
+            ):
+                engine.write_tick(now_ms)
+            if state.log.end_position > state.log.durable_position and not self.disk_full:
+                self._kick_log()
+            if engine.upkeep.checkpoint_due(now_ms):
+                self.spawn("checkpoint", lambda: engine.upkeep.checkpoint(self.clock.now_ms))
+            if engine.states_due():
+                self.spawn("states", engine.states_work)
+            if engine.flush_due():
+                self.spawn("flush", engine.flush_work)
+        except Exception as error:
+            self._on_fatal(error)
+            return
+        self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    # ------------------------------------------------------------------ admission
+
+    def free_bytes(self) -> int:
+        """Free space of the data folder, looked at twice a second; 0 while the disk is full."""
+        if self.disk_full:
+            return 0
+        now = perf_counter()
+        if now - self._free_looked > DISK_LOOK_SECONDS:
+            self._free_looked = now
+            self._free_bytes = self.engine.fs.free_bytes(self.engine.folder)
+        return self._free_bytes
+
+    @property
+    def crowded(self) -> bool:
+        """Whether sends have to wait for the splitter."""
+        engine = self.engine
+        return engine.state.hours.pile.size_bytes > engine.limits.tail_bytes_hard_max
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node is on its way out."""
+        return self._stopping
+
+    async def room(self) -> None:
+        """Wait while the tails hold more than the splitter has to catch up with."""
+        while self.crowded:
+            self.spawn("flush", self.engine.flush_work)
+            future = self._loop.create_future()
+            self._room_waiters.append(future)
+            await future
+
+    def _wake_room(self) -> None:
+        waiting, self._room_waiters = self._room_waiters, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

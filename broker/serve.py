@@ -1,0 +1,121 @@
+"""`delaylog serve`: open the folder, recover, listen, serve until a signal, end cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from random import Random
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.config import Config, ConfigError
+from delaylog.broker.engine import Engine
+from delaylog.broker.metrics import Metrics
+from delaylog.broker.node import Node
+from delaylog.broker.web.app import HttpFace
+from delaylog.storage.errors import StorageError
+from delaylog.storage.file_system import OsFileSystem
+
+SWITCH_SECONDS = 0.0005
+"""Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
+
+log = logging.getLogger("delaylog.serve")
+
+
+def _lock(folder: str) -> int:
+    """One process per data folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ConfigError(f"data folder {folder} is in use by another process") from None
+    return fd
+
+
+def _raise_file_limit() -> None:
+    """Connections and hours need descriptors: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _serve(config: Config) -> int:
+    clock = BrokerClock(
+        on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
+    )
+    engine = Engine(
+        OsFileSystem(),
+        config.data_dir,
+        now_ms=clock.now_ms(),
+        random=Random(),
+        limits=config.limits,
+        progress=lambda text: log.info(text),
+    )
+    stop = asyncio.Event()
+    failure: list[BaseException] = []
+
+    def on_fatal(error: BaseException) -> None:
+        if not failure:
+            failure.append(error)
+            log.critical("the node stops", exc_info=error)
+        stop.set()
+
+    node = Node(engine, clock, on_fatal, fsync=config.fsync)
+    face = HttpFace(node, Metrics(node))
+    node.start()
+    try:
+        port = await face.start(config.http_host, config.http_port)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {config.http_host}:{config.http_port}: {error.strerror}"
+        ) from None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
+    print(f"ready http={host}:{port}", flush=True)
+    log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
+    await stop.wait()
+    if failure:
+        # Its disk or its state cannot be trusted: leave at once, the log has everything.
+        return 1
+    log.info("stopping")
+    await face.close_listener()
+    node.waiters.close()
+    await face.stop()
+    await node.stop()
+    log.info("stopped")
+    return 0
+
+
+def serve(config: Config) -> int:
+    """Run a node; returns the exit status."""
+    lock = _lock(config.data_dir)
+    _raise_file_limit()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        try:
+            import uvloop
+        except ImportError:
+            status = asyncio.run(_serve(config))
+        else:
+            status = uvloop.run(_serve(config))
+    except StorageError as error:
+        log.critical("the data folder cannot be served", extra={"why": str(error)})
+        print(f"delaylog: {error}", file=sys.stderr)
+        status = 1
+    finally:
+        os.close(lock)
+    if status:
+        # Threads may hang in a failed disk's calls; nothing they could still do is wanted.
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -1,0 +1,76 @@
+"""Long polls: who waits for a topic, first come first served.
+
+One waiter is woken at a time: what it leaves wakes the next one (the receive path sees to that),
+so a burst goes to as few consumers as can carry it and nobody wakes for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+TopicKey: TypeAlias = tuple[str, str]
+
+
+class Waiters:
+    """Waiting receive calls by (namespace, topic)."""
+
+    def __init__(self) -> None:
+        self._queues: dict[TopicKey, deque[asyncio.Future[None]]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    async def wait(self, key: TopicKey, seconds: float) -> bool:
+        """True when woken, False when the time is up or the node stops."""
+        if self._closed or seconds <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        queue = self._queues.setdefault(key, deque())
+        queue.append(future)
+        timer = loop.call_later(seconds, _expire, future)
+        try:
+            await future
+            return True
+        except asyncio.CancelledError:
+            if future.cancelled() and not _task_cancelled():
+                return False
+            # The consumer went away after it was woken: what woke it must wake another.
+            if future.done() and not future.cancelled():
+                self.wake(key)
+            raise
+        finally:
+            timer.cancel()
+            if future in queue:
+                queue.remove(future)
+            if not queue and self._queues.get(key) is queue:
+                del self._queues[key]
+
+    def wake(self, key: TopicKey) -> None:
+        """Wake the first waiter of a topic."""
+        queue = self._queues.get(key)
+        while queue:
+            future = queue.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def close(self) -> None:
+        """Let every waiter return empty-handed, now and later."""
+        self._closed = True
+        for queue in list(self._queues.values()):
+            for future in queue:
+                future.cancel()
+
+
+def _expire(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.cancel()
+
+
+def _task_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,198 @@
+"""The HTTP server: routes, one handler, and the translation of errors.
+
+aiohttp's low-level server is used: paths are matched by their segments in a table, which costs a
+dictionary look-up where a router's regular expressions cost as much as the whole engine call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+
+from delaylog.broker.metrics import CONTENT_TYPE, Metrics
+from delaylog.broker.node import Node
+from delaylog.broker.web import control, messages, topics
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.problems import Problem, problem_of, problem_response
+from delaylog.broker.web.singles import SingleMerger
+
+Handler: TypeAlias = Callable[[Context], Awaitable[web.Response]]
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+
+log = logging.getLogger("delaylog.web")
+
+# What stands behind /v1/topics/{t}/: first segment -> method -> handler.
+_UNDER_TOPIC: Final[dict[str, dict[str, Handler]]] = {
+    "": {"GET": topics.get_topic, "PUT": topics.put_topic, "DELETE": topics.delete_topic},
+    "messages": {"POST": messages.send_messages},
+    "receive": {"POST": messages.receive_messages},
+    "peek": {"POST": messages.peek_messages},
+    "ack": {"POST": messages.settle_messages},
+    "nack": {"POST": messages.settle_messages},
+    "extend": {"POST": messages.settle_messages},
+    "stats": {"GET": topics.topic_stats},
+    "messages:cancel": {"POST": control.control_many},
+    "messages:reschedule": {"POST": control.control_many},
+}
+_MESSAGE: Final[dict[str, Handler]] = {
+    "GET": control.get_message,
+    "PATCH": control.reschedule_message,
+    "DELETE": control.cancel_message,
+}
+_TOPICS: Final[dict[str, Handler]] = {"GET": topics.list_topics}
+
+
+class HttpFace:
+    """Serves one node."""
+
+    def __init__(self, node: Node, metrics: Metrics) -> None:
+        self._node = node
+        self._merger = SingleMerger(node)
+        self._metrics = metrics
+        self._ops: dict[str, Handler] = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics_text,
+            "/": self._root,
+        }
+        self._runner: web.ServerRunner | None = None
+        self._site: web.TCPSite | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port."""
+        request_bytes_max = self._node.engine.limits.request_bytes_max
+        loop = asyncio.get_running_loop()
+
+        def make_request(
+            message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+        ) -> web.BaseRequest:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=request_bytes_max
+            )
+
+        server = web.Server(
+            self._handle,
+            request_factory=make_request,
+            access_log=None,
+            keepalive_timeout=75,
+            tcp_keepalive=True,
+        )
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
+        await self._runner.setup()
+        self._site = web.TCPSite(self._runner, host, port, backlog=4096)
+        await self._site.start()
+        inner = self._site._server
+        assert inner is not None
+        sockets = getattr(inner, "sockets", None)
+        assert sockets, "a started site has a socket"
+        return int(sockets[0].getsockname()[1])
+
+    async def close_listener(self) -> None:
+        """Take no new connections."""
+        if self._site is not None:
+            await self._site.stop()
+
+    async def stop(self) -> None:
+        """Close connections, those in use after what they are doing."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    # ------------------------------------------------------------------ one request
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        ctx = Context(self._node, self._merger, request, query)
+        try:
+            handler = self._route(ctx, path, request.method)
+            return await handler(ctx)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                if isinstance(error, (ConnectionError, web.HTTPException)):
+                    raise
+                if isinstance(error, web.RequestPayloadError):
+                    problem = Problem("bad_request", "the body could not be read")
+                else:
+                    log.exception("unexpected error", extra={"path": path})
+                    raise
+            self._metrics.problems.labels(problem.code).inc()
+            response = problem_response(problem)
+            if not request.content.is_eof():
+                response.force_close()
+            return response
+
+    def _route(self, ctx: Context, path: str, method: str) -> Handler:
+        ops = self._ops.get(path)
+        if ops is not None:
+            return _pick({"GET": ops, "HEAD": ops}, method)
+        parts = path.split("/")
+        if len(parts) < 3 or parts[1] != "v1":
+            raise Problem("unknown", f"there is nothing at {path[:200]}")
+        namespace = "default"
+        at = 2
+        if parts[2] == "ns" and len(parts) >= 5:
+            namespace = _segment(parts[3])
+            if not TOPIC_NAME.match(namespace):
+                raise Problem("bad_request", "a namespace is [A-Za-z0-9._-]{1,200}")
+            at = 4
+        if parts[at] != "topics":
+            raise Problem("unknown", f"there is nothing at {path[:200]}")
+        rest = parts[at + 1 :]
+        if not rest or rest == [""]:
+            ctx.topic_key = (namespace, "")
+            return _pick(_TOPICS, method)
+        name = _segment(rest[0])
+        if not TOPIC_NAME.match(name):
+            raise Problem("bad_request", "a topic is named [A-Za-z0-9._-]{1,200}", field="topic")
+        ctx.topic_key = (namespace, name)
+        under = rest[1] if len(rest) > 1 else ""
+        if under == "messages" and len(rest) == 3:
+            ctx.params["id"] = _segment(rest[2])
+            return _pick(_MESSAGE, method)
+        table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
+        if table is None:
+            raise Problem("unknown", f"there is nothing at {path[:200]}")
+        ctx.params["action"] = _segment(under).rpartition(":")[2]
+        return _pick(table, method)
+
+    # ------------------------------------------------------------------ operations
+
+    async def _healthz(self, ctx: Context) -> web.Response:
+        return ctx.answer({"status": "ok"})
+
+    async def _readyz(self, ctx: Context) -> web.Response:
+        if self._node.stopping:
+            raise Problem("not_ready", "the node is stopping")
+        return ctx.answer({"status": "ready", "disk_full": self._node.disk_full})
+
+    async def _metrics_text(self, ctx: Context) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _root(self, ctx: Context) -> web.Response:
+        return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})
+
+
+def _pick(table: dict[str, Handler], method: str) -> Handler:
+    handler = table.get(method)
+    if handler is None:
+        allow = ", ".join(sorted(table))
+        raise Problem("method", f"{method} is not offered here; use {allow}", allow=allow)
+    return handler
+
+
+def _segment(raw: str) -> str:
+    """A path segment, percent-decoded; every legal id works."""
+    if "%" not in raw:
+        return raw
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise Problem("bad_request", "the path is not UTF-8") from None

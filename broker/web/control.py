@@ -1,0 +1,233 @@
+"""Handlers of single messages and bulk control: get, cancel, reschedule."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+from aiohttp import web
+
+from delaylog.broker.engine import control
+from delaylog.broker.engine.control import ControlResult
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.web.context import BULK, Context
+from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import INT64_MAX, take_int
+from delaylog.storage.batch import BATCH_VERSION, Column, TextColumn, take_column, unpack_map
+from delaylog.storage.layout import NEVER_MS, Cause, Int64Array, MessageState, ref_to_id
+
+CONTROL_NAMES: Final = ("done", "too_late", "unknown")
+
+
+def the_topic(ctx: Context) -> Topic:
+    """The topic of the path, or 404."""
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    if topic is None:
+        raise Problem("unknown", f"there is no topic {ctx.topic_key[1]!r}")
+    return topic
+
+
+def _find_one(ctx: Context) -> tuple[Topic, Found]:
+    topic = the_topic(ctx)
+    text = ctx.params["id"]
+    found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms())[0]
+    if found is None:
+        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}")
+    return topic, found
+
+
+async def get_message(ctx: Context) -> web.Response:
+    """GET …/messages/{id}."""
+    ctx.query(("read",))
+    state = ctx.node.engine.state
+    topic, found = _find_one(ctx)
+    refs = np.array([found.ref], np.int64)
+    rows = np.array([found.row])
+    text, key, tags, headers, body = split_record(state.hours.records(refs, rows), rows[0])
+    row, entry = found.row, found.entry
+    expires = int(row["expires_at"])
+    members: dict[str, Any] = {
+        "id": text or ref_to_id(found.origin),
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "state": found.state.name.lower(),
+        "cause": Cause(int(entry["cause"])).name.lower() if int(entry["cause"]) else None,
+        "deliver_at_ms": int(row["deliver_at"]),
+        "sent_at_ms": int(row["sent_at"]),
+        "expires_at_ms": None if expires == NEVER_MS else expires,
+        "attempts": int(entry["attempts"]),
+        "max_retry": int(row["max_retry"]),
+        "priority": int(row["priority"]),
+        "key": key or None,
+        "tags": tags,
+        "headers": headers,
+    }
+    if found.state is MessageState.LEASED:
+        members["lease_until_ms"] = int(entry["time"])
+    elif found.state >= MessageState.ACKED:
+        members["ended_at_ms"] = int(entry["time"])
+    members.update(body_members(body, packed=ctx.packed))
+    await ctx.node.durable(state.log.end_position)
+    return ctx.answer(members)
+
+
+async def _one_result(ctx: Context, result: ControlResult) -> web.Response:
+    found = result.found[0]
+    assert found is not None
+    await ctx.node.durable(result.position)
+    if result.codes[0] == control.TOO_LATE:
+        raise Problem(
+            "too_late",
+            f"the message is {found.state.name.lower()}",
+            state=found.state.name.lower(),
+        )
+    now_ms = ctx.node.clock.now_ms()
+    fresh = find_ids(ctx.node.engine.state, the_topic(ctx), [ctx.params["id"]], now_ms)[0]
+    kept = fresh or found
+    return ctx.answer(
+        {
+            "result": "done",
+            "state": kept.state.name.lower(),
+            "deliver_at_ms": result.deliver_at_ms[0],
+        }
+    )
+
+
+async def cancel_message(ctx: Context) -> web.Response:
+    """DELETE …/messages/{id}."""
+    force = ctx.query(("force",)).get("force", "false").lower()
+    if force not in ("true", "false", "1", "0", ""):
+        raise Problem("bad_request", "force is true or false", field="force")
+    topic, found = _find_one(ctx)
+    node = ctx.node
+    result = control.cancel(
+        node.engine.state,
+        topic,
+        [found],
+        node.clock.now_ms(),
+        force=force in ("true", "1", ""),
+    )
+    return await _one_result(ctx, result)
+
+
+async def reschedule_message(ctx: Context) -> web.Response:
+    """PATCH …/messages/{id}."""
+    members = await ctx.members()
+    due, priority = _parse_times(ctx, members, {"deliver_at_ms", "delay_ms", "priority"})
+    if due is None and priority is None:
+        raise Problem(
+            "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
+        )
+    topic, found = _find_one(ctx)
+    node = ctx.node
+    result = control.reschedule(
+        node.engine.state,
+        topic,
+        [found],
+        node.clock.now_ms(),
+        deliver_at_ms=due,
+        priority=priority,
+    )
+    return await _one_result(ctx, result)
+
+
+def _parse_times(ctx: Context, members: Any, known: set[str]) -> tuple[int | None, int | None]:
+    if not isinstance(members, dict):
+        raise Problem("bad_request", "the body must be an object")
+    for name in members:
+        if name not in known:
+            raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
+    due = take_int(members, "deliver_at_ms", 0, INT64_MAX)
+    delay = take_int(members, "delay_ms", 0, ctx.node.engine.limits.horizon_ms)
+    if due is not None and delay is not None:
+        raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
+    if delay is not None:
+        due = ctx.node.clock.now_ms() + delay
+    return due, take_int(members, "priority", -(2**31) + 1, 2**31 - 1)
+
+
+async def control_many(ctx: Context) -> web.Response:
+    """POST …/messages:cancel and :reschedule, by a list of ids or a bulk body."""
+    action = ctx.params["action"]
+    topic = the_topic(ctx)
+    node = ctx.node
+    due: Int64Array | int | None
+    if ctx.content_type == BULK:
+        ids, origins, due = _bulk_control(await ctx.body(), node.engine.limits.bulk_rows_max)
+    else:
+        members = await ctx.members()
+        due, _ = _parse_times(ctx, members, {"ids", "deliver_at_ms", "delay_ms", "force"})
+        ids, origins = members.get("ids"), None
+        limit = node.engine.limits.json_rows_max
+        if not isinstance(ids, list) or not 1 <= len(ids) <= limit:
+            raise Problem("bad_request", f"ids must be a list of 1 to {limit} texts", field="ids")
+        if not all(isinstance(text, str) for text in ids):
+            raise Problem("bad_request", "ids must be texts", field="ids")
+    if action == "reschedule" and due is None:
+        raise Problem("bad_request", "deliver_at_ms is missing", field="deliver_at_ms")
+    now_ms = node.clock.now_ms()
+    found = control.find(node.engine.state, topic, ids, origins, now_ms)
+    if action == "cancel":
+        result = control.cancel(node.engine.state, topic, found, now_ms)
+    else:
+        result = control.reschedule(
+            node.engine.state, topic, found, now_ms, deliver_at_ms=due
+        )
+    await node.durable(result.position)
+    if ctx.content_type == BULK:
+        answer = {
+            "v": BATCH_VERSION,
+            "n": len(result.codes),
+            "result": np.array(result.codes, np.uint8).tobytes(),
+        }
+        return ctx.bulk_answer(msgpack.packb(answer))
+    results = []
+    for code, item in zip(result.codes, result.found, strict=True):
+        entry: dict[str, Any] = {"result": CONTROL_NAMES[code]}
+        if code == control.TOO_LATE and item is not None:
+            entry["state"] = item.state.name.lower()
+        results.append(entry)
+    return ctx.answer({"results": results})
+
+
+def _bulk_control(
+    wire: bytes, rows_max: int
+) -> tuple[list[str] | None, Int64Array | None, Int64Array | int | None]:
+    """(ids, origin refs, due times) of a bulk cancel or reschedule."""
+    fields = unpack_map(wire)
+    for name in fields:
+        if name not in {"v", "n", "refs", "id", "id_size", "deliver_at_ms"}:
+            raise Problem("bad_request", f"unknown column {name!r}", field=str(name)[:64])
+    refs = fields.get("refs")
+    if refs is not None:
+        if not isinstance(refs, bytes) or len(refs) % 8 or not 8 <= len(refs) <= 8 * rows_max:
+            raise Problem(
+                "bad_request", f"refs must be 1 to {rows_max} raw int64 values", field="refs"
+            )
+        origins = np.frombuffer(refs, "<i8")
+        if int(origins.min()) < 0:
+            raise Problem("bad_request", "refs are not negative", field="refs")
+        return None, origins, _due(fields, len(origins))
+    n = fields.get("n")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= rows_max:
+        raise Problem("bad_request", f"n must lie from 1 to {rows_max}", field="n")
+    size = take_column(fields, "id_size", np.dtype("<u2"), n)
+    block = fields.get("id")
+    if size is None or not isinstance(block, bytes):
+        raise Problem("bad_request", "give refs, or the text column id", field="id")
+    column = TextColumn(size, block)
+    if int(column.sizes(n).sum()) != len(block):
+        raise Problem("bad_request", "the sizes in id_size do not add up", field="id_size")
+    try:
+        ids = [value.decode() for value in column.values(n)]
+    except UnicodeDecodeError:
+        raise Problem("bad_request", "ids must be UTF-8", field="id") from None
+    return ids, None, _due(fields, n)
+
+
+def _due(fields: dict[str, Any], n: int) -> Int64Array | int | None:
+    due: Column | None = take_column(fields, "deliver_at_ms", np.dtype("<i8"), n)
+    return due

@@ -1,0 +1,395 @@
+"""Handlers of messages: send, receive, peek, ack, nack, extend."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+from aiohttp import web
+
+from delaylog.broker.engine import settling
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
+from delaylog.broker.engine.receiving import peek, receive
+from delaylog.broker.engine.sending import send
+from delaylog.broker.web.context import BULK, Context
+from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import (
+    ReceiveCall,
+    Single,
+    parse_message,
+    parse_receipt,
+    parse_receive,
+    take_int,
+)
+from delaylog.broker.web.singles import build_wire
+from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.batch import take_int as take_batch_int
+from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+
+RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
+
+
+# --------------------------------------------------------------------------- send
+
+
+async def send_messages(ctx: Context) -> web.Response:
+    """POST …/messages: one object, an array, or a bulk body."""
+    if ctx.query_text:
+        acks = ctx.query(("acks",)).get("acks", "leader")
+        if acks not in ("leader", "quorum", "all"):
+            raise Problem("bad_request", "acks is leader, quorum or all", field="acks")
+    if ctx.content_type == BULK:
+        return await _send_bulk(ctx)
+    members = await ctx.members()
+    limits = ctx.node.engine.limits
+    now_ms = ctx.node.clock.now_ms()
+    if isinstance(members, list):
+        if not 1 <= len(members) <= limits.json_rows_max:
+            raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
+        singles = [
+            parse_message(
+                item,
+                body_max=limits.body_bytes_max,
+                horizon_ms=limits.horizon_ms,
+                now_ms=now_ms,
+                item=at,
+            )
+            for at, item in enumerate(members)
+        ]
+        return await _send_many(ctx, singles)
+    single = parse_message(
+        members, body_max=limits.body_bytes_max, horizon_ms=limits.horizon_ms, now_ms=now_ms
+    )
+    key = ctx.request.headers.get("Idempotency-Key")
+    if key is not None:
+        result, row = await _send_keyed(ctx, [single], key, single.merge), 0
+    else:
+        if ctx.node.crowded:
+            await ctx.node.room()
+        result, row = await ctx.merger.send(ctx.topic_key, single)
+    code = result.results if isinstance(result.results, int) else int(result.results[row])
+    if code == 3:
+        raise Problem(
+            "conflict",
+            "a living message has this id",
+            id=single.id.decode(),
+            deliver_at_ms=int(result.deliver_at_ms[row]),
+        )
+    return ctx.answer(_sent(result, row, single, code))
+
+
+def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
+    return {
+        "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
+        "deliver_at_ms": int(result.deliver_at_ms[row]),
+        "result": RESULT_NAMES[code],
+    }
+
+
+async def _send_many(ctx: Context, singles: list[Single]) -> web.Response:
+    merges = {single.merge for single in singles}
+    if len(merges) > 1:
+        raise Problem(
+            "bad_request", "messages of one array have the same merge (or none)", field="merge"
+        )
+    key = ctx.request.headers.get("Idempotency-Key")
+    result = await _send_keyed(ctx, singles, key, merges.pop())
+    codes = (
+        [result.results] * len(singles)
+        if isinstance(result.results, int)
+        else result.results.tolist()
+    )
+    messages = [
+        _sent(result, row, single, codes[row]) for row, single in enumerate(singles)
+    ]
+    return ctx.answer({"messages": messages})
+
+
+async def _send_keyed(
+    ctx: Context, singles: list[Single], key: str | None, merge: str | None
+) -> SendResult:
+    """Send as one batch of its own; an Idempotency-Key is a producer with one sequence."""
+    node = ctx.node
+    await node.room()
+    scalars: dict[str, object] = {}
+    if key is not None:
+        if not 1 <= len(key) <= 200:
+            raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
+        scalars = {"producer": f"key {ctx.topic_key[0]}/{ctx.topic_key[1]} {key}"[:255], "sequence": 0}
+    now_ms = node.clock.now_ms()
+    wire = build_wire(singles, now_ms, merge, **scalars)
+    batch = decode_send(wire, rows_max=len(singles))
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    await node.durable(result.position)
+    return result
+
+
+async def _send_bulk(ctx: Context) -> web.Response:
+    node = ctx.node
+    wire = await ctx.body()
+    if node.crowded:
+        await node.room()
+    batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
+    now_ms = node.clock.now_ms()
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    await node.durable(result.position)
+    results = result.results
+    fields = {
+        "v": BATCH_VERSION,
+        "n": batch.n,
+        "refs": result.refs.astype("<i8", copy=False).tobytes(),
+        "deliver_at_ms": result.deliver_at_ms.astype("<i8", copy=False).tobytes(),
+        "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
+    }
+    return ctx.bulk_answer(msgpack.packb(fields))
+
+
+# --------------------------------------------------------------------------- receive
+
+
+async def receive_messages(ctx: Context) -> web.Response:
+    """POST …/receive: lease what is ready, or wait for it."""
+    limits = ctx.node.engine.limits
+    call = parse_receive(
+        await _receive_members(ctx),
+        receive_max=limits.receive_max,
+        wait_max=limits.wait_ms_max,
+        lease_max=limits.lease_ms_max,
+    )
+    delivery = await _receive(ctx, call)
+    now_ms = ctx.node.clock.now_ms()
+    if ctx.accepts_bulk:
+        if delivery is None:
+            return ctx.bulk_answer(empty_bulk(now_ms))
+        return ctx.bulk_answer(bulk_delivery(delivery, call.columns, now_ms))
+    messages = []
+    if delivery is not None:
+        messages = message_objects(
+            delivery.rows,
+            delivery.records,
+            delivery.origins,
+            delivery.attempts,
+            packed=ctx.packed,
+            lease=delivery.lease,
+            lease_until_ms=delivery.lease_until_ms,
+        )
+    return ctx.answer({"messages": messages, "now_ms": now_ms})
+
+
+async def _receive_members(ctx: Context) -> Any:
+    if ctx.content_type == BULK:
+        return unpack_map(await ctx.body())
+    return await ctx.members()
+
+
+async def _receive(ctx: Context, call: ReceiveCall) -> Delivery | None:
+    node = ctx.node
+    state = node.engine.state
+    loop = asyncio.get_running_loop()
+    until = loop.time() + call.wait_ms / 1000
+    while True:
+        topic = state.topics.get(ctx.topic_key)
+        if topic is not None:
+            now_ms = node.clock.now_ms()
+            delivery = receive(
+                state,
+                topic,
+                count_max=call.count_max,
+                lease_ms=call.lease_ms or topic.settings.lease_ms,
+                now_ms=now_ms,
+            )
+            if len(topic.ready):
+                node.waiters.wake(ctx.topic_key)
+            if delivery is not None:
+                # The lease is in the file before the answer is on the wire: a killed broker
+                # comes back knowing who holds what. Its fsync is not waited for.
+                if not node.write_through():
+                    await node.durable(delivery.position)
+                return delivery
+            if state.log.pending_size:
+                node.appended()
+        if not await node.waiters.wait(ctx.topic_key, until - loop.time()):
+            return None
+
+
+async def peek_messages(ctx: Context) -> web.Response:
+    """POST …/peek: what is ready, without leasing it."""
+    limits = ctx.node.engine.limits
+    call = parse_receive(
+        await ctx.members(),
+        receive_max=limits.receive_max,
+        wait_max=limits.wait_ms_max,
+        lease_max=limits.lease_ms_max,
+    )
+    state = ctx.node.engine.state
+    topic = state.topics.get(ctx.topic_key)
+    messages = []
+    if topic is not None:
+        now_ms = ctx.node.clock.now_ms()
+        refs, rows, entries, records = peek(state, topic, count_max=call.count_max, now_ms=now_ms)
+        if len(refs):
+            origins = rows["origin"].astype(np.int64)
+            attempts = entries["attempts"].astype(np.int64)
+            messages = message_objects(rows, records, origins, attempts, packed=ctx.packed)
+        await ctx.node.durable(state.log.end_position)
+    return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
+
+
+# --------------------------------------------------------------------------- settle
+
+
+async def settle_messages(ctx: Context) -> web.Response:
+    """POST …/ack, /nack, /extend: by receipts, by ids with force, or a bulk body."""
+    action = ctx.params["action"]
+    if ctx.content_type == BULK:
+        return await _settle_bulk(ctx, action)
+    members = await ctx.members()
+    if not isinstance(members, dict):
+        raise Problem("bad_request", "the body must be an object")
+    known = {"receipts", "ids", "force", "delay_ms", "lease_ms", "group"}
+    for name in members:
+        if name not in known:
+            raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
+    limits = ctx.node.engine.limits
+    delay_ms = take_int(members, "delay_ms", 0, limits.horizon_ms)
+    lease_ms = take_int(members, "lease_ms", 0, limits.lease_ms_max)
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    receipts, ids = members.get("receipts"), members.get("ids")
+    if (receipts is None) == (ids is None):
+        raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
+    asked = receipts if receipts is not None else ids
+    if not isinstance(asked, list) or len(asked) > limits.json_rows_max:
+        raise Problem(
+            "bad_request",
+            f"receipts and ids are lists of at most {limits.json_rows_max}",
+            field="receipts",
+        )
+    if receipts is not None:
+        pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]
+        unknown: set[int] = set()
+    else:
+        pairs, unknown = _forced(ctx, topic, members)
+    results = ["gone"] * len(pairs)
+    for at in unknown:
+        results[at] = "unknown"
+    if topic is not None:
+        by_lease: dict[int, list[int]] = {}
+        for at, (lease, _) in enumerate(pairs):
+            by_lease.setdefault(lease, []).append(at)
+        for lease, places in by_lease.items():
+            origins = np.array([pairs[at][1] for at in places], np.int64)
+            settlement = _settle(ctx, topic, action, lease, origins, delay_ms, lease_ms, None)
+            gone = set(settlement.gone.tolist())
+            for at in places:
+                if at not in unknown and pairs[at][1] not in gone and pairs[at][1]:
+                    results[at] = "done"
+    await _settled(ctx)
+    return ctx.answer({"results": results})
+
+
+def _forced(
+    ctx: Context, topic: Topic | None, members: dict[str, Any]
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """(lease, origin) of ids that are leased; the places of ids that are not known."""
+    ids = members["ids"]
+    if members.get("force") is not True:
+        raise Problem("bad_request", "settling by id needs force: true", field="force")
+    if not all(isinstance(text, str) for text in ids):
+        raise Problem("bad_request", "ids must be texts", field="ids")
+    if topic is None:
+        return [(0, 0)] * len(ids), set(range(len(ids)))
+    pairs: list[tuple[int, int]] = []
+    unknown: set[int] = set()
+    for at, found in enumerate(find_ids(ctx.node.engine.state, topic, ids)):
+        if found is None:
+            unknown.add(at)
+            pairs.append((0, 0))
+        elif found.state is MessageState.LEASED:
+            pairs.append((int(found.entry["lease"]), found.origin))
+        else:
+            pairs.append((0, found.origin))
+    return pairs, unknown
+
+
+def _settle(
+    ctx: Context,
+    topic: Topic,
+    action: str,
+    lease: int,
+    origins: Int64Array | None,
+    delay_ms: int | None,
+    lease_ms: int | None,
+    except_: Int64Array | None,
+) -> Settlement:
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    if action == "ack":
+        return settling.ack(state, topic, lease, origins, now_ms, except_)
+    if action == "nack":
+        return settling.nack(
+            state, topic, lease, origins, now_ms, delay_ms=delay_ms, except_=except_
+        )
+    length = topic.settings.lease_ms if lease_ms is None else lease_ms
+    return settling.extend(
+        state, topic, lease, origins, now_ms, lease_ms=length, except_=except_
+    )
+
+
+async def _settled(ctx: Context) -> None:
+    """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
+    ctx.node.wake_ready()
+    ctx.node.kick_dispatch()
+    await ctx.node.durable(ctx.node.engine.state.log.end_position)
+
+
+_SETTLE_COLUMNS: Final = frozenset(
+    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms"}
+)
+
+
+def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    if not isinstance(raw, bytes) or len(raw) % 8:
+        raise Problem("bad_request", f"{name} must be raw int64 values", field=name)
+    return np.frombuffer(raw, "<i8")
+
+
+async def _settle_bulk(ctx: Context, action: str) -> web.Response:
+    fields = unpack_map(await ctx.body())
+    for name in fields:
+        if name not in _SETTLE_COLUMNS:
+            raise Problem("bad_request", f"unknown column {name!r}", field=str(name)[:64])
+    limits = ctx.node.engine.limits
+    lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
+    if lease is None:
+        raise Problem("bad_request", "lease is missing", field="lease")
+    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
+    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
+    whole = fields.get("all", False)
+    if not isinstance(whole, bool) or whole == (refs is not None):
+        raise Problem("bad_request", "give refs, or all: true", field="refs")
+    if refs is not None and len(refs) > limits.bulk_rows_max:
+        raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    n = len(refs) if refs is not None else 0
+    done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)
+    if topic is not None:
+        settlement = _settle(ctx, topic, action, lease, refs, delay_ms, lease_ms, except_)
+        done, gone = settlement.done, settlement.gone
+    await _settled(ctx)
+    answer = {
+        "v": BATCH_VERSION,
+        "n": n or done,
+        "done": done,
+        "gone": gone.astype("<i8").tobytes(),
+        "unknown": b"",
+    }
+    return ctx.bulk_answer(msgpack.packb(answer))

@@ -1,0 +1,104 @@
+"""Single sends of one turn of the loop become one batch, one frame and one fsync.
+
+Each message was checked by itself before it came here, so one caller's mistake never touches
+another's message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+import numpy as np
+
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.sending import send
+from delaylog.broker.node import Node
+from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.shapes import Single
+from delaylog.storage.batch import decode_send, encode_send
+
+Answer: TypeAlias = tuple[SendResult, int]
+"""The batch's result and this message's row in it."""
+
+
+def build_wire(singles: list[Single], now_ms: int, merge: str | None, **scalars: object) -> bytes:
+    """A bulk body of single messages."""
+    n = len(singles)
+    columns: dict[str, object] = {
+        "n": n,
+        "deliver_at_ms": np.array(
+            [s.due_ms + now_ms if s.relative else s.due_ms for s in singles], np.int64
+        ),
+        "body_size": np.array([len(s.body) for s in singles], np.int64),
+        "bodies": b"".join([s.body for s in singles]),
+        **scalars,
+    }
+    if merge is not None:
+        columns["merge"] = merge
+    if not all(s.plain for s in singles):
+        for name in ("id", "key", "tags", "headers"):
+            values = [getattr(s, name) for s in singles]
+            if any(values):
+                columns[f"{name}_size"] = np.array([len(v) for v in values], np.int64)
+                columns[name] = b"".join(values)
+        columns["priority"] = np.array([s.priority for s in singles], np.int64)
+        columns["ttl_ms"] = np.array([s.ttl_ms for s in singles], np.int64)
+        columns["max_retry"] = np.array([s.max_retry for s in singles], np.int64)
+    return encode_send(columns)
+
+
+class SingleMerger:
+    """Collects the singles of a turn."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[
+            tuple[TopicKey, str | None], list[tuple[Single, asyncio.Future[Answer]]]
+        ] = {}
+
+    async def send(self, key: TopicKey, single: Single) -> Answer:
+        """Send one message; returns when it is durable."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.setdefault((key, single.merge), []).append((single, future))
+        return await future
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for (key, merge), items in waiting.items():
+            futures = [future for _, future in items]
+            try:
+                result = self._send([single for single, _ in items], key, merge)
+            except Exception as error:
+                for future in futures:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            self._node.when_durable(result.position, _Answers(result, futures))
+
+    def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
+        node = self._node
+        now_ms = node.clock.now_ms()
+        topic = node.engine.make_topic(key[1], now_ms, key[0])
+        batch = decode_send(build_wire(singles, now_ms, merge), rows_max=len(singles))
+        result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        node.appended()
+        return result
+
+
+class _Answers:
+    """Answers the callers of one merged batch."""
+
+    __slots__ = ("_futures", "_result")
+
+    def __init__(self, result: SendResult, futures: list[asyncio.Future[Answer]]) -> None:
+        self._result = result
+        self._futures = futures
+
+    def __call__(self) -> None:
+        for row, future in enumerate(self._futures):
+            if not future.done():
+                future.set_result((self._result, row))

@@ -1,0 +1,98 @@
+"""Handlers of topics: list, read, make, change, drop, stats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+from aiohttp import web
+
+from delaylog.broker.engine.applying import apply_topic
+from delaylog.broker.engine.model import Topic, parse_settings
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.problems import Problem
+from delaylog.storage.layout import FrameKind
+
+
+def topic_counts(topic: Topic) -> dict[str, int]:
+    """Messages by state. A due message that is still being loaded counts as waiting."""
+    counts = topic.counts
+    ready = min(len(topic.ready), max(counts.living - counts.leased, 0))
+    return {
+        "waiting": max(counts.living - counts.leased - ready, 0),
+        "ready": ready,
+        "leased": counts.leased,
+        "acked": counts.acked,
+        "expired": counts.expired,
+        "dead": counts.dead,
+        "deleted": counts.deleted,
+    }
+
+
+def _describe(topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "settings": topic.settings.as_dict(),
+        "counts": topic_counts(topic),
+    }
+
+
+async def list_topics(ctx: Context) -> web.Response:
+    """GET /v1/topics."""
+    namespace = ctx.topic_key[0]
+    topics = [t for t in ctx.node.engine.state.by_number.values() if t.namespace == namespace]
+    topics.sort(key=lambda topic: topic.name)
+    return ctx.answer({"topics": [_describe(topic) for topic in topics]})
+
+
+async def get_topic(ctx: Context) -> web.Response:
+    """GET /v1/topics/{t}."""
+    return ctx.answer(_describe(the_topic(ctx)))
+
+
+async def put_topic(ctx: Context) -> web.Response:
+    """PUT /v1/topics/{t}: make it, or replace its settings."""
+    settings = parse_settings(await ctx.members())
+    node = ctx.node
+    known = node.engine.state.topics.get(ctx.topic_key)
+    topic = node.engine.put_topic(
+        ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0]
+    )
+    await node.durable(node.engine.state.log.end_position)
+    return ctx.answer(_describe(topic), status=200 if known else 201)
+
+
+async def delete_topic(ctx: Context) -> web.Response:
+    """DELETE /v1/topics/{t}: only an empty one, so that nothing is lost by a slip."""
+    topic = the_topic(ctx)
+    if topic.counts.living:
+        raise Problem(
+            "conflict",
+            f"topic {topic.name!r} still holds {topic.counts.living} messages; "
+            "cancel or consume them first",
+            living=topic.counts.living,
+        )
+    members = {"number": topic.number, "dropped": True}
+    node = ctx.node
+    node.engine.state.append(
+        FrameKind.TOPIC, [msgpack.packb(members)], node.clock.now_ms()
+    )
+    apply_topic(node.engine.state, members)
+    await node.durable(node.engine.state.log.end_position)
+    return ctx.answer({"result": "done"})
+
+
+async def topic_stats(ctx: Context) -> web.Response:
+    """GET /v1/topics/{t}/stats."""
+    topic = the_topic(ctx)
+    return ctx.answer(
+        {
+            "topic": topic.name,
+            "counts": topic_counts(topic),
+            "sent": topic.counts.sent,
+            "delivered": topic.counts.delivered,
+            "now_ms": ctx.node.clock.now_ms(),
+        }
+    )
