@@ -111,6 +111,8 @@ def _figures(
             f"{len(np.unique(received.refs))} of {OVERDUE + SOON} due messages came back"
         )
     dead = received.dues < dead_until_ms
+    if int(dead.sum()) > OVERDUE:
+        raise LoadError("messages acked before an earlier kill came back")
     if int(dead.sum()) < OVERDUE:
         raise LoadError("the broker changed due times across the restart")
     # Only what fell due once the broker was ready tells of its lateness; the rest waited for it.

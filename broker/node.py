@@ -294,6 +294,8 @@ class Node:
                     await asyncio.sleep(0)
                     began = perf_counter()
             elif isinstance(step, float):
+                # Work waits for the log: see that somebody commits it, even on the way out.
+                self.appended()
                 await asyncio.sleep(step)
                 began = perf_counter()
             else:

@@ -18,7 +18,7 @@ from delaylog.storage.layout import Int64Array, RowArray
 _KEY: Final = struct.Struct(">IQ")
 _REF: Final = struct.Struct("<q")
 _POSITION: Final = b"position"
-MAP_SIZE: Final = 1 << 38
+MAP_SIZE: Final = 1 << 36
 REOPEN_PUTS: Final = 100_000
 """After so many puts the map is closed and opened again: its pages count as resident."""
 
