@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -39,12 +40,13 @@ def _lock(folder: str) -> int:
     return fd
 
 
-def _raise_file_limit() -> None:
-    """Connections and hours need descriptors: take what the system allows."""
+def _raise_file_limit() -> int:
+    """Connections and hours need descriptors: take what the system allows; returns how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(soft, wanted)
 
 
 async def _serve(config: Config) -> int:
@@ -99,7 +101,10 @@ async def _serve(config: Config) -> int:
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
     lock = _lock(config.data_dir)
-    _raise_file_limit()
+    files = _raise_file_limit()
+    # A quarter of the descriptors for hours, the rest for connections and the log.
+    open_hours = max(config.limits.open_hours_max, min(files // 20, 1_024))
+    config = replace(config, limits=replace(config.limits, open_hours_max=open_hours))
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         try:

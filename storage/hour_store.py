@@ -17,7 +17,7 @@ from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hou
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather
-from delaylog.storage.hour_tail import TailChunk, TailPile
+from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
@@ -33,7 +33,7 @@ from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn
 
 OPEN_HOURS_MAX: Final = 96
-"""Hours whose descriptors stay open; each holds up to four files and a state column."""
+"""Hours whose descriptors stay open when the system allows few; each holds up to five."""
 FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation."""
 SECONDS_KEPT_MAX: Final = 1_024
@@ -61,9 +61,12 @@ class HourCounts:
 class HourStore:
     """Every hour of a data folder."""
 
-    def __init__(self, fs: FileSystem, folder: str) -> None:
+    def __init__(
+        self, fs: FileSystem, folder: str, *, open_hours_max: int = OPEN_HOURS_MAX
+    ) -> None:
         self._fs = fs
         self._folder = folder
+        self._open_hours_max = open_hours_max
         fs.mkdir(folder)
         self._hours: dict[int, DelayHour] = {}
         self._near: frozenset[int] = frozenset()
@@ -289,11 +292,22 @@ class HourStore:
             yield 0.001
         self._flushing = True
         try:
+            if hour is None:
+                yield from self._sort_loose(upto)
             for which, chunks in self.pile.take(upto=upto, hour=hour):
                 yield from self._flush_hour(which, chunks)
             self._trim_open_hours()
         finally:
             self._flushing = False
+
+    def _sort_loose(self, upto: int) -> Work:
+        blocks = self.pile.begin_merge(upto)
+        if not blocks:
+            return
+        box: list[list[tuple[int, TailChunk]]] = []
+        yield lambda: box.append(sort_loose(blocks))
+        self.pile.end_merge(blocks, box[0])
+        yield None
 
     def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
         folder = self.hour(hour)
@@ -358,7 +372,7 @@ class HourStore:
     def _trim_open_hours(self, *, synced: bool = False) -> None:
         """Keep descriptors and chain heads bounded; near hours always stay."""
         open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
-        for folder in open_hours[: max(len(open_hours) - OPEN_HOURS_MAX, 0)]:
+        for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
             if not folder.unsynced:
                 folder.close_files()
                 if synced:

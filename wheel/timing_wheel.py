@@ -92,10 +92,9 @@ class TimingWheel:
 
     def note_hours(self, hours: Iterable[int]) -> None:
         """Hours that hold stored entries (at start, or after a flush of far arrivals)."""
-        for hour in hours:
-            if hour not in self._hours | self._opened | self._opening:
-                self._hours.add(hour)
-                self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
+        for hour in set(hours) - self._hours - self._opened - self._opening:
+            self._hours.add(hour)
+            self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
 
     def add(self, now_ms: int, seconds: Int64Array, entries: Entries) -> bool:
         """Entries of a committed frame, in log order; True if the next wake came forward.
@@ -140,13 +139,12 @@ class TimingWheel:
             if hour not in self._opened and hour not in self._opening:
                 self.note_hours((hour,))
                 return
-        hours = np.unique(seconds // HOUR_SECONDS).tolist()
-        for hour in hours:
-            if hour in self._opened or hour in self._opening:
-                inside = seconds[seconds // HOUR_SECONDS == hour]
-                self._mark(np.unique(inside).tolist())
-            else:
-                self.note_hours((hour,))
+        hour_of = seconds // HOUR_SECONDS
+        hours = set(np.unique(hour_of).tolist())
+        lowered = hours & (self._opened | self._opening)
+        self.note_hours(hours - lowered)
+        for hour in lowered:
+            self._mark(np.unique(seconds[hour_of == hour]).tolist())
 
     def _mark(self, seconds: Iterable[int]) -> None:
         for second in seconds:

@@ -176,11 +176,7 @@ def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) 
     if int(seconds.min()) < first_second:
         seconds = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS)
     entries = Entries(due, refs, rows["topic"].astype(np.int64))
-    last = [
-        (hour, int(rows["global_index"][placed.starts[k + 1] - 1]))
-        for k, hour in enumerate(placed.hours)
-    ]
-    state.exposures.append(Exposure(end, seconds, entries, last))
+    state.exposures.append(Exposure(end, seconds, entries))
 
 
 def apply_lease(

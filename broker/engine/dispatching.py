@@ -48,7 +48,6 @@ class Dispatcher:
     def start(self, now_ms: int) -> None:
         """After recovery: every hour with living rows enters the wheel."""
         state = self._state
-        state.exposed = {hour: counts.rows for hour, counts in state.hours.counts.items()}
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
         state.wheel.note_hours(living)
         self._now_ms = now_ms
@@ -59,8 +58,6 @@ class Dispatcher:
         while state.exposures and state.exposures[0].end_position <= position:
             exposure = state.exposures.popleft()
             self._shown_position = exposure.end_position
-            for hour, last in exposure.hours:
-                state.exposed[hour] = last
             state.wheel.add(now_ms, exposure.seconds, exposure.entries)
 
     def next_wake_ms(self) -> int | None:
@@ -112,7 +109,7 @@ class Dispatcher:
     def _queue_opens(self, hours: list[int], now_ms: int) -> None:
         frontier = self._state.wheel.frontier()
         for hour in hours:
-            self._open_mark[hour] = (frontier, self._state.exposed.get(hour, 0))
+            self._open_mark[hour] = (frontier, self._state.exposed_rows(hour))
             (self._opens if hour >= now_ms // HOUR_MS else self._past_opens).append(hour)
 
     def _queue_loads(self, seconds: list[int], now_ms: int) -> None:
@@ -187,7 +184,7 @@ class Dispatcher:
     def _load(self, seconds: list[int]) -> Work:
         state = self._state
         hour = seconds[0] // HOUR_SECONDS
-        last = state.exposed.get(hour, 0)
+        last = state.exposed_rows(hour)
         frontier, marked = self._open_mark.get(hour, (0, 0))
         yield from self._drain_tail(hour)
         for second in seconds:

@@ -43,6 +43,8 @@ class Limits:
     """Time after which a checkpoint is taken if anything happened."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
+    open_hours_max: int = 96
+    """Hours whose files stay open: five descriptors each; `serve` raises it where it can."""
     connections_max: int = 20_000
     """Open HTTP connections."""
 

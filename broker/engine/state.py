@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic, TopicSettings
@@ -24,7 +26,7 @@ from delaylog.storage.hour_store import HourStore
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
-    FRAME_HEADER_SIZE,
+    HOUR_SHIFT,
     TAG_COUNT,
     FrameKind,
     Int64Array,
@@ -41,8 +43,6 @@ class Exposure:
     end_position: int
     seconds: Int64Array
     entries: Entries
-    hours: Sequence[tuple[int, int]]
-    """(hour, index of its last row in this frame)."""
 
 
 class EngineState:
@@ -78,7 +78,6 @@ class EngineState:
         self.hour_floor = 0
         self.tick = Tick()
         self.exposures: deque[Exposure] = deque()
-        self.exposed: dict[int, int] = {}
         self.replaying = False
         self.woken: set[int] = set()
         """Topic numbers that got something ready since the edge last looked."""
@@ -102,6 +101,21 @@ class EngineState:
         )
         return position, self.log.end_position
 
+    def exposed_rows(self, hour: int) -> int:
+        """Rows of an hour that the wheel has seen: all but those of frames in flight.
+
+        Counted when it is asked for (an hour is opened, a second loaded), so that sending keeps
+        no books per hour.
+        """
+        counts = self.hours.counts.get(hour)
+        if counts is None:
+            return 0
+        hidden = sum(
+            int(np.count_nonzero(exposure.entries.refs >> HOUR_SHIFT == hour))
+            for exposure in self.exposures
+        )
+        return counts.rows - hidden
+
     def new_topic(
         self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool
     ) -> Topic:
@@ -117,7 +131,3 @@ class EngineState:
         self.next_topic = max(self.next_topic, number + 1)
         return topic
 
-
-def frame_end(position: int, payload_size: int) -> int:
-    """Position behind a frame."""
-    return position + FRAME_HEADER_SIZE + payload_size

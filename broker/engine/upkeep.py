@@ -145,5 +145,4 @@ class Upkeep:
                         state.ids.forget_rows(rows)
                         yield None
                 state.hours.remove(hour)
-                state.exposed.pop(hour, None)
                 yield None
