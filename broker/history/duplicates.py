@@ -66,9 +66,7 @@ def check_creations(life: Life, context: Context) -> None:
     """H: between two sends that both answered `created`, the first message may have ended."""
     findings = context.findings
     findings.checked("H")
-    created = sorted(
-        (s for s in life.sends if s.note == Result.CREATED and s.is_known), key=by_t0
-    )
+    created = sorted((s for s in life.sends if s.note == Result.CREATED and s.is_known), key=by_t0)
     if len(created) < 2:
         return
     moments = [*life.cancels, *life.dead, *life.unseen]

@@ -119,7 +119,7 @@ class EventStore:
          group, body, priority, result, force) = call  # fmt: skip
         kind = _KINDS[op]
         if ok is False:
-            if kind != _ACK and kind != _NACK:
+            if kind not in (_ACK, _NACK):
                 return
             kind = int(Kind.GONE)
         if name is None:
@@ -127,7 +127,7 @@ class EventStore:
             return
         note = span_ms = number = 0
         until = ABSENT
-        if kind == _DELIVER or kind == _EXTEND:
+        if kind in (_DELIVER, _EXTEND):
             if kind == _EXTEND and lease_ms == 0:
                 kind = _NACK  # Extending by nothing gives the lease back.
             if lease_until is not None:
@@ -147,7 +147,7 @@ class EventStore:
                 until = expires
             if priority is not None:
                 number = priority
-        elif kind == _CANCEL or kind == _RESCHEDULE:
+        elif kind in (_CANCEL, _RESCHEDULE):
             if force:
                 note = FORCED
             if expires is not None:

@@ -84,9 +84,7 @@ class HistoryRecorder:
     ) -> None:
         """Record a call that ended; `t1` is raised to `t0` where the wall clock stepped back."""
         record: dict[str, object] = {"t0": t0, "t1": max(t0, t1), "op": op, "ok": ok}
-        for name, value in fields.items():
-            if value is not None:
-                record[name] = value
+        record.update((name, value) for name, value in fields.items() if value is not None)
         if self._client is not None:
             record["client"] = self._client
         self._write(record)

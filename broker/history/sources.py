@@ -39,7 +39,8 @@ def check_sources(
     life: Life, number: int, group: GroupLife, context: Context, latenesses: Latenesses
 ) -> None:
     """Judge all deliveries of one message, which has a send on record, in one group."""
-    assert life.sends and group.deliveries
+    assert life.sends
+    assert group.deliveries
     if len(life.sends) == 1 and not life.moves:
         if not any(s.kind == Kind.NACK and s.due != ABSENT for s in group.settles):
             _check_plain(life, number, group, context, latenesses)

@@ -1,0 +1,601 @@
+"""Rules B, C (after an ack), D, E and J: what each delivery can stem from, as tables.
+
+Every case is a whole history and the letters of the rules that it breaks; none for one that holds.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from delaylog.broker.history import CheckReport
+
+Judge = Callable[..., CheckReport]
+
+NEVER_EARLY = {
+    "at its very time": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=100
+        """,
+        "",
+    ),
+    "a millisecond early": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=99
+        """,
+        "B",
+    ),
+    "the broker's clock decides, not the client's": (
+        """
+        0-2     send a due=100
+        50-60   deliver a now=100
+        """,
+        "",
+    ),
+    "without the broker's clock the client's receipt stands in": (
+        """
+        0-2     send a due=100
+        50-99   deliver a
+        """,
+        "B",
+    ),
+    "an unknown send's due time is a least one": (
+        """
+        0-2     send? a due=100
+        50-101  deliver a now=99
+        """,
+        "B",
+    ),
+    "an unknown send without a due time says nothing": (
+        """
+        0-2     send? a
+        50-101  deliver a now=99
+        """,
+        "",
+    ),
+    "a second attempt is never early either": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=100 lease=L attempt=1
+        102-103 nack a lease=L
+        104-105 deliver a now=99 lease=M attempt=2
+        """,
+        "B",
+    ),
+    "a nack with an answered time moves it": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=100 lease=L attempt=1
+        102-103 nack a lease=L due=500
+        104-499 deliver a now=499 lease=M attempt=2
+        """,
+        "B",
+    ),
+    "an unknown nack may have moved it, or not": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=100 lease=L attempt=1
+        102-103 nack? a lease=L due=500
+        104-499 deliver a now=499 lease=M attempt=2
+        """,
+        "",
+    ),
+    "a new message of an old id has a time of its own": (
+        """
+        0-2     send a due=100
+        50-101  deliver a now=100 lease=L
+        102-103 ack a lease=L
+        104-105 send a due=500
+        106-400 deliver a now=400 lease=M
+        """,
+        "B",
+    ),
+    "an unknown resend may have replaced a later time": (
+        """
+        0-2     send a due=500
+        3-4     send? a due=100
+        106-400 deliver a now=400 lease=M
+        """,
+        "",
+    ),
+}
+
+AFTER_AN_ACK = {
+    "begun before the answer": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        1000-1200 ack a lease=L
+        1200-1300 deliver a now=1200 lease=M
+        """,
+        "",
+    ),
+    "begun after the answer": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        1000-1200 ack a lease=L
+        1201-1300 deliver a now=1250 lease=M
+        """,
+        "C",
+    ),
+    "neither an expired lease nor a kill excuses it": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        200       kill
+        3000-3001 deliver a now=3000 lease=M
+        """,
+        "C",
+    ),
+    "an unknown ack may not have happened": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack? a lease=L
+        3000-3001 deliver a now=3000 lease=M
+        """,
+        "",
+    ),
+    "a refused ack settled nothing": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack! a lease=L
+        3000-3001 deliver a now=3000 lease=M
+        """,
+        "",
+    ),
+    "another group's ack": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L group=g
+        102-103   ack a lease=L group=g
+        3000-3001 deliver a now=3000 lease=M group=h
+        """,
+        "",
+    ),
+    "one resend allows one more message": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        104-105   send a due=200
+        150-201   deliver a now=200 lease=M
+        202-203   ack a lease=M
+        """,
+        "",
+    ),
+    "but not two": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        104-105   send a due=200
+        150-201   deliver a now=200 lease=M
+        202-203   ack a lease=M
+        3000-3001 deliver a now=3000 lease=N
+        """,
+        "C",
+    ),
+    "an ack repeated for one lease ends one message": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        104-105   send a due=200
+        106-107   ack a lease=L
+        150-201   deliver a now=200 lease=M
+        """,
+        "",
+    ),
+    "a kept send makes none": (
+        """
+        0-2       send a due=100 result=created
+        3-4       send a due=100 result=kept
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        3000-3001 deliver a now=3000 lease=N
+        """,
+        "C",
+    ),
+    "sends that met one message all end with it": (
+        """
+        0-2       send a due=100
+        3-4       send a due=100
+        5-6       send a due=100
+        50-101    deliver a now=100 lease=L
+        102-103   ack a lease=L
+        3000-3001 deliver a now=3000 lease=N
+        """,
+        "C",
+    ),
+    "a successor sent while it was leased": (
+        """
+        0-2       send a due=100 result=created
+        50-101    deliver a now=100 lease=L
+        102-103   send a due=105 result=created
+        104-105   ack a lease=L
+        106-107   deliver a now=106 lease=N
+        """,
+        "",
+    ),
+    "a receive that had waited since before the send": (
+        """
+        10-12     send a due=100
+        0-101     deliver a now=100 lease=L
+        102-103   ack a lease=L
+        200-202   send a due=210
+        104-211   deliver a now=210 lease=M
+        212-213   ack a lease=M
+        3000-3001 deliver a now=3000 lease=N
+        """,
+        "C",
+    ),
+}
+
+AFTER_A_CANCEL = {
+    "none delivered": (
+        """
+        0-2       send a due=100
+        3-5       cancel a
+        9000      end
+        """,
+        "",
+    ),
+    "begun in the millisecond of the answer": (
+        """
+        0-2       send a due=4
+        3-5       cancel a force=true
+        5-6       deliver a now=5
+        """,
+        "",
+    ),
+    "begun after the answer": (
+        """
+        0-2       send a due=4
+        3-5       cancel a
+        6-7       deliver a now=6
+        """,
+        "D",
+    ),
+    "an unknown cancel may not have happened": (
+        """
+        0-2       send a due=4
+        3-5       cancel? a
+        6-7       deliver a now=6
+        """,
+        "",
+    ),
+    "one that was too late": (
+        """
+        0-2       send a due=4
+        3-5       cancel! a
+        6-7       deliver a now=6
+        """,
+        "",
+    ),
+    "cancelled in one group": (
+        """
+        0-2       send a due=4
+        3-5       cancel a group=g
+        6-7       deliver a now=6 group=h
+        """,
+        "",
+    ),
+    "delivered in that group": (
+        """
+        0-2       send a due=4
+        3-5       cancel a group=g
+        6-7       deliver a now=6 group=g
+        """,
+        "D",
+    ),
+    "sent again": (
+        """
+        0-2       send a due=4
+        3-5       cancel a
+        6-7       send a due=8
+        8-9       deliver a now=8
+        """,
+        "",
+    ),
+    "sent again and cancelled again": (
+        """
+        0-2       send a due=4
+        3-5       cancel a
+        6-7       send a due=8
+        8-9       cancel a
+        10-11     deliver a now=10
+        """,
+        "D",
+    ),
+    "a cancel of nothing ends no later message": (
+        """
+        0-1       cancel a
+        3-4       send a due=8
+        8-9       deliver a now=8
+        """,
+        "",
+    ),
+}
+
+AFTER_A_RESCHEDULE = {
+    "later, and delivered then": (
+        """
+        0-2       send a due=100
+        3-5       reschedule a due=500
+        400-501   deliver a now=500 due=500 attempt=1
+        """,
+        "",
+    ),
+    "later, but delivered at the old time": (
+        """
+        0-2       send a due=100
+        3-5       reschedule a due=500
+        100-101   deliver a now=100
+        """,
+        "BE",
+    ),
+    "sooner, and delivered then": (
+        """
+        0-2       send a due=500
+        3-5       reschedule a due=100
+        100-101   deliver a now=100
+        """,
+        "",
+    ),
+    "before either time": (
+        """
+        0-2       send a due=200
+        3-5       reschedule a due=500
+        100-101   deliver a now=100
+        """,
+        "B",
+    ),
+    "unknown: both times are possible": (
+        """
+        0-2       send a due=100
+        3-5       reschedule? a due=500
+        100-101   deliver a now=100
+        """,
+        "",
+    ),
+    "unknown and then acknowledged: the unknown one may come last": (
+        """
+        0-2       send a due=100
+        3-5       reschedule? a due=150
+        6-7       reschedule a due=500
+        140-151   deliver a now=150
+        """,
+        "",
+    ),
+    "but nothing is due before all of them": (
+        """
+        0-2       send a due=100
+        3-5       reschedule? a due=150
+        6-7       reschedule a due=500
+        100-149   deliver a now=149
+        """,
+        "BE",
+    ),
+    "refused: the old time holds": (
+        """
+        0-2       send a due=100
+        3-5       reschedule! a due=500
+        100-101   deliver a now=100
+        """,
+        "",
+    ),
+    "two that overlap may come in either order": (
+        """
+        0-2       send a due=100
+        3-6       reschedule a due=500
+        6-7       reschedule a due=200
+        190-201   deliver a now=200
+        """,
+        "",
+    ),
+    "of two in order the second holds": (
+        """
+        0-2       send a due=100
+        3-5       reschedule a due=200
+        6-7       reschedule a due=500
+        190-201   deliver a now=200
+        """,
+        "BE",
+    ),
+    "delivered under a time that no longer held": (
+        """
+        0-2       send a due=500
+        3-5       reschedule a due=200
+        500-501   deliver a now=500 due=500 attempt=1
+        """,
+        "E",
+    ),
+    "a retry may state a later time": (
+        """
+        0-2       send a due=500
+        3-5       reschedule a due=200
+        200-201   deliver a now=200 due=200 attempt=1 lease=L
+        202-203   nack a lease=L
+        500-501   deliver a now=500 due=450 attempt=2 lease=M
+        """,
+        "",
+    ),
+    "in one group only": (
+        """
+        0-2       send a due=100
+        3-5       reschedule a due=500 group=g
+        100-101   deliver a now=100 group=h
+        """,
+        "",
+    ),
+    "replaced by a send": (
+        """
+        0-2       send a due=100
+        3-5       send a due=500 result=replaced
+        100-101   deliver a now=100
+        """,
+        "B",
+    ),
+}
+
+NOTHING_FROM_NOWHERE = {
+    "the body that was sent": (
+        """
+        0-2       send a due=100 body=x
+        100-101   deliver a now=100 body=x
+        """,
+        "",
+    ),
+    "another body": (
+        """
+        0-2       send a due=100 body=x
+        100-101   deliver a now=100 body=y
+        """,
+        "J",
+    ),
+    "no hash recorded": (
+        """
+        0-2       send a due=100
+        100-101   deliver a now=100 body=y
+        """,
+        "",
+    ),
+    "an unknown send may have happened": (
+        """
+        0-2       send? a due=100 body=x
+        100-101   deliver a now=100 body=x
+        """,
+        "",
+    ),
+    "a refused one did not": (
+        """
+        0-2       send! a due=100 body=x
+        100-101   deliver a now=100 body=x
+        """,
+        "J",
+    ),
+    "never sent": (
+        """
+        100-101   deliver a now=100 body=x
+        """,
+        "J",
+    ),
+    "delivered before its send began": (
+        """
+        200-201   send a due=100 body=x
+        100-101   deliver a now=100 body=x
+        """,
+        "J",
+    ),
+    "either body of a resend": (
+        """
+        0-2       send a due=100 body=x
+        3-4       send? a due=100 body=y
+        100-101   deliver a now=100 body=y
+        """,
+        "",
+    ),
+    "no body of a resend": (
+        """
+        0-2       send a due=100 body=x
+        3-4       send? a due=100 body=y
+        100-101   deliver a now=100 body=z
+        """,
+        "J",
+    ),
+    "the body of a send that met a living message": (
+        """
+        0-2       send a due=100 body=x
+        3-4       send a due=100 body=y result=kept
+        100-101   deliver a now=100 body=y
+        """,
+        "J",
+    ),
+    "a lost answer that hid the id": (
+        """
+        0-2       send? body=x
+        100-101   deliver ~1 now=100 body=x
+        """,
+        "",
+    ),
+    "one lost answer accounts for one message": (
+        """
+        0-2       send? body=x
+        100-101   deliver ~1 now=100 body=x
+        100-101   deliver ~2 now=100 body=x
+        """,
+        "J",
+    ),
+    "a lost answer to another body": (
+        """
+        0-2       send? body=x
+        100-101   deliver ~1 now=100 body=y
+        """,
+        "J",
+    ),
+    "a lost answer after the delivery": (
+        """
+        200-202   send? body=x
+        100-101   deliver ~1 now=100 body=x
+        """,
+        "J",
+    ),
+    "a lost answer without any hash": (
+        """
+        0-2       send?
+        100-101   deliver ~1 now=100 body=y
+        """,
+        "",
+    ),
+    "a delivery without a hash meets any lost answer": (
+        """
+        0-2       send? body=x
+        100-101   deliver ~1 now=100 group=g
+        100-101   deliver ~1 now=100 group=h
+        """,
+        "",
+    ),
+}
+
+CASES = {
+    f"{title}: {name}": case
+    for title, table in {
+        "early": NEVER_EARLY,
+        "ack": AFTER_AN_ACK,
+        "cancel": AFTER_A_CANCEL,
+        "reschedule": AFTER_A_RESCHEDULE,
+        "nowhere": NOTHING_FROM_NOWHERE,
+    }.items()
+    for name, case in table.items()
+}
+
+
+@pytest.mark.parametrize(("text", "broken"), CASES.values(), ids=CASES.keys())
+def test_each_history_breaks_exactly_these_rules(judge: Judge, text: str, broken: str) -> None:
+    assert "".join(judge(text).broken) == broken
+
+
+def test_a_violation_names_the_message_the_time_and_the_contradiction(judge: Judge) -> None:
+    report = judge("0-2 send a due=100\n50-101 deliver a now=97")
+    (violation,) = report.rules["B"].examples
+    assert (violation.rule, violation.id, violation.t_ms) == ("B", "a", 101)
+    assert violation.text == "delivered at 97, 3 ms before it was due at 100"
+
+
+def test_an_id_used_over_and_over_is_judged_in_linear_time(judge: Judge) -> None:
+    """Twenty thousand lives of one id: quadratic work here would take minutes."""
+    rounds = 20_000
+    text = "\n".join(
+        f"{t}-{t + 1} send a due={t + 2}\n"
+        f"{t + 2}-{t + 3} deliver a now={t + 2} lease=L{t}\n"
+        f"{t + 4}-{t + 5} ack a lease=L{t}"
+        for t in range(0, rounds * 10, 10)
+    )
+    report = judge(text)
+    assert report.holds
+    assert report.rules["B"].checked == rounds
