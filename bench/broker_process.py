@@ -115,7 +115,8 @@ class ServerProcess:
 
     def _await_ready(self) -> int:
         process = self._process
-        assert process is not None and process.stdout is not None
+        assert process is not None
+        assert process.stdout is not None
         deadline = time.monotonic() + READY_TIMEOUT_S
         while select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
             line = process.stdout.readline()

@@ -43,6 +43,7 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
             run_apart(fill, broker.port, topic, after)
         ahead_s = second_ms / 1000 - time.time()
         until = second_ms / 1000 + GIVE_UP_S
+        before_s = broker.cpu_seconds()
         others = Worker(consume, broker.port, "other", expected=NEXT_SECOND, until=until, lanes=2)
         try:
             same = run_apart(
@@ -55,6 +56,7 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
                 rows_max=BURST_ROWS_MAX,
             ).value
             other = others.result().value
+            cpu_s = broker.cpu_seconds() - before_s
         finally:
             others.kill()
     of_next = same.dues >= second_ms + 1000
@@ -71,7 +73,8 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     pace = len(same.at_ms) / max(1e-3, (float(same.at_ms.max()) - second_ms) / 1000)
     table.notes.append(
         f"The last send was answered {ahead_s:.1f} s before S; the consumers took "
-        f"{whole(pace)} messages/s from the start of S to the last receipt."
+        f"{whole(pace)} messages/s from the start of S to the last receipt; the server spent "
+        f"{cpu_s / len(same.at_ms) * 1e6:.2f} us of CPU a message after the last send."
     )
     if ahead_s < AHEAD_S_MIN:
         table.notes.append(f"WARNING: less than {AHEAD_S_MIN:.0f} s ahead, sending was slow.")

@@ -45,13 +45,13 @@ class BulkSender:
         self._left = batches
         self._answers = 0
 
-    def request(self, lane: int) -> Sequence[Buffer] | None:
+    def request(self, lane: int) -> Sequence[Buffer] | None:  # noqa: ARG002 (a Script)
         if not self._left:
             return None
         self._left -= 1
         return self._template.pieces(self._pool.take(self._template.n))
 
-    def answer(self, lane: int, status: int, body: memoryview) -> None:
+    def answer(self, lane: int, status: int, body: memoryview) -> None:  # noqa: ARG002
         expect_ok(status, body)
         # Every answer costs client time, so only some are unpacked: a wrong n shows at once.
         if self._answers % 64 == 0:

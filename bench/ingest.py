@@ -121,7 +121,8 @@ def _figures(runs: list[Timed], bare: Timed, floors: Floors) -> dict[str, object
 
 def _targets(batch: int, hours: int, figures: dict[str, object]) -> list[Target]:
     reached, cpu_us = figures["rate"], figures["server_us"]
-    assert isinstance(reached, float) and isinstance(cpu_us, float)
+    assert isinstance(reached, float)
+    assert isinstance(cpu_us, float)
     if (batch, hours) == (1_000, 1):
         return [at_least(reached, 800e3, "800 k/s"), at_most(cpu_us, 1.2, "1.2 us")]
     if (batch, hours) == (10_000, 1):

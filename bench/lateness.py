@@ -73,10 +73,10 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     for per_second in LATENESS_RATES:
         with brokers.fresh() as broker:
             # A few seconds of light load first: imports, first files, first hour.
-            _one_rate(broker.port, broker.process_id, 500, WARM_UP_S, topic="warm-up")
+            _one_rate(broker.port, 500, WARM_UP_S, topic="warm-up")
             before_s, began = broker.cpu_seconds(), time.monotonic()
             produced, received = _one_rate(
-                broker.port, broker.process_id, per_second, settings.lateness_s, topic="late"
+                broker.port, per_second, settings.lateness_s, topic="late"
             )
             cpu_s, wall_s = broker.cpu_seconds() - before_s, time.monotonic() - began
         figures = lateness_figures(received, produced.sent)
@@ -134,7 +134,7 @@ def early_target(received: Received) -> Target:
 
 
 def _one_rate(
-    port: int, server_id: int, per_second: int, seconds: float, *, topic: str
+    port: int, per_second: int, seconds: float, *, topic: str
 ) -> tuple[Produced, Received]:
     start = time.time() + 0.3
     expected = int(per_second * seconds)

@@ -23,6 +23,7 @@ from workers import run_apart
 
 RESIDENT_MAX = 300 << 20
 GROWTH_MAX = 1.2
+BASE_MESSAGES_MIN = 1_000_000
 DAY_MS = 24 * 3_600_000
 # The first message is due this much after loading began; a bench that takes longer says so.
 FIRST_DUE_MS = 30 * 60_000
@@ -83,7 +84,7 @@ def measure(
     base: dict[str, float] = {}
     loaded = 0
     for stage in stages:
-        figures = _load(broker, folder, backlog, stage - loaded, settle_s)
+        figures = _load(broker, folder, backlog, stage - loaded, settle_s) | {"messages": stage}
         loaded = stage
         kept = sum(counts(broker.port, backlog.topic)[state] for state in backlog.states)
         if kept != loaded:
@@ -93,13 +94,15 @@ def measure(
             growth = figures["rss"] / base["rss"]
             cost = figures["server_us"] / base["server_us"]
             figures |= {"growth": growth, "cost_ratio": cost}
+            # A small first stage is no base: buffers are still filling, CPU is a few ticks.
+            judged = base["messages"] >= BASE_MESSAGES_MIN
             targets += [
-                at_most(growth, GROWTH_MAX, f"{GROWTH_MAX} x RSS (is {growth:.2f})"),
-                at_most(cost, GROWTH_MAX, f"{GROWTH_MAX} x CPU (is {cost:.2f})"),
+                at_most(growth if judged else None, GROWTH_MAX, f"1.2 x RSS (is {growth:.2f})"),
+                at_most(cost if judged else None, GROWTH_MAX, f"1.2 x CPU (is {cost:.2f})"),
             ]
         else:
             base = figures
-        table.add(f"{rate(stage)} {backlog.topic}", {"messages": stage, **figures}, targets)
+        table.add(f"{rate(stage)} {backlog.topic}", figures, targets)
     return table
 
 
