@@ -81,8 +81,9 @@ def test_each_module_can_be_imported(name: str) -> None:
 def test_the_folders_are_what_is_imported() -> None:
     """Not some other installed copy."""
     for folder in FOLDERS:
-        module = importlib.import_module(f"delaylog.{folder}")
-        assert Path(str(module.__file__)).resolve() == ROOT / folder / "__init__.py"
+        found = importlib.import_module(f"delaylog.{folder}").__file__
+        assert found is not None, f"{folder} has no __init__.py"
+        assert Path(found).resolve() == ROOT / folder / "__init__.py"
 
 
 def test_the_version_is_said_once_more_and_the_same() -> None:
