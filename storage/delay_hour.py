@@ -174,7 +174,7 @@ class DelayHour:
         if flush.data_size:
             written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
             assert written == flush.data_size, "bodies and sizes agree"
-        raw = rows.tobytes()
+        raw = rows.view(np.uint8)
         self._file("delay.index", create=True).pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
         extent = np.zeros(1, EXTENT)
         crc = 0

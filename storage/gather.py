@@ -6,12 +6,12 @@ are equal, joining slices otherwise. All return copied bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from delaylog.storage.batch import Block
-from delaylog.storage.layout import Int64Array
+from delaylog.storage.layout import Int64Array, RowArray
 
 
 def gather(block: Block, starts: Int64Array, sizes: Int64Array) -> bytes:
@@ -62,3 +62,11 @@ def read_spans(
     moved = np.empty(len(order), np.int64)
     moved[order] = sorted_starts + shift
     return gather(b"".join(parts), moved, sizes)
+
+
+def concat_rows(parts: Sequence[RowArray]) -> RowArray:
+    """Concatenate structured rows as plain bytes: numpy's own way compares every field's type."""
+    if len(parts) == 1:
+        return parts[0].copy()
+    raw = np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
+    return raw.view(parts[0].dtype)

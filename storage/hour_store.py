@@ -16,7 +16,7 @@ import numpy as np
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import gather
+from delaylog.storage.gather import concat_rows, gather
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -321,7 +321,7 @@ class HourStore:
                 rows += len(chunks[at].rows)
                 at += 1
             flush = folder.prepare(
-                np.concatenate([chunk.rows for chunk in part]),
+                concat_rows([chunk.rows for chunk in part]),
                 [_records_of(chunk) for chunk in part],
                 part[-1].position,
             )

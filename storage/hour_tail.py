@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.batch import Block
-from delaylog.storage.gather import gather
+from delaylog.storage.gather import concat_rows, gather
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.storage.rows import PlacedRows
 
@@ -219,7 +219,7 @@ def sort_loose(blocks: list[PlacedRows]) -> list[tuple[int, TailChunk]]:
     Pure, so that a worker can do it: it costs a tenth of a second for a full pile. The blocks'
     rows are not changed.
     """
-    rows = np.concatenate([p.rows for p in blocks])
+    rows = concat_rows([p.rows for p in blocks])
     lengths = [len(p.rows) for p in blocks]
     bases = np.cumsum([0, *(len(p.data) for p in blocks)])[:-1]
     rows["offset"] += np.repeat(bases, lengths).astype(np.uint64)
