@@ -92,7 +92,7 @@ def test_the_version_is_said_once_more_and_the_same() -> None:
 
 
 def test_constraints_pin_exact_versions_from_anywhere() -> None:
-    """No address and no path: the same file serves every mirror and every machine."""
+    """No address and no path: the same file serves on every machine."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
