@@ -127,7 +127,7 @@ class HourStore:
             high: Int64Array | int = placed.hours[0] << HOUR_SHIFT
         else:
             lengths = np.diff(placed.starts)
-            index = np.arange(len(rows), dtype=np.int64) + np.repeat(firsts, lengths)
+            index = np.arange(len(rows), dtype=np.int64) + np.repeat(np.array(firsts, np.int64), lengths)
             high = np.repeat(np.array(placed.hours, np.int64) << HOUR_SHIFT, lengths)
         rows["global_index"] = index
         refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)

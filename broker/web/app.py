@@ -17,12 +17,15 @@ from aiohttp import web
 
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
+from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web import control, messages, topics
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
 
-Handler: TypeAlias = Callable[[Context], Awaitable[web.Response]]
+Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
+ROUTES_KEPT: Final = 4_096
+"""Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 log = logging.getLogger("delaylog.web")
@@ -61,6 +64,7 @@ class HttpFace:
             "/metrics": self._metrics_text,
             "/": self._root,
         }
+        self._routes: dict[tuple[str, str], tuple[Handler, TopicKey, str]] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
 
@@ -109,7 +113,11 @@ class HttpFace:
         path, _, query = request.raw_path.partition("?")
         ctx = Context(self._node, self._merger, request, query)
         try:
-            handler = self._route(ctx, path, request.method)
+            known = self._routes.get((request.method, path))
+            if known is None:
+                handler = self._route(ctx, path, request.method)
+            else:
+                handler, ctx.topic_key, ctx.params["action"] = known
             return await handler(ctx)
         except asyncio.CancelledError:
             raise
@@ -160,23 +168,27 @@ class HttpFace:
         table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
         if table is None:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
-        ctx.params["action"] = _segment(under).rpartition(":")[2]
-        return _pick(table, method)
+        action = ctx.params["action"] = _segment(under).rpartition(":")[2]
+        handler = _pick(table, method)
+        if len(self._routes) >= ROUTES_KEPT:
+            self._routes.clear()
+        self._routes[method, path] = (handler, ctx.topic_key, action)
+        return handler
 
     # ------------------------------------------------------------------ operations
 
-    async def _healthz(self, ctx: Context) -> web.Response:
+    async def _healthz(self, ctx: Context) -> web.StreamResponse:
         return ctx.answer({"status": "ok"})
 
-    async def _readyz(self, ctx: Context) -> web.Response:
+    async def _readyz(self, ctx: Context) -> web.StreamResponse:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
         return ctx.answer({"status": "ready", "disk_full": self._node.disk_full})
 
-    async def _metrics_text(self, ctx: Context) -> web.Response:
+    async def _metrics_text(self, ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _root(self, ctx: Context) -> web.Response:
+    async def _root(self, ctx: Context) -> web.StreamResponse:
         return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.singles import SingleMerger
 
@@ -25,7 +26,7 @@ READ_SECONDS_MAX: Final = 30
 class Context:
     """One request."""
 
-    __slots__ = ("merger", "node", "params", "query_text", "request", "topic_key")
+    __slots__ = ("_kind", "merger", "node", "params", "query_text", "request", "topic_key")
 
     def __init__(
         self, node: Node, merger: SingleMerger, request: web.BaseRequest, query_text: str
@@ -36,15 +37,19 @@ class Context:
         self.query_text = query_text
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
+        self._kind: str | None = None
 
     @property
     def content_type(self) -> str:
         """Media type of the body, JSON when absent or text."""
-        raw = self.request.headers.get("Content-Type")
-        if raw is None:
-            return JSON
-        kind = raw.partition(";")[0].strip().lower()
-        return JSON if not kind or kind.startswith("text/") else kind
+        kind = self._kind
+        if kind is None:
+            raw = self.request.headers.get("Content-Type", JSON)
+            kind = raw if raw == JSON else raw.partition(";")[0].strip().lower()
+            if not kind or kind.startswith("text/"):
+                kind = JSON
+            self._kind = kind
+        return kind
 
     @property
     def accepts_bulk(self) -> bool:
@@ -63,7 +68,8 @@ class Context:
         """The whole body, within a time."""
         request = self.request
         if request.content.is_eof():
-            return await request.read()
+            # All of it has arrived: reading on would only cost a coroutine.
+            return request.content.read_nowait()
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
                 return await request.read()
@@ -99,15 +105,17 @@ class Context:
             out[name] = values[-1]
         return out
 
-    def answer(self, members: Any, status: int = 200) -> web.Response:
+    def answer(self, members: Any, status: int = 200) -> web.StreamResponse:
         """An answer in the form the caller reads."""
-        if self.packed:
-            return web.Response(
-                body=msgpack.packb(members), status=status, content_type=MSGPACK
-            )
-        return web.Response(body=orjson.dumps(members), status=status, content_type=JSON)
+        packed = self.packed
+        body = msgpack.packb(members) if packed else orjson.dumps(members)
+        kind = MSGPACK if packed else JSON
+        if status == 200 and len(body) <= LEAN_BODY_MAX and lean_fits(self.request):
+            return LeanResponse(body, kind)
+        return web.Response(body=body, status=status, content_type=kind)
 
-    @staticmethod
-    def bulk_answer(body: bytes) -> web.Response:
+    def bulk_answer(self, body: bytes) -> web.StreamResponse:
         """A bulk answer."""
+        if len(body) <= LEAN_BODY_MAX and lean_fits(self.request):
+            return LeanResponse(body, BULK)
         return web.Response(body=body, content_type=BULK)

@@ -39,7 +39,7 @@ def _find_one(ctx: Context) -> tuple[Topic, Found]:
     return topic, found
 
 
-async def get_message(ctx: Context) -> web.Response:
+async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
     ctx.query(("read",))
     state = ctx.node.engine.state
@@ -74,7 +74,7 @@ async def get_message(ctx: Context) -> web.Response:
     return ctx.answer(members)
 
 
-async def _one_result(ctx: Context, result: ControlResult) -> web.Response:
+async def _one_result(ctx: Context, result: ControlResult) -> web.StreamResponse:
     found = result.found[0]
     assert found is not None
     await ctx.node.durable(result.position)
@@ -96,7 +96,7 @@ async def _one_result(ctx: Context, result: ControlResult) -> web.Response:
     )
 
 
-async def cancel_message(ctx: Context) -> web.Response:
+async def cancel_message(ctx: Context) -> web.StreamResponse:
     """DELETE …/messages/{id}."""
     force = ctx.query(("force",)).get("force", "false").lower()
     if force not in ("true", "false", "1", "0", ""):
@@ -113,7 +113,7 @@ async def cancel_message(ctx: Context) -> web.Response:
     return await _one_result(ctx, result)
 
 
-async def reschedule_message(ctx: Context) -> web.Response:
+async def reschedule_message(ctx: Context) -> web.StreamResponse:
     """PATCH …/messages/{id}."""
     members = await ctx.members()
     due, priority = _parse_times(ctx, members, {"deliver_at_ms", "delay_ms", "priority"})
@@ -149,7 +149,7 @@ def _parse_times(ctx: Context, members: Any, known: set[str]) -> tuple[int | Non
     return due, take_int(members, "priority", -(2**31) + 1, 2**31 - 1)
 
 
-async def control_many(ctx: Context) -> web.Response:
+async def control_many(ctx: Context) -> web.StreamResponse:
     """POST …/messages:cancel and :reschedule, by a list of ids or a bulk body."""
     action = ctx.params["action"]
     topic = the_topic(ctx)

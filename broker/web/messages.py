@@ -36,7 +36,7 @@ RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 # --------------------------------------------------------------------------- send
 
 
-async def send_messages(ctx: Context) -> web.Response:
+async def send_messages(ctx: Context) -> web.StreamResponse:
     """POST …/messages: one object, an array, or a bulk body."""
     if ctx.query_text:
         acks = ctx.query(("acks",)).get("acks", "leader")
@@ -90,7 +90,7 @@ def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, 
     }
 
 
-async def _send_many(ctx: Context, singles: list[Single]) -> web.Response:
+async def _send_many(ctx: Context, singles: list[Single]) -> web.StreamResponse:
     merges = {single.merge for single in singles}
     if len(merges) > 1:
         raise Problem(
@@ -129,7 +129,7 @@ async def _send_keyed(
     return result
 
 
-async def _send_bulk(ctx: Context) -> web.Response:
+async def _send_bulk(ctx: Context) -> web.StreamResponse:
     node = ctx.node
     wire = await ctx.body()
     if node.crowded:
@@ -153,7 +153,7 @@ async def _send_bulk(ctx: Context) -> web.Response:
 # --------------------------------------------------------------------------- receive
 
 
-async def receive_messages(ctx: Context) -> web.Response:
+async def receive_messages(ctx: Context) -> web.StreamResponse:
     """POST …/receive: lease what is ready, or wait for it."""
     limits = ctx.node.engine.limits
     call = parse_receive(
@@ -218,7 +218,7 @@ async def _receive(ctx: Context, call: ReceiveCall) -> Delivery | None:
             return None
 
 
-async def peek_messages(ctx: Context) -> web.Response:
+async def peek_messages(ctx: Context) -> web.StreamResponse:
     """POST …/peek: what is ready, without leasing it."""
     limits = ctx.node.engine.limits
     call = parse_receive(
@@ -244,7 +244,7 @@ async def peek_messages(ctx: Context) -> web.Response:
 # --------------------------------------------------------------------------- settle
 
 
-async def settle_messages(ctx: Context) -> web.Response:
+async def settle_messages(ctx: Context) -> web.StreamResponse:
     """POST …/ack, /nack, /extend: by receipts, by ids with force, or a bulk body."""
     action = ctx.params["action"]
     if ctx.content_type == BULK:
@@ -361,7 +361,7 @@ def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
     return np.frombuffer(raw, "<i8")
 
 
-async def _settle_bulk(ctx: Context, action: str) -> web.Response:
+async def _settle_bulk(ctx: Context, action: str) -> web.StreamResponse:
     fields = unpack_map(await ctx.body())
     for name in fields:
         if name not in _SETTLE_COLUMNS:

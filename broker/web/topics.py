@@ -39,7 +39,7 @@ def _describe(topic: Topic) -> dict[str, Any]:
     }
 
 
-async def list_topics(ctx: Context) -> web.Response:
+async def list_topics(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics."""
     namespace = ctx.topic_key[0]
     topics = [t for t in ctx.node.engine.state.by_number.values() if t.namespace == namespace]
@@ -47,12 +47,12 @@ async def list_topics(ctx: Context) -> web.Response:
     return ctx.answer({"topics": [_describe(topic) for topic in topics]})
 
 
-async def get_topic(ctx: Context) -> web.Response:
+async def get_topic(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}."""
     return ctx.answer(_describe(the_topic(ctx)))
 
 
-async def put_topic(ctx: Context) -> web.Response:
+async def put_topic(ctx: Context) -> web.StreamResponse:
     """PUT /v1/topics/{t}: make it, or replace its settings."""
     settings = parse_settings(await ctx.members())
     node = ctx.node
@@ -64,7 +64,7 @@ async def put_topic(ctx: Context) -> web.Response:
     return ctx.answer(_describe(topic), status=200 if known else 201)
 
 
-async def delete_topic(ctx: Context) -> web.Response:
+async def delete_topic(ctx: Context) -> web.StreamResponse:
     """DELETE /v1/topics/{t}: only an empty one, so that nothing is lost by a slip."""
     topic = the_topic(ctx)
     if topic.counts.living:
@@ -84,7 +84,7 @@ async def delete_topic(ctx: Context) -> web.Response:
     return ctx.answer({"result": "done"})
 
 
-async def topic_stats(ctx: Context) -> web.Response:
+async def topic_stats(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}/stats."""
     topic = the_topic(ctx)
     return ctx.answer(
