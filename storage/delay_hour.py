@@ -19,7 +19,7 @@ from crc32c import crc32c
 from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
-from delaylog.storage.gather import read_spans
+from delaylog.storage.gather import gather, read_spans, scatter_back
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_MAGIC,
@@ -273,6 +273,7 @@ class DelayHour:
                 rows = np.frombuffer(view, INDEX_ENTRY)
                 out[mask] = rows[indexes[mask] - 1 - which * INDEX_PIECE_ROWS]
                 left &= ~mask
+            reader.touched(n)
         if left.any():
             rest = indexes[left] - 1
             starts = rest * INDEX_ENTRY_SIZE
@@ -303,16 +304,27 @@ class DelayHour:
         if reader is None or len(rows) == 0:
             return read_spans(file.pread, starts, sizes, gap=4096)
 
-        def pread(size: int, offset: int) -> bytes:
-            which = offset // LOG_PIECE_SIZE
-            if (offset + size - 1) // LOG_PIECE_SIZE == which:
-                view = reader.piece(which, self.log_size)
-                if view is not None:
-                    at = offset - which * LOG_PIECE_SIZE
-                    return bytes(view[at : at + size])
-            return file.pread(size, offset)
-
-        return read_spans(pread, starts, sizes, gap=4096)
+        low, high = int(starts.min()), int((starts + sizes).max())
+        if high - low <= 2 * int(sizes.sum()) + 4096:
+            return read_spans(file.pread, starts, sizes, gap=4096)
+        which = starts // LOG_PIECE_SIZE
+        inside = (starts + sizes - 1) // LOG_PIECE_SIZE == which
+        parts: list[bytes] = []
+        places: list[Int64Array] = []
+        left = np.ones(len(rows), np.bool_)
+        for number in np.unique(which[inside]).tolist():
+            view = reader.piece(number, self.log_size)
+            if view is None:
+                continue
+            mask = inside & (which == number)
+            parts.append(gather(view, starts[mask] - number * LOG_PIECE_SIZE, sizes[mask]))
+            places.append(np.flatnonzero(mask))
+            left &= ~mask
+        if left.any():
+            parts.append(read_spans(file.pread, starts[left], sizes[left], gap=4096))
+            places.append(np.flatnonzero(left))
+        reader.touched(len(rows))
+        return scatter_back(parts, places, sizes)
 
     def walk_second(self, second: int, last: int) -> Generator[list[int], None, None]:
         """Follow one second's chain newest first, in slices; rows behind `last` are passed over.

@@ -64,6 +64,22 @@ def read_spans(
     return gather(b"".join(parts), moved, sizes)
 
 
+def scatter_back(parts: Sequence[bytes], places: Sequence[Int64Array], sizes: Int64Array) -> bytes:
+    """Ranges that were gathered in groups, back in their own order.
+
+    `places[k]` says which ranges `parts[k]` holds, one after another.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.empty(len(sizes), np.int64)
+    base = 0
+    for part, place in zip(parts, places, strict=True):
+        ends = np.cumsum(sizes[place])
+        starts[place] = base + ends - sizes[place]
+        base += len(part)
+    return gather(b"".join(parts), starts, sizes)
+
+
 def concat_rows(parts: Sequence[RowArray]) -> RowArray:
     """Concatenate structured rows as plain bytes: numpy's own way compares every field's type."""
     if len(parts) == 1:

@@ -16,7 +16,7 @@ import numpy as np
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import concat_rows, gather
+from delaylog.storage.gather import concat_rows, gather, scatter_back
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -269,16 +269,11 @@ class HourStore:
             if not late.all():
                 part = mask[~late]
                 sources.append((part, self.hour(hour).read_records(rows[part])))
-        if len(sources) == 1:
-            return sources[0][1]
-        sizes = rows["size"].astype(np.int64)
-        starts = np.empty(len(refs), np.int64)
-        base = 0
-        for part, data in sources:
-            ends = np.cumsum(sizes[part])
-            starts[part] = base + ends - sizes[part]
-            base += len(data)
-        return gather(b"".join(data for _, data in sources), starts, sizes)
+        return scatter_back(
+            [data for _, data in sources],
+            [part for part, _ in sources],
+            rows["size"].astype(np.int64),
+        )
 
     # ------------------------------------------------------------------ flushing
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.batch import Block
-from delaylog.storage.gather import concat_rows, gather
+from delaylog.storage.gather import concat_rows, gather, scatter_back
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.storage.rows import PlacedRows
 
@@ -71,18 +71,13 @@ class HourTail:
             # Ascending rows meet the chunks in order, so each chunk gives one stretch.
             return b"".join(self._stretch(chunk, indexes[mask]) for mask, chunk in pieces)
         sizes = np.empty(len(indexes), np.int64)
-        starts = np.empty(len(indexes), np.int64)
-        parts = []
-        at = 0
         for mask, chunk in pieces:
-            rows = chunk.rows[indexes[mask] - chunk.first_index]
-            size = rows["size"].astype(np.int64)
-            parts.append(gather(chunk.data, rows["offset"].astype(np.int64), size))
-            ends = np.cumsum(size)
-            sizes[mask] = size
-            starts[mask] = at + ends - size
-            at += int(ends[-1])
-        return gather(b"".join(parts), starts, sizes)
+            sizes[mask] = chunk.rows["size"][indexes[mask] - chunk.first_index]
+        return scatter_back(
+            [self._stretch(chunk, indexes[mask]) for mask, chunk in pieces],
+            [mask for mask, _ in pieces],
+            sizes,
+        )
 
     @staticmethod
     def _stretch(chunk: TailChunk, indexes: Int64Array) -> bytes:

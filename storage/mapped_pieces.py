@@ -11,9 +11,15 @@ from typing import Final
 
 from delaylog.storage.file_system import File, Mapping
 
-LOG_PIECE_SIZE: Final = 64 << 20
-INDEX_PIECE_ROWS: Final = 146 * 4096
-"""Rows in an index piece: the most that fit 64 MiB with row and page boundaries together."""
+LOG_PIECE_SIZE: Final = 8 << 20
+"""Small enough that all but the last few MiB of a busy hour are mapped: scattered rows of the
+unfinished piece cost a pread each, four times a mapped look-up."""
+INDEX_PIECE_ROWS: Final = 18 * 4096
+"""Rows in an index piece: about 8 MiB, with row and page boundaries together."""
+RESIDENT_BYTES_MAX: Final = 48 << 20
+"""Estimate of resident mapped pages after which they are given back."""
+_FAULT_AROUND_BYTES: Final = 65_536
+"""A touched page brings its neighbours along."""
 
 
 class MappedPieces:
@@ -23,6 +29,16 @@ class MappedPieces:
         self._file = file
         self._piece_size = piece_size
         self._pieces: dict[int, Mapping] = {}
+        self._touches = 0
+
+    def touched(self, count: int) -> None:
+        """Scattered places were read; gives pages back when they may have become many."""
+        self._touches += count
+        resident = min(
+            self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size
+        )
+        if resident > RESIDENT_BYTES_MAX:
+            self.forget()
 
     @property
     def piece_size(self) -> int:
@@ -41,6 +57,7 @@ class MappedPieces:
 
     def forget(self) -> None:
         """Give the resident pages of every piece back to the kernel."""
+        self._touches = 0
         for mapping in self._pieces.values():
             mapping.forget(0, self._piece_size)
 

@@ -123,6 +123,10 @@ class SecondSlot:
             self._seal()
         if len(self._runs) > RUNS_MAX:
             self._compact()
+        alone = self._take_alone(now_ms, limit)
+        if alone is not None:
+            self.released += alone.count
+            return alone
         ends = [int(np.searchsorted(run.due_ms, now_ms, side="right")) for run in self._runs]
         if sum(ends) > limit:
             ends = self._bounded(ends, max(limit // len(self._runs), 1))
@@ -140,6 +144,26 @@ class SecondSlot:
             return no_entries()
         taken = parts[0] if len(parts) == 1 else sort_entries(join_entries(parts))
         self.released += taken.count
+        return taken
+
+    def _take_alone(self, now_ms: int, limit: int) -> Entries | None:
+        """What is next if it all stands in one run (frames that came one after another), or None."""
+        if not self._runs:
+            return None
+        heads = [(int(run.due_ms[0]), int(run.refs[0])) for run in self._runs]
+        first = min(range(len(heads)), key=heads.__getitem__)
+        run = self._runs[first]
+        end = min(int(np.searchsorted(run.due_ms, now_ms, side="right")), limit)
+        if end == 0:
+            return None
+        last = (int(run.due_ms[end - 1]), int(run.refs[end - 1]))
+        if any(head < last for at, head in enumerate(heads) if at != first):
+            return None
+        taken = Entries(*(column[:end] for column in run))
+        if end < run.count:
+            self._runs[first] = Entries(*(column[end:] for column in run))
+        else:
+            del self._runs[first]
         return taken
 
     def _bounded(self, ends: list[int], m: int) -> list[int]:

@@ -31,9 +31,9 @@ class Limits:
     """Bodies of one receive, after the first message."""
     leased_max: int = 1_000_000
     """Messages under lease per group: 27 bytes of memory each."""
-    tail_bytes_max: int = 40 << 20
+    tail_bytes_max: int = 28 << 20
     """Rows and bodies in memory before the splitter takes them to their hours."""
-    tail_bytes_hard_max: int = 120 << 20
+    tail_bytes_hard_max: int = 80 << 20
     """Where sends wait for the splitter."""
     state_bytes_max: int = 24 << 20
     """Changed state pages in memory before they are written."""

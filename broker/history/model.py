@@ -26,8 +26,9 @@ A mark: `{"mark": "kill|failover|clock|end|group", "t": ms, "until": ms, "planne
 "group": "…"}`, where all but the first two are optional (`group` belongs to the mark of that name).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -133,9 +134,15 @@ assert set(Call._fields) < set(_KINDS)
 assert set(PLURALS) < set(Call._fields)
 
 _new = tuple.__new__
-_good_types: set[tuple[type, ...]] = set()
-_GOOD_TYPES_MAX = 10_000
-"""Combinations of types remembered; a history has a few dozen, only a hostile one has more."""
+
+_Shape = tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], set[tuple[type, ...]]]
+
+_shapes: dict[tuple[str, ...], _Shape] = {}
+"""Nearly every line has the fields, in order, and the types of one before it. So for each sequence
+of fields this keeps how to pick a call's from the values, and the types that were found good."""
+_SHAPES_MAX = 1_000
+_GOOD_TYPES_MAX = 1_000
+"""What is remembered; a history has a few dozen of both, only a hostile one has more."""
 
 _TYPE_NAMES = {int: "an integer", str: "a text", bool: "true or false"}
 
@@ -156,16 +163,16 @@ def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
         _check_fields(record, file, line)
         _require_call(record, file, line)
         return _bulk(record, file, line)
-    call: Call = _new(Call, map(record.get, Call._fields))
-    # Nearly every line has the types of one before it, so a set of the good combinations stands
-    # for most checks; what is new or odd is looked at field by field.
-    if (*map(type, call),) not in _good_types or not _is_plain(call):
+    shape = (*record,)
+    pick, good_types = _shapes.get(shape) or _learn_shape(shape)
+    values = (*record.values(), None)
+    call: Call = _new(Call, pick(values))
+    types = (*map(type, values),)
+    if types not in good_types or not _is_plain(call):
         _check_fields(record, file, line)
         _require_call(record, file, line)
-        if len(_good_types) < _GOOD_TYPES_MAX:
-            _good_types.add((*map(type, call),))
-    if call.ok is None and "ok" not in record:
-        _require_call(record, file, line)
+        if len(good_types) < _GOOD_TYPES_MAX:
+            good_types.add(types)
     if call.id is None and (call.ok is True or call.op not in ("send", "deliver")):
         reason = "missing (only a send or deliver with an unknown or refused outcome may omit it)"
         raise HistoryError(file, line, "id", reason)
@@ -177,6 +184,15 @@ def read_items(lines: Iterable[bytes], *, file: str) -> Iterator[Call | Mark]:
     for number, raw in enumerate(lines, 1):
         if not raw.isspace():
             yield from parse_line(raw, file=file, line=number)
+
+
+def _learn_shape(fields: tuple[str, ...]) -> _Shape:
+    """How to pick a call's fields from the values of such a record with None put behind them."""
+    places = [fields.index(name) if name in fields else -1 for name in Call._fields]
+    shape: _Shape = (itemgetter(*places), set())
+    if len(_shapes) < _SHAPES_MAX:
+        _shapes[fields] = shape
+    return shape
 
 
 def _is_plain(call: Call) -> bool:
