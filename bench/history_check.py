@@ -21,11 +21,11 @@ from delaylog.broker.history import HistoryRecorder
 _CHECK = """
 import resource, sys, time
 from delaylog.broker.history import check_files
-begun = time.perf_counter()
+begun, spent = time.perf_counter(), time.process_time()
 report = check_files(sys.argv[1:])
-seconds = time.perf_counter() - begun
+seconds, spent = time.perf_counter() - begun, time.process_time() - spent
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(report.holds, report.items, report.ids, seconds, peak)
+print(report.holds, report.items, report.ids, seconds, spent, peak)
 """
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         baseline = subprocess.run(
             [*command[:3]], check=True, capture_output=True, text=True
         ).stdout.split()
-        holds, items, ids, seconds, peak = answer
+        holds, items, ids, seconds, spent, peak = answer
         print(
             json.dumps(
                 {
@@ -61,9 +61,10 @@ def main() -> None:
                     "megabytes": path.stat().st_size >> 20,
                     "write_s": round(write_seconds, 1),
                     "check_s": round(float(seconds), 1),
-                    "us_per_line": round(float(seconds) / line_count * 1e6, 2),
+                    "check_cpu_s": round(float(spent), 1),
+                    "cpu_us_per_call": round(float(spent) / int(items) * 1e6, 2),
                     "peak_mib": int(peak) >> 20,
-                    "bytes_per_id": (int(peak) - int(baseline[4])) // int(ids),
+                    "bytes_per_id": (int(peak) - int(baseline[5])) // int(ids),
                 }
             )
         )

@@ -259,7 +259,9 @@ class DelayHour:
         if high - low + 1 <= 4 * n + _READ_GAP_ROWS:
             raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
             rows = np.frombuffer(raw, INDEX_ENTRY)
-            return self._sound(rows[indexes - low], indexes)
+            if high - low + 1 != n or not (np.diff(indexes) == 1).all():
+                rows = rows[indexes - low]
+            return self._sound(rows, indexes)
         out = np.empty(n, INDEX_ENTRY)
         left = np.ones(n, np.bool_)
         reader = self._piece_reader("delay.index", INDEX_PIECE_ROWS * INDEX_ENTRY_SIZE)

@@ -257,8 +257,15 @@ class HourStore:
             return b""
         hours = refs >> HOUR_SHIFT
         index = refs & INDEX_MASK
+        first = int(hours[0])
+        if (hours == first).all():
+            flushed = self.flushed(first)
+            if int(index.max()) <= flushed:
+                return self.hour(first).read_records(rows)
+            if int(index.min()) > flushed and (tail := self.pile.tail(first)) is not None:
+                return tail.records(index)
         sources: list[tuple[Int64Array, bytes]] = []
-        for hour in np.unique(hours).tolist() if hours[0] != hours[-1] else [int(hours[0])]:
+        for hour in np.unique(hours).tolist():
             mask = np.flatnonzero(hours == hour)
             late = index[mask] > self.flushed(hour)
             if late.any():

@@ -64,9 +64,11 @@ class StateColumn:
             return np.zeros(len(indexes), STATE_ENTRY)
         at = indexes - 1
         if len(at) and int(at.max()) < PIECE_ROWS:
-            return self._piece(0).entries[at] if self._has(0) else np.zeros(
-                len(at), STATE_ENTRY
-            )
+            if not self._has(0):
+                return np.zeros(len(at), STATE_ENTRY)
+            entries = self._piece(0).entries
+            run = _as_run(at)
+            return entries[at] if run is None else entries[run].copy()
         out = np.zeros(len(at), STATE_ENTRY)
         number = at // PIECE_ROWS
         for which in np.unique(number).tolist():
@@ -103,8 +105,14 @@ class StateColumn:
 
     def _store(self, which: int, at: Int64Array, entries: Any) -> None:
         piece = self._piece(which)
-        piece.entries[at] = entries
-        piece.dirty[at // PAGE_ROWS] = True
+        run = _as_run(at)
+        if run is None:
+            piece.entries[at] = entries
+            piece.dirty[at // PAGE_ROWS] = True
+        else:
+            # Rows in a row are one copy instead of a thousand scattered ones.
+            piece.entries[run] = entries
+            piece.dirty[run.start // PAGE_ROWS : (run.stop - 1) // PAGE_ROWS + 1] = True
 
     def _has(self, which: int) -> bool:
         """Whether the piece can hold anything: mapped already, or inside the file."""
@@ -204,6 +212,14 @@ class StateColumn:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _as_run(at: Int64Array) -> slice | None:
+    """The slice that `at` is, if its values follow one another."""
+    first, last = int(at[0]), int(at[-1])
+    if last - first + 1 != len(at) or not (np.diff(at) == 1).all():
+        return None
+    return slice(first, last + 1)
 
 
 def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:

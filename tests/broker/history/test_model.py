@@ -17,7 +17,7 @@ def read(record: object) -> list[Call | Mark]:
 
 
 def test_a_call_with_every_field() -> None:
-    record = {
+    record: dict[str, Any] = {
         "t0": 1, "t1": 2, "op": "deliver", "ok": True, "id": "a", "due": 3, "expires": 4, "now": 5,
         "attempt": 6, "lease": "L", "lease_until": 7, "lease_ms": 8, "key": "k", "group": "g",
         "body": "b", "priority": -9, "result": "kept", "force": True,
@@ -58,7 +58,8 @@ def test_many_messages_in_one_call() -> None:
     record = {
         "t0": 1, "t1": 2, "op": "deliver", "ids": ["a", "b"], "oks": [True, None],
         "dues": [3, None], "bodies": ["x", "y"], "attempts": [1, 2], "leases": ["L", "M"],
-        "keys": [None, "k"], "expiries": [9, 8], "priorities": [0, 1], "results": ["kept", None], "now": 5,
+        "keys": [None, "k"], "expiries": [9, 8], "priorities": [0, 1],
+        "results": ["kept", None], "now": 5,
     }  # fmt: skip
     first = Call(1, 2, "deliver", True, "a", due=3, expires=9, now=5, attempt=1, lease="L",
                  body="x", priority=0, result="kept")  # fmt: skip

@@ -8,6 +8,7 @@ whose calls overlap. The first test asserts that it holds; the others change one
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -62,7 +63,7 @@ class ToyQueue:
     living: dict[str, Message] = field(default_factory=dict)
     groups: list[str | None] = field(default_factory=list)
     history: History = field(default_factory=list)
-    later: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
+    later: list[tuple[int, int, Callable[[], object]]] = field(default_factory=list)
 
     def run(self) -> History:
         """A few seconds of everything, then quiet until all is delivered and acked."""
@@ -96,7 +97,7 @@ class ToyQueue:
         self.stated_ms = max(self.stated_ms, self.t + self.offset_ms)
         return self.stated_ms
 
-    def at(self, t: int, action: Callable[[], None]) -> None:
+    def at(self, t: int, action: Callable[[], object]) -> None:
         """Let something happen at a later time."""
         self.numbers += 1
         self.later.append((max(t, self.t), self.numbers, action))
@@ -112,7 +113,7 @@ class ToyQueue:
             if fate < 0.92:
                 act()
             elif fate < 0.96:
-                self.at(t1 + self.random.randint(0, 300), lambda: act() and None)
+                self.at(t1 + self.random.randint(0, 300), act)
 
     def record(self, op: str, t0: int, t1: int, fields: dict[str, Any]) -> None:
         fields = {"ok": True, "id": None, **fields}
@@ -243,7 +244,7 @@ class ToyQueue:
         if op == "reschedule" and len(self.groups) > 1:
             return  # The toy has one due time a message.
         for group in self.groups:
-            self.call(op, lambda group=group: act(group), t0, id=name, group=group, due=due)
+            self.call(op, partial(act, group), t0, id=name, group=group, due=due)
 
     def cancel(self) -> None:
         self.change("cancel", None)
