@@ -1,0 +1,1 @@
+"""The broker: engine, node, HTTP face, configuration and command line."""

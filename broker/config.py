@@ -83,9 +83,7 @@ def _read_file(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
-def load_config(
-    flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ
-) -> Config:
+def load_config(flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Config:
     """Merge all sources. Raises ConfigError."""
     path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
     table = _read_file(path) if path else {}

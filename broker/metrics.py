@@ -25,7 +25,7 @@ class Metrics:
         self.problems = Counter(
             "delaylog_problems", "Error answers by code.", ["code"], registry=self.registry
         )
-        self.registry.register(self)  # type: ignore[arg-type]
+        self.registry.register(self)
 
     def render(self) -> bytes:
         """The text of a scrape."""

@@ -266,7 +266,9 @@ class Node:
         try:
             await self._drive(work)
         except DiskFullError as error:
-            log.warning("background work waits for disk space", extra={"work": name, "why": str(error)})
+            log.warning(
+                "background work waits for disk space", extra={"work": name, "why": str(error)}
+            )
             self.disk_full = True
             await asyncio.sleep(DISK_RETRY_SECONDS)
             self._retry_log()
@@ -314,8 +316,10 @@ class Node:
             now_ms = self.clock.now_ms()
             newest = engine.ticks.newest
             state = engine.state
-            if newest is None or newest.tick != state.tick or newest.durable_end != (
-                state.log.durable_position
+            if (
+                newest is None
+                or newest.tick != state.tick
+                or newest.durable_end != (state.log.durable_position)
             ):
                 engine.write_tick(now_ms)
             if state.log.end_position > state.log.durable_position and not self.disk_full:

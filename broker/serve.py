@@ -76,7 +76,7 @@ async def _serve(config: Config) -> int:
         now_ms=clock.now_ms(),
         random=Random(),
         limits=config.limits,
-        progress=lambda text: log.info(text),
+        progress=log.info,
     )
     stop = asyncio.Event()
     failure: list[BaseException] = []

@@ -28,14 +28,14 @@ DEFAULT_I32: Final = -(2**31)
 DEFAULT_U16: Final = 2**16 - 1
 MERGE_MODES: Final = ("keep", "replace", "reject")
 
-_NUMERIC: Final = {
+_NUMERIC: Final[dict[str, np.dtype[Any]]] = {
     "deliver_at_ms": np.dtype("<i8"),
     "delay_ms": np.dtype("<i8"),
     "ttl_ms": np.dtype("<i8"),
     "priority": np.dtype("<i4"),
     "max_retry": np.dtype("<u2"),
 }
-_TEXT: Final = {
+_TEXT: Final[dict[str, tuple[str, np.dtype[Any]]]] = {
     "body": ("bodies", np.dtype("<u4")),
     "id": ("id", np.dtype("<u2")),
     "key": ("key", np.dtype("<u2")),
@@ -205,7 +205,9 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     for name in _TEXT:
         setattr(batch, name, _take_text(fields, name, n))
     if (batch.deliver_at_ms is None) == (batch.delay_ms is None):
-        raise BatchError("exactly one of deliver_at_ms and delay_ms is needed", field="deliver_at_ms")
+        raise BatchError(
+            "exactly one of deliver_at_ms and delay_ms is needed", field="deliver_at_ms"
+        )
     merge = fields.get("merge")
     if merge is not None and merge not in MERGE_MODES:
         raise BatchError(f"merge must be one of {', '.join(MERGE_MODES)}", field="merge")

@@ -55,9 +55,7 @@ def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | Non
         if found is not None:
             return found
     if names:
-        raise CorruptionError(
-            "no checkpoint can be read", path=f"{folder}/{names[-1]}", position=0
-        )
+        raise CorruptionError("no checkpoint can be read", path=f"{folder}/{names[-1]}", position=0)
     return None
 
 

@@ -174,7 +174,7 @@ class DelayHour:
         if flush.data_size:
             written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
             assert written == flush.data_size, "bodies and sizes agree"
-        raw = rows.view(np.uint8)
+        raw = rows.view(np.uint8).data
         self._file("delay.index", create=True).pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
         extent = np.zeros(1, EXTENT)
         crc = 0
@@ -370,7 +370,10 @@ class DelayHour:
         extents = np.frombuffer(raw, EXTENT)
         for number in range(len(extents)):
             part = raw[number * EXTENT_SIZE : (number + 1) * EXTENT_SIZE]
-            if extents["magic"][number] != EXTENT_MAGIC or crc32c(part[:-4]) != extents["crc"][number]:
+            if (
+                extents["magic"][number] != EXTENT_MAGIC
+                or crc32c(part[:-4]) != extents["crc"][number]
+            ):
                 raise CorruptionError(
                     "a damaged extent",
                     path=self._path("extents"),

@@ -127,7 +127,9 @@ class HourStore:
             high: Int64Array | int = placed.hours[0] << HOUR_SHIFT
         else:
             lengths = np.diff(placed.starts)
-            index = np.arange(len(rows), dtype=np.int64) + np.repeat(np.array(firsts, np.int64), lengths)
+            index = np.arange(len(rows), dtype=np.int64) + np.repeat(
+                np.array(firsts, np.int64), lengths
+            )
             high = np.repeat(np.array(placed.hours, np.int64) << HOUR_SHIFT, lengths)
         rows["global_index"] = index
         refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)
@@ -199,9 +201,7 @@ class HourStore:
 
         return self._by_hour(refs, read, STATE_ENTRY)
 
-    def put_states(
-        self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP
-    ) -> None:
+    def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
         """Store state entries, one each, in memory (see StateColumn)."""
         if len(refs) == 0:
             return
@@ -221,8 +221,8 @@ class HourStore:
     def _by_hour(
         self,
         refs: Int64Array,
-        read: Callable[[int, Int64Array], np.ndarray],  # type: ignore[type-arg]
-        dtype: np.dtype,  # type: ignore[type-arg]
+        read: Callable[[int, Int64Array], np.ndarray],
+        dtype: np.dtype,
     ) -> RowArray:
         if len(refs) == 0:
             return np.zeros(0, dtype)

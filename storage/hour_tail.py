@@ -8,6 +8,7 @@ answer every look-up, until their flush has been taken over by the hour.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
@@ -66,7 +67,9 @@ class HourTail:
         if len(pieces) == 1:
             chunk = pieces[0][1]
             rows = chunk.rows[indexes - chunk.first_index]
-            return gather(chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64))
+            return gather(
+                chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+            )
         if (np.diff(indexes) > 0).all():
             # Ascending rows meet the chunks in order, so each chunk gives one stretch.
             return b"".join(self._stretch(chunk, indexes[mask]) for mask, chunk in pieces)
@@ -139,7 +142,7 @@ class TailPile:
         for placed in loose:
             self._add_chunks(placed)
         for tail in self._tails.values():
-            if any(a > b for a, b in zip(tail.firsts, tail.firsts[1:], strict=False)):
+            if any(a > b for a, b in itertools.pairwise(tail.firsts)):
                 tail.chunks.sort(key=lambda chunk: chunk.first_index)
                 tail.firsts = [chunk.first_index for chunk in tail.chunks]
 
@@ -180,7 +183,7 @@ class TailPile:
         return [placed for placed in self._loose if placed.position < upto]
 
     def end_merge(self, blocks: list[PlacedRows], merged: list[tuple[int, TailChunk]]) -> None:
-        """Take sorted chunks in place of their blocks, unless a look-up broke those up meanwhile."""
+        """Take sorted chunks in place of their blocks, unless a look-up broke those up."""
         if self._loose[: len(blocks)] != blocks:
             return
         self._loose = self._loose[len(blocks) :]
@@ -245,7 +248,7 @@ def _weave(tail: HourTail, chunk: TailChunk) -> None:
         (np.diff(at) != 0) | (np.diff(chunk.rows["global_index"].astype(np.int64)) != 1)
     )
     bounds = [0, *(cuts + 1).tolist(), len(chunk.rows)]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in itertools.pairwise(bounds):
         part = chunk.rows[a:b]
         first = int(part["global_index"][0])
         tail.chunks.append(TailChunk(first, part, chunk.data, False, chunk.position))

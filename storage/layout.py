@@ -116,9 +116,9 @@ class FrameKind(IntEnum):
 class FrameHeader(NamedTuple):
     """The fixed head of a frame, decoded.
 
-        0  magic u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 payload length u32 | 12 crc32c u32
-        16 epoch u64 (counter 48, node 16) | 24 position u64 | 32 synced_position u64
-        40 leader time i64 | 48 tick second u32 | 52 tick local_index u32 | 56 tick position u64
+    0  magic u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 payload length u32 | 12 crc32c u32
+    16 epoch u64 (counter 48, node 16) | 24 position u64 | 32 synced_position u64
+    40 leader time i64 | 48 tick second u32 | 52 tick local_index u32 | 56 tick position u64
     """
 
     magic: int
@@ -169,7 +169,8 @@ assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
 INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
 PRE_GLOBAL_INDEX_WORD: Final = 5
 _fields = INDEX_ENTRY.fields
-assert _fields is not None and _fields["pre_global_index"][1] == PRE_GLOBAL_INDEX_WORD * 4
+assert _fields is not None
+assert _fields["pre_global_index"][1] == PRE_GLOBAL_INDEX_WORD * 4
 
 SECOND_ENTRY: Final = np.dtype([("newest", "<u8"), ("count", "<u8")])
 SECOND_ENTRY_SIZE: Final = 16
@@ -265,7 +266,8 @@ class Cause(IntEnum):
 def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:
     """Header + payload of a stand-alone file; `a` and `b` are two u64 that belong to the kind.
 
-    0 magic u32 | 4 version u16 | 6 zero u16 | 8 a u64 | 16 b u64 | 24 payload size u32 | 28 crc32c u32
+    0 magic u32 | 4 version u16 | 6 zero u16 | 8 a u64 | 16 b u64
+    24 payload size u32 | 28 crc32c u32
     """
     head = FILE_HEADER.pack(magic, FILE_VERSION, 0, a, b, len(payload), 0)
     crc = crc32c(payload, crc32c(head))

@@ -34,9 +34,7 @@ class MappedPieces:
     def touched(self, count: int) -> None:
         """Scattered places were read; gives pages back when they may have become many."""
         self._touches += count
-        resident = min(
-            self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size
-        )
+        resident = min(self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size)
         if resident > RESIDENT_BYTES_MAX:
             self.forget()
 

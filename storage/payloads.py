@@ -24,9 +24,11 @@ _HEAD_SIZE: Final = struct.Struct("<I")
 def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
     """Buffers of a payload; the tail is not copied."""
     packed = msgpack.packb(head)
-    return [_HEAD_SIZE.pack(len(packed)) + packed, tail] if len(tail) else [
-        _HEAD_SIZE.pack(len(packed)) + packed
-    ]
+    return (
+        [_HEAD_SIZE.pack(len(packed)) + packed, tail]
+        if len(tail)
+        else [_HEAD_SIZE.pack(len(packed)) + packed]
+    )
 
 
 def unpack(payload: Block) -> tuple[dict[str, Any], memoryview]:
@@ -194,9 +196,7 @@ class SettleDecision:
         entries = np.frombuffer(tail[at:], STATE_ENTRY)
         if head["same"]:
             entries = np.repeat(entries, n)
-        return cls(
-            head["topic"], head["group"], refs, entries, leases, origins, head["keep"]
-        )
+        return cls(head["topic"], head["group"], refs, entries, leases, origins, head["keep"])
 
 
 @dataclass(slots=True)

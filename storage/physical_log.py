@@ -10,7 +10,7 @@ a torn tail and is cut, below it is rot and an error that names segment and posi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,9 +113,7 @@ class PhysicalLog:
         self._folder = folder
         self._segment_bytes_max = segment_bytes_max
         fs.mkdir(folder)
-        self._bases = sorted(
-            int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log")
-        )
+        self._bases = sorted(int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log"))
         self._file: File | None = None
         self._pending: list[Block] = []
         self._pending_size = 0
@@ -182,7 +180,7 @@ class PhysicalLog:
         self._cut(position)
         self.end_position = self.written_position = self.durable_position = position
 
-    def _scan(self, file: File, base: int, position: int) -> Iterator[Frame]:
+    def _scan(self, file: File, base: int, position: int) -> Generator[Frame, None, int]:
         """Yield good frames from `position`; returns the position of the first that is not."""
         size = file.size()
         window, window_at = b"", 0
@@ -209,7 +207,7 @@ class PhysicalLog:
             position += FRAME_HEADER_SIZE + header.payload_size
 
     def _judge(self, what: str, position: int, durable_end: int, at: int) -> None:
-        """Tell a torn tail from rot: look for proof that bytes at or behind `position` were synced."""
+        """Tell a torn tail from rot: look for proof that bytes from `position` on were synced."""
         path = self._path(self._bases[at])
         if position < durable_end:
             raise CorruptionError(
@@ -298,7 +296,7 @@ class PhysicalLog:
         return self._pending_size
 
     def write_pending(self, *, wait: bool = True) -> bool:
-        """Write all queued frames in order; False if another thread is writing and `wait` is off."""
+        """Write all queued frames in order; False if another thread writes and `wait` is off."""
         if not self._write_lock.acquire(blocking=wait):
             return False
         try:
@@ -315,6 +313,7 @@ class PhysicalLog:
                     self._start_segment(self.written_position)
                     self._old_files.append(file)
                     file = self._file
+                    assert file is not None, "a segment was just started"
                     at = 0
                 file.pwritev(buffers, at)
             except DiskFullError:

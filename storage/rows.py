@@ -45,14 +45,12 @@ def tags_mask(joined: bytes) -> int:
     return mask
 
 
-def hash_column(column: TextColumn, n: int) -> Int64Array | None:
+def hash_column(column: TextColumn, n: int) -> npt.NDArray[np.uint64] | None:
     """Hashes of a text column as u64, 0 where empty; None when the whole column is empty."""
     if column.empty:
         return None
-    out = np.fromiter(
-        (hash_u64(v) if v else 0 for v in column.values(n)), dtype=np.uint64, count=n
-    )
-    return out  # type: ignore[return-value]
+    hashes = (hash_u64(v) if v else 0 for v in column.values(n))
+    return np.fromiter(hashes, dtype=np.uint64, count=n)
 
 
 @dataclass(slots=True)

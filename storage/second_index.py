@@ -31,9 +31,7 @@ class SecondIndex:
     newest: npt.NDArray[np.uint32] = field(
         default_factory=lambda: np.zeros(HOUR_SECONDS, np.uint32)
     )
-    count: npt.NDArray[np.uint32] = field(
-        default_factory=lambda: np.zeros(HOUR_SECONDS, np.uint32)
-    )
+    count: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(HOUR_SECONDS, np.uint32))
     covers: int = 0
 
     def encode(self) -> bytes:

@@ -143,7 +143,7 @@ class StateColumn:
         return sum(int(np.count_nonzero(p.dirty)) for p in self._pieces.values())
 
     def collect(self, pages_max: int) -> list[tuple[int, int, bytes]]:
-        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes) runs, marked clean."""
+        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean."""
         out: list[tuple[int, int, bytes]] = []
         left = pages_max
         for which, piece in self._pieces.items():

@@ -1,7 +1,8 @@
 """The tick on disk: two checksummed slots, written in turn, never the same one twice.
 
     0 magic u32 | 4 version u16 | 6 zero u16 | 8 sequence u64 | 16 epoch u64 | 24 second u32
-    28 local_index u32 | 32 position u64 | 40 durable end u64 | 48 wall time i64 | 56 crc32c u32 | 60 pad
+    28 local_index u32 | 32 position u64 | 40 durable end u64 | 48 wall time i64
+    56 crc32c u32 | 60 pad
 
 A torn write damages one slot and the other still stands; reading takes the newest whole one.
 `durable_end` is the log position this node knows it has synced: the proof that tells rot from a

@@ -38,7 +38,7 @@ class DelayQueue(Generic[Key]):
         self._entries[key] = entry
         self._keys[self._arrivals] = key
         self._order.add(entry)
-        return self._order[0] == entry
+        return bool(self._order[0] == entry)
 
     def discard(self, key: Key) -> None:
         """Take `key` out, if it is there."""

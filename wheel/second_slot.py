@@ -28,7 +28,8 @@ class Entries(NamedTuple):
     lanes: Int64Array
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # nobody counts values in a tuple of columns
+        """Number of entries."""
         return len(self.refs)
 
 
@@ -147,7 +148,7 @@ class SecondSlot:
         return taken
 
     def _take_alone(self, now_ms: int, limit: int) -> Entries | None:
-        """What is next if it all stands in one run (frames that came one after another), or None."""
+        """What is next if it all stands in one run (frames that followed one another), or None."""
         if not self._runs:
             return None
         heads = [(int(run.due_ms[0]), int(run.refs[0])) for run in self._runs]

@@ -84,7 +84,7 @@ class TimingWheel:
         """(second, local index): earlier seconds are released whole, of this one so many."""
         second = self._now_ms // SECOND_MS
         if self._loading:
-            second = min(second, min(self._loading))
+            second = min(second, *self._loading)
         count = self._released_count if self._released_second == second else 0
         return second, count
 

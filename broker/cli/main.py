@@ -15,9 +15,7 @@ from delaylog.broker.logs import set_up_logs
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="delaylog", description="A disk-backed delay log broker."
-    )
+    parser = argparse.ArgumentParser(prog="delaylog", description="A disk-backed delay log broker.")
     parser.add_argument("--version", action="version", version=f"delaylog {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
@@ -46,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     receive = verbs.add_parser("receive", help="receive messages and print them")
     _add_remote(receive)
     receive.add_argument("--max", type=int, default=1, help="messages a call (default 1)")
-    receive.add_argument("--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long")
+    receive.add_argument(
+        "--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long"
+    )
     receive.add_argument("--lease-ms", type=int, metavar="MS")
     receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
     receive.add_argument("--follow", action="store_true", help="go on until interrupted")
@@ -86,14 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return serve(config)
         if args.verb == "check":
-            from delaylog.broker.history import run_check
+            from delaylog.broker.history import RULES, run_check
 
             rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
             return run_check(
                 args.history,
                 bound_ms=args.bound_ms,
                 as_json=args.json,
-                **({"rules": rules} if rules else {}),
+                rules=rules or RULES,
             )
         verbs = {"send": send_command, "receive": receive_command, "stats": stats_command}
         return asyncio.run(verbs[args.verb](args))

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.model import TopicSettings
 from delaylog.broker.engine.producers import pack_answer
@@ -48,7 +49,12 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         head, wire = unpack(payload)
         batch = decode_send(wire, rows_max=2**31)
         apply_send(
-            state, batch, SendDecision.decode(head), header.leader_time_ms, header.position, frame.end
+            state,
+            batch,
+            SendDecision.decode(head),
+            header.leader_time_ms,
+            header.position,
+            frame.end,
         )
     elif kind is FrameKind.LEASE:
         apply_lease(state, LeaseDecision.decode(payload), frame.end)
@@ -254,7 +260,7 @@ def _end(
     decision: SettleDecision,
     refs: Int64Array,
     end: int,
-    mask: Int64Array | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
 ) -> None:
     state.hours.end_rows(refs, end, decision.keep_until_ms)
     origins = decision.origins
@@ -328,4 +334,3 @@ def encode_topic(
         "made": made,
     }
     return [msgpack.packb(members)]
-

@@ -7,6 +7,7 @@ past ones (a backlog after an outage) oldest first and one at a time.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Final
@@ -97,7 +98,7 @@ class Dispatcher:
         refs, lanes = refs[order], lanes[order]
         cuts = np.flatnonzero(np.diff(lanes)) + 1
         bounds = [0, *cuts.tolist(), len(refs)]
-        for a, b in zip(bounds, bounds[1:], strict=False):
+        for a, b in itertools.pairwise(bounds):
             self._push(int(lanes[a]), refs[a:b])
 
     def _push(self, number: int, refs: Int64Array) -> None:
@@ -178,7 +179,11 @@ class Dispatcher:
 
             while not done:
                 yield check
-        yield lambda: folder.seconds() and None
+
+        def load_heads() -> None:
+            folder.seconds()
+
+        yield load_heads
         state.wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
 
     def _load(self, seconds: list[int]) -> Work:

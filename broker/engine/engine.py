@@ -55,9 +55,7 @@ class Engine:
             fs=fs,
             folder=folder,
             log=PhysicalLog(fs, f"{folder}/log"),
-            hours=HourStore(
-                fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max
-            ),
+            hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
             ids=IdIndex(f"{folder}/ids"),
             limits=self.limits,
             random=random,

@@ -50,4 +50,6 @@ class Limits:
 
     def __post_init__(self) -> None:
         assert self.request_bytes_max < PAYLOAD_BYTES_MAX, "a request fits one frame"
-        assert self.tail_bytes_max < self.tail_bytes_hard_max, "the splitter starts before sends wait"
+        assert self.tail_bytes_max < self.tail_bytes_hard_max, (
+            "the splitter starts before sends wait"
+        )

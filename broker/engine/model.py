@@ -133,7 +133,9 @@ def parse_settings(members: Any) -> TopicSettings:
     values: dict[str, Any] = {}
     for name, value in members.items():
         if name not in known:
-            raise BadRequestError(f"unknown setting {name!r}; known are {sorted(known)}", field=name)
+            raise BadRequestError(
+                f"unknown setting {name!r}; known are {sorted(known)}", field=name
+            )
         if name == "merge":
             if value not in MERGE_MODES:
                 raise BadRequestError(f"merge must be one of {', '.join(MERGE_MODES)}", field=name)
@@ -142,9 +144,7 @@ def parse_settings(members: Any) -> TopicSettings:
         else:
             low, high = _BOUNDS[name]
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise BadRequestError(
-                    f"{name} must be an integer from {low} to {high}", field=name
-                )
+                raise BadRequestError(f"{name} must be an integer from {low} to {high}", field=name)
         values[name] = value
     return TopicSettings(**values)
 

@@ -53,9 +53,7 @@ TAG_BYTES_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16_384
 
 
-def get_or_make_topic(
-    state: EngineState, namespace: str, name: str, now_ms: int
-) -> Topic:
+def get_or_make_topic(state: EngineState, namespace: str, name: str, now_ms: int) -> Topic:
     """The topic; a first send makes it, with the server's default settings."""
     topic = state.topics.get((namespace, name))
     return topic or put_topic(state, namespace, name, TopicSettings(), now_ms, made=False)
@@ -117,12 +115,12 @@ def _check_texts(batch: MessageBatch) -> None:
             tags = raw.split(b"\n") if raw else []
             if len(tags) > TAGS_MAX or any(not 1 <= len(t) <= TAG_BYTES_MAX for t in tags):
                 raise BadRequestError(
-                    f"at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes", field="tags", item=item
+                    f"at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes",
+                    field="tags",
+                    item=item,
                 )
     if not batch.headers.empty and column_max(batch.headers.size) > HEADERS_BYTES_MAX:
-        raise BadRequestError(
-            f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers"
-        )
+        raise BadRequestError(f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers")
     for name, column in (("key", batch.key), ("tags", batch.tags)):
         if not column.empty:
             try:

@@ -11,7 +11,13 @@ import numpy as np
 
 from delaylog.broker.engine.applying import apply_lease, apply_move, apply_settle
 from delaylog.broker.engine.leases import Lease
-from delaylog.broker.engine.model import BadRequestError, Settlement, Topic, blank_entries, empty_refs
+from delaylog.broker.engine.model import (
+    BadRequestError,
+    Settlement,
+    Topic,
+    blank_entries,
+    empty_refs,
+)
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
@@ -21,7 +27,11 @@ EXPIRE_ROWS_MAX = 4_096
 
 
 def open_rows(
-    state: EngineState, topic: Topic, number: int, origins: Int64Array | None, except_: Int64Array | None
+    state: EngineState,
+    topic: Topic,
+    number: int,
+    origins: Int64Array | None,
+    except_: Int64Array | None,
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
     """(lease, its open rows that are meant, origins that are gone)."""
     lease = state.leases.get(number)
@@ -71,9 +81,7 @@ def _settle(
     entries["attempts"] = lease.attempts[rows]
     entries["time"] = now_ms
     keep_ms = (
-        topic.settings.dead_keep_ms
-        if kind is MessageState.DEAD
-        else topic.settings.ended_keep_ms
+        topic.settings.dead_keep_ms if kind is MessageState.DEAD else topic.settings.ended_keep_ms
     )
     decision = SettleDecision(
         topic.number,
@@ -176,9 +184,7 @@ def extend(
     if lease_ms == 0:
         return nack(state, topic, number, origins, now_ms, delay_ms=0, except_=except_)
     if lease_ms > state.limits.lease_ms_max:
-        raise BadRequestError(
-            f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms"
-        )
+        raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
     lease, rows, gone = open_rows(state, topic, number, origins, except_)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
@@ -206,4 +212,3 @@ def expire_leases(state: EngineState, now_ms: int) -> int:
         give_back(state, topic, lease, rows, now_ms, delay_ms=None, cause=Cause.LEASE_EXPIRED)
         total += len(rows)
     return total
-

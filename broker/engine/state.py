@@ -130,4 +130,3 @@ class EngineState:
         self.by_number[number] = topic
         self.next_topic = max(self.next_topic, number + 1)
         return topic
-

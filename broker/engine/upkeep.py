@@ -116,7 +116,7 @@ class Upkeep:
             self.checkpoint_position = position
             self.checkpoint_ms = clock()
             self.checkpoints += 1
-            yield lambda: self._drop_segments()
+            yield self._drop_segments
             yield from self._drop_hours(clock())
         finally:
             self.checkpoint_running = False

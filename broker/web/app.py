@@ -185,7 +185,7 @@ class HttpFace:
             raise Problem("not_ready", "the node is stopping")
         return ctx.answer({"status": "ready", "disk_full": self._node.disk_full})
 
-    async def _metrics_text(self, ctx: Context) -> web.StreamResponse:
+    async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _root(self, ctx: Context) -> web.StreamResponse:

@@ -173,9 +173,7 @@ async def control_many(ctx: Context) -> web.StreamResponse:
     if action == "cancel":
         result = control.cancel(node.engine.state, topic, found, now_ms)
     else:
-        result = control.reschedule(
-            node.engine.state, topic, found, now_ms, deliver_at_ms=due
-        )
+        result = control.reschedule(node.engine.state, topic, found, now_ms, deliver_at_ms=due)
     await node.durable(result.position)
     if ctx.content_type == BULK:
         answer = {

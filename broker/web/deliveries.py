@@ -14,6 +14,8 @@ from delaylog.storage.batch import BATCH_VERSION
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
 
+NO_TAGS: list[str] = []
+NO_HEADERS: dict[str, str] = {}
 _META = ("id_size", "key_size", "tags_size", "headers_size")
 
 
@@ -131,7 +133,7 @@ def message_objects(
     for k, (origin, tries) in enumerate(zip(origins.tolist(), attempts.tolist(), strict=True)):
         record = records[starts[k] : ends[k]]
         if bare[k]:
-            text, key, tags, headers, body = "", "", [], {}, record
+            text, key, tags, headers, body = "", "", NO_TAGS, NO_HEADERS, record
         else:
             text, key, tags, headers, body = split_record(record, rows[k])
         members: dict[str, Any] = {"id": text or ref_to_id(origin)}

@@ -19,9 +19,7 @@ LEAN_BODY_MAX: Final = 32_768
 
 def lean_fits(request: web.BaseRequest) -> bool:
     """Whether the request is the plain case."""
-    return (
-        request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
-    )
+    return request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
 
 
 class LeanResponse(web.StreamResponse):

@@ -103,9 +103,7 @@ async def _send_many(ctx: Context, singles: list[Single]) -> web.StreamResponse:
         if isinstance(result.results, int)
         else result.results.tolist()
     )
-    messages = [
-        _sent(result, row, single, codes[row]) for row, single in enumerate(singles)
-    ]
+    messages = [_sent(result, row, single, codes[row]) for row, single in enumerate(singles)]
     return ctx.answer({"messages": messages})
 
 
@@ -119,7 +117,10 @@ async def _send_keyed(
     if key is not None:
         if not 1 <= len(key) <= 200:
             raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
-        scalars = {"producer": f"key {ctx.topic_key[0]}/{ctx.topic_key[1]} {key}"[:255], "sequence": 0}
+        scalars = {
+            "producer": f"key {ctx.topic_key[0]}/{ctx.topic_key[1]} {key}"[:255],
+            "sequence": 0,
+        }
     now_ms = node.clock.now_ms()
     wire = build_wire(singles, now_ms, merge, **scalars)
     batch = decode_send(wire, rows_max=len(singles))
@@ -335,9 +336,7 @@ def _settle(
             state, topic, lease, origins, now_ms, delay_ms=delay_ms, except_=except_
         )
     length = topic.settings.lease_ms if lease_ms is None else lease_ms
-    return settling.extend(
-        state, topic, lease, origins, now_ms, lease_ms=length, except_=except_
-    )
+    return settling.extend(state, topic, lease, origins, now_ms, lease_ms=length, except_=except_)
 
 
 async def _settled(ctx: Context) -> None:

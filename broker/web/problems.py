@@ -43,9 +43,7 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, Problem):
         return error
     if isinstance(error, EngineError):
-        return Problem(
-            error.code, error.detail, field=error.field, item=error.item, **error.facts
-        )
+        return Problem(error.code, error.detail, field=error.field, item=error.item, **error.facts)
     if isinstance(error, BatchError):
         return Problem("bad_request", str(error), field=error.field, item=error.item)
     if isinstance(error, DiskFullError):

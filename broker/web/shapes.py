@@ -75,14 +75,15 @@ def take_int(
         raise Problem("bad_request", f"{name} must be an integer", field=name, item=item)
     if not low <= value <= high:
         raise Problem(
-            "bad_request", f"{name} must lie from {low} to {high}, not {value}", field=name, item=item
+            "bad_request",
+            f"{name} must lie from {low} to {high}, not {value}",
+            field=name,
+            item=item,
         )
     return value
 
 
-def take_text(
-    members: Mapping[str, Any], name: str, item: int | None = None
-) -> bytes | None:
+def take_text(members: Mapping[str, Any], name: str, item: int | None = None) -> bytes | None:
     """An optional text member as UTF-8 bytes."""
     value = members.get(name)
     if value is None:
@@ -179,7 +180,10 @@ def _parse_rest(members: Mapping[str, Any], single: Single, item: int | None) ->
     merge = members.get("merge")
     if merge is not None and merge not in MERGE_MODES:
         raise Problem(
-            "bad_request", f"merge must be one of {', '.join(MERGE_MODES)}", field="merge", item=item
+            "bad_request",
+            f"merge must be one of {', '.join(MERGE_MODES)}",
+            field="merge",
+            item=item,
         )
     single.merge = merge
 
@@ -193,7 +197,9 @@ def parse_tags(value: Any, item: int | None = None) -> bytes:
     try:
         tags = [tag.encode() for tag in value]
     except UnicodeEncodeError:
-        raise Problem("bad_request", "tags must be valid Unicode", field="tags", item=item) from None
+        raise Problem(
+            "bad_request", "tags must be valid Unicode", field="tags", item=item
+        ) from None
     if len(tags) > TAGS_MAX or any(not 1 <= len(t) <= TAG_BYTES_MAX or b"\n" in t for t in tags):
         raise Problem(
             "bad_request",

@@ -57,9 +57,7 @@ async def put_topic(ctx: Context) -> web.StreamResponse:
     settings = parse_settings(await ctx.members())
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
-    topic = node.engine.put_topic(
-        ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0]
-    )
+    topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
     await node.durable(node.engine.state.log.end_position)
     return ctx.answer(_describe(topic), status=200 if known else 201)
 
@@ -76,9 +74,7 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
         )
     members = {"number": topic.number, "dropped": True}
     node = ctx.node
-    node.engine.state.append(
-        FrameKind.TOPIC, [msgpack.packb(members)], node.clock.now_ms()
-    )
+    node.engine.state.append(FrameKind.TOPIC, [msgpack.packb(members)], node.clock.now_ms())
     apply_topic(node.engine.state, members)
     await node.durable(node.engine.state.log.end_position)
     return ctx.answer({"result": "done"})
