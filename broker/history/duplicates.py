@@ -38,8 +38,6 @@ def check_duplicates(
     life: Life, number: int, group: GroupLife, context: Context, duplicates: Duplicates
 ) -> None:
     """Demand a reason for every delivery of a group but the first."""
-    if len(group.deliveries) < 2:
-        return
     sources = life.sources()
     made = Windows((s.t0, s.t1, "") for s in sources) if len(sources) > 1 else None
     ends = _possible_ends(life, number, group) if made else None

@@ -93,6 +93,8 @@ class Life:
             else:
                 assert kind == _DEAD
                 self.dead.append(event)
+        if 0 in self.groups and len(self.groups) > 1:
+            self._find_groups()
         for group in self.groups.values():
             settles = group.settles
             if len(settles) > 1:
@@ -101,6 +103,14 @@ class Life:
                 if settle.kind == Kind.NACK and settle.t1 == FOREVER and not settle.lease:
                     group.stray_ms = settle.t0
                     break
+
+    def _find_groups(self) -> None:
+        """A settle that names no group is that of the delivery whose lease it names."""
+        of_lease = {d.lease: g for g in self.groups.values() for d in g.deliveries if d.lease}
+        nameless = self.groups[0]
+        settles, nameless.settles = nameless.settles, []
+        for settle in settles:
+            of_lease.get(settle.lease, nameless).settles.append(settle)
 
     def group(self, number: int) -> GroupLife:
         """The part of one group, made at its first event."""

@@ -10,6 +10,8 @@ certainly over before (an id names one living message, so later sends merged int
 was, the oldest that may have been.
 """
 
+from bisect import bisect_right
+
 from delaylog.broker.history.events import ABSENT, FOREVER, Event, Kind, Result
 from delaylog.broker.history.lateness import Lateness
 from delaylog.broker.history.life import Context, GroupLife, Life, applies, by_t0, by_t1
@@ -119,6 +121,7 @@ class _Sweep:
         self._answered = sorted(
             (e for e in (*ends, *replacing, *moves, *nacks) if e.is_known), key=by_t1
         )
+        self._received = sorted(self._deliveries, key=by_t1)
         self._by_lease = {d.lease: d for d in self._deliveries if d.lease}
         self._settled: set[int] = set()
         self._living: list[Event] = []
@@ -132,7 +135,7 @@ class _Sweep:
     def check(self, context: Context, latenesses: Latenesses) -> None:
         """Judge each delivery, in the order of the calls' beginnings."""
         life, findings = self._life, context.findings
-        first = min(self._deliveries, key=by_t1)
+        first = self._received[0]
         for delivery in sorted(self._deliveries, key=by_t0):
             self._pass_answers(delivery.t0)
             self._admit(delivery.t1)
@@ -219,9 +222,9 @@ class _Sweep:
                 return
             if end.lease:
                 self._settled.add(end.lease)
-            delivery = self._by_lease.get(end.lease)
-            if delivery is not None:
-                certain_ms = delivery.t0
+            # What was sent since its delivery may be a message of its own.
+            delivery = self._acked_by(end)
+            certain_ms = -FOREVER if delivery is None else delivery.t0
         began = [s for s in self._living if s.t0 <= end.t1]
         if not began:
             return
@@ -234,6 +237,13 @@ class _Sweep:
             self._times = [e for e in self._times if e.t1 > end.t1]
             self._replaced_due = None
             self._last_end = end
+
+    def _acked_by(self, ack: Event) -> Event | None:
+        """The delivery that an ack settled: its lease's, or by bare id the last one before it."""
+        if ack.lease:
+            return self._by_lease.get(ack.lease)
+        index = bisect_right(self._received, ack.t0, key=by_t1)
+        return self._received[index - 1] if index else None
 
 
 def _stated_ms(delivery: Event) -> int:

@@ -10,6 +10,7 @@ import pytest
 import delaylog.broker.history as history
 from delaylog.broker.history import Call, CheckReport, CheckSettings, HistoryChecker, Mark
 from delaylog.broker.history.events import EventStore, TooManyGroups
+from delaylog.broker.history.model import MARKS, OPS, PLURALS, RESULTS
 
 Judge = Callable[..., CheckReport]
 
@@ -91,6 +92,13 @@ def test_it_imports_nothing_else_of_the_project() -> None:
             for name in names:
                 is_own = name.startswith("delaylog.broker.history.")
                 assert is_own or name.partition(".")[0] in allowed, (path, name)
+
+
+def test_the_documentation_names_every_word_of_the_format() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "HISTORY.md").read_text()
+    words = {*Call._fields, *PLURALS.values(), *OPS, *MARKS, *RESULTS, *Mark._fields} - {"kind"}
+    assert {word for word in words if f"`{word}`" not in text} == set()
+    assert all(f"| {rule} | " in text for rule in history.RULES)
 
 
 def test_the_public_names() -> None:

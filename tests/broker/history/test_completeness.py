@@ -45,6 +45,11 @@ CASES = {
         "not_due",
         False,
     ),
+    "moved nobody knows where": (
+        "0-2 send a due=100\n3-4 reschedule? a\n5000 end",
+        "not_due",
+        False,
+    ),
     "perhaps moved past the end": (
         "0-2 send a due=100\n3-4 reschedule? a due=4500\n5000 end",
         "not_due",

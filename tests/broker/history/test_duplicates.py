@@ -23,6 +23,11 @@ REPEATS = {
     "after a nack": ("102-103 nack a lease=L\n110-111 deliver a now=110 lease=M", "", "nack"),
     "after a nack by bare id": ("102-103 nack a\n110-111 deliver a now=110 lease=M", "", "nack"),
     "after an unknown nack": ("102-103 nack? a lease=L\n110-111 deliver a now=110", "", "nack"),
+    "after an unknown nack by bare id from long before": (
+        "3-4 nack? a\n110-111 deliver a now=110 lease=M",
+        "",
+        "nack",
+    ),
     "after a refused nack": ("102-103 nack! a lease=L\n110-111 deliver a now=110", "C", None),
     "after another lease's nack": ("102-103 nack a lease=K\n110-111 deliver a now=110", "C", None),
     "before its nack": ("110-111 deliver a now=110 lease=M\n112-113 nack a lease=L", "C", None),
@@ -95,6 +100,8 @@ def test_a_repeated_delivery_needs_a_reason(
         ("0-2000 deliver a now=1300", "1-100 deliver a now=400", "C"),
         ("0-2000 deliver a", "1-100 deliver a", ""),  # No clock: either order may be the true one.
         ("0-600 deliver a", "1-100 deliver a", "C"),
+        ("0-100 deliver a", "101-600 deliver a", "C"),
+        ("0-1450 deliver a", "500-1400 deliver a", ""),
         ("0-600 deliver a now=600", "601-700 deliver a now=1597 lease_ms=5", "C"),
         ("0-600 deliver a lease_until=1600", "601-1700 deliver a now=1700", ""),
     ],

@@ -117,6 +117,16 @@ ONE_OPEN_LEASE = {
         """,
         "F",
     ),
+    "acked in another group": (
+        """
+        0-1     send a due=10 key=k
+        2-3     send b due=20 key=k
+        20-21   deliver a now=20 lease=L group=g
+        22-23   ack a lease=K group=h
+        24-25   deliver b now=24 lease=M group=g
+        """,
+        "F",
+    ),
     "another key": (
         """
         0-1     send a due=10 key=k

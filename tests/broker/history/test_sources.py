@@ -91,6 +91,14 @@ NEVER_EARLY = {
         """,
         "B",
     ),
+    "a resend without a due time says nothing": (
+        """
+        0-2     send a due=500
+        3-4     send? a
+        106-400 deliver a now=400 lease=M
+        """,
+        "",
+    ),
     "an unknown resend may have replaced a later time": (
         """
         0-2     send a due=500
@@ -157,6 +165,17 @@ AFTER_AN_ACK = {
         """,
         "",
     ),
+    "an ack that names a lease but no group": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100 lease=L group=g
+        60-101    deliver a now=100 lease=M group=h
+        102-103   ack a lease=L
+        3000-3001 deliver a now=3000 lease=N group=g
+        3000-3001 deliver a now=3000 lease=O group=h
+        """,
+        "C",
+    ),
     "one resend allows one more message": (
         """
         0-2       send a due=100
@@ -219,6 +238,46 @@ AFTER_AN_ACK = {
         102-103   send a due=105 result=created
         104-105   ack a lease=L
         106-107   deliver a now=106 lease=N
+        """,
+        "",
+    ),
+    "a successor, where acks go by bare id": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100
+        102-103   send a due=105
+        104-105   ack a
+        106-107   deliver a now=106
+        """,
+        "",
+    ),
+    "and none more than that": (
+        """
+        0-2       send a due=100
+        50-101    deliver a now=100
+        102-103   send a due=105
+        104-105   ack a
+        106-107   deliver a now=106
+        108-109   ack a
+        3000-3001 deliver a now=3000
+        """,
+        "C",
+    ),
+    "an ack of what nobody saw delivered ends but one": (
+        """
+        0-2       send a due=100
+        3-4       send a due=100
+        104-105   ack a
+        106-107   deliver a now=106
+        """,
+        "",
+    ),
+    "an ack before the send ended something else": (
+        """
+        0-1       ack a lease=K
+        3-4       send a due=100
+        5-6       send a due=100
+        106-107   deliver a now=106
         """,
         "",
     ),
@@ -491,6 +550,21 @@ NOTHING_FROM_NOWHERE = {
         100-101   deliver a now=100 body=x
         """,
         "J",
+    ),
+    "delivered before all of its sends began": (
+        """
+        200-201   send a due=100 body=x
+        202-203   send a due=100 body=x
+        100-101   deliver a now=100 body=x
+        """,
+        "J",
+    ),
+    "a send that only met a message stands for the one that made it": (
+        """
+        0-2       send a due=100 body=x result=kept
+        100-101   deliver a now=100 body=y
+        """,
+        "",
     ),
     "either body of a resend": (
         """
