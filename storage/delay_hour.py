@@ -104,6 +104,11 @@ class DelayHour:
         return file
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the folder holds a delay index: the first file to go when an hour is removed."""
+        return self._fs.exists(self._path("delay.index"))
+
+    @property
     def open_files(self) -> int:
         """Descriptors in use, state columns not counted."""
         return len(self._files)

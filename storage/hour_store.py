@@ -57,6 +57,11 @@ class HourCounts:
     guests: int = 0
     """Living rows of other hours whose origin is here."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether no row lives here or has its origin here."""
+        return self.living == 0 and self.guests == 0
+
 
 class HourStore:
     """Every hour of a data folder."""
@@ -87,6 +92,10 @@ class HourStore:
         for hour in sorted(present | set(counts)):
             known = counts.get(hour)
             folder = DelayHour(self._fs, self._path(hour), hour)
+            if known and known.rows and known.ended and not folder.has_rows:
+                # It was removed after this checkpoint; `cut` finishes what is left of it.
+                del counts[hour]
+                known = None
             folder.cut(known.rows if known else 0)
             if known and known.rows:
                 self._hours[hour] = folder
@@ -154,13 +163,26 @@ class HourStore:
             counts.position = end_position
             counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 
-    def count_guests(self, refs: Int64Array, origins: Int64Array, by: int) -> None:
-        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to."""
+    def count_guests(
+        self,
+        refs: Int64Array,
+        origins: Int64Array,
+        by: int,
+        end_position: int,
+        keep_until_ms: int = 0,
+    ) -> None:
+        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to.
+
+        The way to an ended row leads through its origin, which is kept as long as the row.
+        """
         away = (refs ^ origins) >> HOUR_SHIFT != 0
         if away.any():
             found, lengths = np.unique(origins[away] >> HOUR_SHIFT, return_counts=True)
             for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
-                self.counts.setdefault(hour, HourCounts()).guests += by * n
+                counts = self.counts.setdefault(hour, HourCounts())
+                counts.guests += by * n
+                counts.position = max(counts.position, end_position)
+                counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
@@ -403,10 +425,17 @@ class HourStore:
                 self._hours[hour].forget_pages()
 
     def remove(self, hour: int) -> None:
-        """Delete an ended hour for good."""
+        """Delete an ended hour for good.
+
+        The newest checkpoint may still name it, so its index goes first: recovery tells by that
+        a removal that it has to finish from files that were lost.
+        """
         folder = self._hours.pop(hour, None) or DelayHour(self._fs, self._path(hour), hour)
         folder.close()
         del self.counts[hour]
+        if folder.has_rows:
+            self._fs.unlink(f"{folder.folder}/delay.index")
+            self._fs.sync_folder(folder.folder)
         if self._fs.exists(folder.folder):
             self._fs.remove_tree(folder.folder)
 

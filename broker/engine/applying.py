@@ -265,7 +265,8 @@ def _end(
     state.hours.end_rows(refs, end, decision.keep_until_ms)
     origins = decision.origins
     if origins is not None:
-        state.hours.count_guests(refs, origins if mask is None else origins[mask], -1)
+        origins = origins if mask is None else origins[mask]
+        state.hours.count_guests(refs, origins, -1, end, decision.keep_until_ms)
 
 
 def apply_move(
@@ -315,8 +316,8 @@ def apply_move(
         state.hours.touch(old_refs, end)
     else:
         state.hours.end_rows(old_refs, end, 0)
-        state.hours.count_guests(old_refs, origins, -1)
-    state.hours.count_guests(new_refs, origins, +1)
+        state.hours.count_guests(old_refs, origins, -1, end)
+    state.hours.count_guests(new_refs, origins, +1, end)
     _leave_leases(state, decision.topic, refs, decision.leases)
     _expose(state, placed, new_refs, end)
     return new_refs

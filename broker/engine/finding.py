@@ -37,6 +37,13 @@ def find_origins(
         return out
     entries = state.hours.get_states(refs)
     moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
+    if len(moved):
+        gone = moved[~state.hours.known(entries["forward"][moved].astype(np.int64))]
+        if len(gone):
+            # The message ended and went with its last hour; another row keeps this one.
+            known, refs = np.delete(known, gone), np.delete(refs, gone)
+            rows, entries = np.delete(rows, gone), np.delete(entries, gone)
+            moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
     now_refs = refs.copy()
     if len(moved):
         forward = entries["forward"][moved].astype(np.int64)

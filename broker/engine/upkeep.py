@@ -134,12 +134,7 @@ class Upkeep:
         for hour, counts in sorted(state.hours.counts.items()):
             if hour >= state.hour_floor:
                 break
-            if (
-                counts.living == 0
-                and counts.guests == 0
-                and counts.keep_until_ms <= now_ms
-                and counts.position <= covered
-            ):
+            if counts.ended and counts.keep_until_ms <= now_ms and counts.position <= covered:
                 if counts.rows:
                     for rows in state.hours.hour(hour).scan_rows():
                         state.ids.forget_rows(rows)

@@ -1,0 +1,293 @@
+"""A broker without network or threads: the Engine in a temporary folder under a clock of our own.
+
+`Host` does what the node does around the engine, at once and in order: it makes the log durable,
+commits, turns the dispatcher and runs the background work. `advance` stops at every wake on the
+way, so what becomes ready has its own millisecond. Nothing here sleeps or reads a real clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine import Engine, Limits, Topic, TopicSettings, receiving, settling
+from delaylog.broker.engine import control as controlling
+from delaylog.broker.engine.model import Found, SendResult, Settlement
+from delaylog.broker.engine.sending import send
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, ref_to_id
+
+HOUR = HOUR_MS
+START_MS = 450_000 * HOUR + 20 * 60_000
+"""Twenty minutes past an hour in 2021."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One delivered message."""
+
+    origin: int
+    lease: int
+    id: str
+    body: bytes
+    attempts: int
+    deliver_at_ms: int
+    received_ms: int
+
+    @property
+    def any_id(self) -> str:
+        return self.id or ref_to_id(self.origin)
+
+
+@dataclass
+class Host:
+    """A synchronous host of one engine."""
+
+    folder: Path
+    now_ms: int = START_MS
+    limits: Limits = field(default_factory=Limits)
+    topic_name: str = "t"
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        self.engine = Engine(
+            OsFileSystem(),
+            str(self.folder),
+            now_ms=self.now_ms,
+            random=Random(7),
+            limits=self.limits,
+        )
+        self.turn()
+
+    # ------------------------------------------------------------------ time and durability
+
+    def sync(self) -> None:
+        """Make the log durable and show its rows to the wheel."""
+        log = self.engine.state.log
+        log.write_pending()
+        self.engine.commit(log.sync(), self.now_ms)
+
+    def turn(self) -> None:
+        """Do everything that can be done now."""
+        while True:
+            self.sync()
+            more = self.engine.run_due(self.now_ms)
+            if self.engine.dispatcher.loading:
+                self.engine.run_inline(self.engine.dispatcher.load_work())
+            elif not more and not self.engine.state.log.pending_size:
+                return
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, stopping wherever the engine asks to be woken."""
+        self.turn()
+        target = self.now_ms + ms
+        while (wake := self.engine.next_wake_ms()) is not None and wake <= target:
+            assert wake > self.now_ms, "a turn leaves nothing that is due"
+            self.now_ms = wake
+            self.turn()
+        self.now_ms = target
+        self.turn()
+
+    def flush(self) -> None:
+        """The splitter, and changed state pages."""
+        self.sync()
+        self.engine.run_inline(self.engine.flush_work())
+        self.engine.run_inline(self.engine.states_work())
+
+    def checkpoint(self) -> None:
+        """A whole checkpoint with its retention."""
+        self.engine.run_inline(self.engine.upkeep.checkpoint(lambda: self.now_ms))
+        self.turn()
+
+    def restart(self, pause_ms: int = 0) -> None:
+        """Everything appended is durable; the process ends and comes back."""
+        self.sync()
+        self.crash(pause_ms)
+
+    def crash(self, pause_ms: int = 0) -> None:
+        """The process is gone at once: frames that were only appended are lost."""
+        self.engine.close()
+        self.now_ms += pause_ms
+        self._open()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    # ------------------------------------------------------------------ calls
+
+    @property
+    def topic(self) -> Topic:
+        return self.engine.make_topic(self.topic_name, self.now_ms)
+
+    def configure(self, **settings: Any) -> Topic:
+        """Change the topic's settings."""
+        return self.engine.put_topic(self.topic_name, TopicSettings(**settings), self.now_ms)
+
+    def send(
+        self,
+        bodies: Sequence[bytes] | int,
+        *,
+        delay: int | Sequence[int] | None = None,
+        at: int | Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
+        turn: bool = True,
+        **members: Any,
+    ) -> SendResult:
+        """Send bodies (or so many numbered ones) as one batch."""
+        if isinstance(bodies, int):
+            bodies = [b"%d" % k for k in range(bodies)]
+        columns: dict[str, Any] = {"n": len(bodies), "bodies": b"".join(bodies)}
+        columns["body_size"] = np.array([len(body) for body in bodies])
+        name, when = ("deliver_at_ms", at) if at is not None else ("delay_ms", delay or 0)
+        columns[name] = when if isinstance(when, int) else np.array(when, np.int64)
+        if ids is not None:
+            raw = [text.encode() for text in ids]
+            columns["id"] = b"".join(raw)
+            columns["id_size"] = np.array([len(part) for part in raw])
+        columns.update(members)
+        batch = decode_send(encode_send(columns), rows_max=1 << 20)
+        state = self.engine.state
+        result = send(state, self.topic, batch, self.now_ms, free_bytes=1 << 60)
+        if turn:
+            self.turn()
+        return result
+
+    def receive(self, count: int = 1_000, *, lease: int = 30_000) -> list[Message]:
+        """Messages under a new lease. The LEASE frame is durable when this returns."""
+        delivery = receiving.receive(
+            self.engine.state, self.topic, count_max=count, lease_ms=lease, now_ms=self.now_ms
+        )
+        self.turn()
+        if delivery is None:
+            return []
+        out, at = [], 0
+        for k, row in enumerate(delivery.rows):
+            record = delivery.records[at : at + int(row["size"])]
+            at += len(record)
+            head = sum(int(row[name]) for name in ("key_size", "tags_size", "headers_size"))
+            id_size = int(row["id_size"])
+            out.append(
+                Message(
+                    int(delivery.origins[k]),
+                    delivery.lease,
+                    record[:id_size].decode(),
+                    record[id_size + head :],
+                    int(delivery.attempts[k]),
+                    int(row["deliver_at"]),
+                    self.now_ms,
+                )
+            )
+        assert at == len(delivery.records)
+        return out
+
+    def bodies(self, count: int = 1_000, *, lease: int = 30_000) -> list[bytes]:
+        """Receive, and look at the bodies only."""
+        return [message.body for message in self.receive(count, lease=lease)]
+
+    def _settle(self, messages: Sequence[Message], call: Callable[..., Settlement], **how: Any):
+        done = 0
+        key = lambda message: message.lease  # noqa: E731
+        for lease, group in itertools.groupby(sorted(messages, key=key), key):
+            origins = np.array([message.origin for message in group], np.int64)
+            topic = self.topic
+            done += call(self.engine.state, topic, lease, origins, self.now_ms, **how).done
+        self.turn()
+        return done
+
+    def ack(self, messages: Sequence[Message]) -> int:
+        return self._settle(messages, settling.ack)
+
+    def nack(self, messages: Sequence[Message], delay: int | None = None) -> int:
+        return self._settle(messages, settling.nack, delay_ms=delay)
+
+    def extend(self, messages: Sequence[Message], lease: int) -> int:
+        return self._settle(messages, settling.extend, lease_ms=lease)
+
+    def find(self, ids: Sequence[str]) -> list[Found | None]:
+        return controlling.find(self.engine.state, self.topic, list(ids), None, self.now_ms)
+
+    def state_of(self, id: str) -> MessageState | None:
+        """What a GET shows."""
+        found = self.find([id])[0]
+        return None if found is None else found.state
+
+    def cancel(self, ids: Sequence[str], *, force: bool = False) -> list[int]:
+        found = self.find(ids)
+        state = self.engine.state
+        result = controlling.cancel(state, self.topic, found, self.now_ms, force=force)
+        self.turn()
+        return result.codes
+
+    def reschedule(self, ids: Sequence[str], at: int | None, **how: Any) -> list[int]:
+        result = controlling.reschedule(
+            self.engine.state, self.topic, self.find(ids), self.now_ms, deliver_at_ms=at, **how
+        )
+        self.turn()
+        return result.codes
+
+    # ------------------------------------------------------------------ looking in
+
+    def ids_of(self, result: SendResult) -> list[str]:
+        return [ref_to_id(ref) for ref in result.refs.tolist()]
+
+    def recount(self) -> Counter[str]:
+        """Messages of the topic by stored state, counted row by row."""
+        self.flush()
+        counts: Counter[str] = Counter()
+        hours = self.engine.state.hours
+        for hour, known in hours.counts.items():
+            if known.rows == 0:
+                continue
+            folder = hours.hour(hour)
+            assert folder.row_count == known.rows
+            living = 0
+            for rows in folder.scan_rows():
+                entries = folder.states().get(rows["global_index"].astype(np.int64))
+                assert entries.dtype == STATE_ENTRY
+                living += int(np.count_nonzero(entries["state"] < MessageState.ACKED))
+                mine = rows["topic"] == self.topic.number
+                counts.update(MessageState(int(s)).name for s in entries["state"][mine])
+            assert living == known.living, f"hour {hour} counts its living rows"
+        counts.pop("MOVED", None)
+        return counts
+
+    def check_counts(self) -> None:
+        """The topic's counts agree with a recount (while every hour is still there)."""
+        found, counts = self.recount(), self.topic.counts
+        assert counts.leased == found["LEASED"]
+        assert counts.living == found["LEASED"] + found["NONE"]
+        for name in ("acked", "expired", "dead", "deleted"):
+            assert getattr(counts, name) == found[name.upper()], name
+
+
+@pytest.fixture
+def open_host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+    """Opens hosts, each in a folder of its own, and closes them in the end."""
+    opened: list[Host] = []
+
+    def make(**how: Any) -> Host:
+        host = Host(tmp_path / str(len(opened)), **how)
+        opened.append(host)
+        return host
+
+    yield make
+    for host in opened:
+        host.close()
+
+
+@pytest.fixture
+def host(open_host: Callable[..., Host]) -> Host:
+    """One host with default limits."""
+    return open_host()

@@ -1,0 +1,121 @@
+"""Retention: ended hours and old segments go when nobody needs them any more, and not before."""
+
+from __future__ import annotations
+
+import os
+
+HOUR = 3_600_000
+KEEP = 300_000
+
+
+def hour_folders(host) -> list[str]:
+    return sorted(os.listdir(host.folder / "hours"))
+
+
+def test_an_ended_hour_goes_after_its_keep_time_and_stays_gone_over_a_restart(host) -> None:
+    """Two kept checkpoints, the hour floor and `ended_keep_ms` must all be past it."""
+    host.send(10, delay=1_000)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.checkpoint()
+    assert len(hour_folders(host)) == 1
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    host.checkpoint()
+    host.checkpoint()
+    assert hour_folders(host) == []
+    host.restart()
+    assert hour_folders(host) == []
+    assert host.topic.counts.acked == 10
+    host.send(1, delay=10)
+    host.advance(10)
+    assert host.bodies() == [b"0"]
+
+
+def checkpoints_until_empty(host) -> None:
+    for _ in range(4):
+        if hour_folders(host) == []:
+            return
+        host.checkpoint()
+    assert hour_folders(host) == []
+
+
+def test_a_restart_right_after_an_hour_was_removed(host) -> None:
+    """The newest checkpoint was written before the removal and still names the hour."""
+    host.send(10, delay=1_000, ids=[f"m{k}" for k in range(10)])
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    checkpoints_until_empty(host)
+    host.restart()
+    assert hour_folders(host) == []
+    assert host.state_of("m3") is None
+    host.send(1, delay=10, ids=["m3"])
+    host.advance(10)
+    assert host.bodies() == [b"0"]
+
+
+def test_a_removal_that_was_cut_short(host) -> None:
+    """A folder of which only some files are gone is no corruption: the removal is finished."""
+    host.send(10, delay=1_000)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    while host.engine.state.hours.counts:
+        before = {name: files(host, name) for name in hour_folders(host)}
+        host.checkpoint()
+    name, kept = before.popitem()
+    host.engine.close()
+    (host.folder / "hours" / name).mkdir()  # the delay index goes first
+    (host.folder / "hours" / name / "extents").write_bytes(kept["extents"])
+    host._open()
+    assert hour_folders(host) == []
+
+
+def files(host, name: str) -> dict[str, bytes]:
+    folder = host.folder / "hours" / name
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "state"}
+
+
+def test_an_origin_stays_readable_after_the_moved_message_ended(host) -> None:
+    """A message that moved out of its hour ends late: its id is answered for `ended_keep_ms`."""
+    result = host.send(1, delay=1_000)
+    name = host.ids_of(result)[0]
+    host.advance(2_000)
+    host.nack(host.receive(), delay=4 * HOUR)
+    host.advance(4 * HOUR)
+    got = host.receive()
+    host.checkpoint()
+    host.checkpoint()
+    assert host.ack(got) == 1
+    host.checkpoint()
+    host.checkpoint()
+    assert host.state_of(name).name == "ACKED"
+    host.advance(KEEP)
+    host.checkpoint()
+    host.checkpoint()
+    host.restart()
+    assert host.state_of(name) is None
+
+
+def test_an_id_whose_newest_row_went_with_its_hour(host) -> None:
+    """The origin's hour is pinned by another message; the moved row's hour has ended and gone."""
+    host.send(2, delay=1_000, ids=["moved", "pin"])
+    host.advance(1_000)
+    moved, pin = host.receive()
+    host.nack([moved], delay=2 * HOUR)
+    host.nack([pin], delay=0)
+    host.advance(2 * HOUR)
+    got = host.receive()
+    assert {m.id for m in got} == {"moved", "pin"}
+    host.ack([m for m in got if m.id == "moved"])
+    host.nack([m for m in got if m.id == "pin"], delay=0)
+    host.advance(4 * HOUR)
+    for _ in range(3):
+        host.checkpoint()
+    assert len(hour_folders(host)) == 1, "only the pinned hour is left"
+    assert host.state_of("moved") is None
+    assert host.send(1, ids=["moved"]).results == 0
+    host.advance(0)
+    assert host.state_of("moved").name == "READY"
