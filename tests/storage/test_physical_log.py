@@ -1,0 +1,428 @@
+"""The physical log on a disk that crashes, fills up and rots.
+
+Purpose: what lies below a durable position is never lost or changed, nothing is invented, and
+damage is told from a torn tail. Method: round trips under Hypothesis; a small workload cut at
+every file operation, with every way in which unsynced sectors can survive; tables of damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
+from delaylog.storage.physical_log import Frame, PhysicalLog, Tick, segment_name
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+
+FOLDER = "data/log"
+SMALL = 2_000
+"""Segments of this size roll every few frames."""
+
+
+def open_log(disk: FakeDisk, start: int = 0, durable_end: int = 0) -> tuple[PhysicalLog, list]:
+    disk.mkdir("data")
+    disk.sync_folder("")
+    log = PhysicalLog(disk, FOLDER, segment_bytes_max=SMALL)
+    return log, list(log.recover(start, durable_end))
+
+
+def append(log: PhysicalLog, payload: bytes, kind: FrameKind = FrameKind.SEND) -> int:
+    return log.append(kind, [payload], epoch=65_536, leader_time_ms=7, tick=Tick(1, 2, 3))
+
+
+def payload(number: int) -> bytes:
+    """Recognisable bytes of a size that moves across sectors."""
+    return bytes([number % 251]) * (number * 137 % 900)
+
+
+@dataclass
+class Run:
+    """What a workload had got to when it was cut."""
+
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    durable: int = 0
+
+
+def work(disk: FakeDisk, run: Run) -> None:
+    """Appends, writes and syncs in a pattern that leaves each kind of gap between them."""
+    log, _ = open_log(disk)
+    for number in range(24):
+        data = payload(number)
+        run.frames.append((append(log, data), data))
+        if number % 3 == 1:
+            log.write_pending()
+        if number % 4 == 3:
+            log.write_pending()
+            run.durable = log.sync()
+    log.close()
+
+
+def operations() -> int:
+    disk = FakeDisk()
+    work(disk, Run())
+    return disk.count
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FrameKind), st.lists(st.binary(max_size=300), max_size=3)),
+        max_size=30,
+    ),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_round_trip(frames: list[tuple[FrameKind, list[bytes]]], data: st.DataObject) -> None:
+    """What was appended comes back: kinds, parts joined, header fields, from any frame on."""
+    disk = FakeDisk()
+    log, found = open_log(disk)
+    assert found == []
+    positions = []
+    for number, (kind, parts) in enumerate(frames):
+        tick = Tick(number, number + 1, number + 2)
+        at = log.append(kind, parts, epoch=number, leader_time_ms=-number, tick=tick)
+        positions.append(at)
+        if data.draw(st.booleans(), label="write"):
+            log.write_pending()
+        if data.draw(st.booleans(), label="sync"):
+            log.sync()
+    log.write_pending()
+    end = log.sync()
+    assert end == log.end_position == log.written_position == log.durable_position
+    log.close()
+    first = data.draw(st.integers(0, max(len(frames) - 1, 0)), label="first")
+    start = positions[first] if positions else 0
+    again, found = open_log(disk, start, end)
+    assert [f.header.position for f in found] == positions[first:]
+    assert [(f.header.kind, bytes(f.payload)) for f in found] == [
+        (kind, b"".join(parts)) for kind, parts in frames[first:]
+    ]
+    for number, frame in enumerate(found, first):
+        header = frame.header
+        assert (header.epoch, header.leader_time_ms) == (number, -number)
+        assert (header.tick_second, header.tick_local_index, header.tick_position) == (
+            number,
+            number + 1,
+            number + 2,
+        )
+        assert header.synced_position <= header.position
+    assert again.end_position == end
+
+
+def check_survivors(disk: FakeDisk, run: Run) -> None:
+    log, found = open_log(disk, 0, run.durable)
+    got = [(f.header.position, bytes(f.payload)) for f in found]
+    assert got == run.frames[: len(got)], "nothing is invented and nothing changed"
+    assert log.durable_position == (found[-1].end if found else 0) >= run.durable
+    # The log goes on: what is appended now stands behind the survivors after another crash.
+    more = append(log, b"more")
+    assert more == log.durable_position
+    log.write_pending()
+    end = log.sync()
+    again, found = open_log(disk.restart("nothing"), 0, end)
+    assert [bytes(f.payload) for f in found] == [data for _, data in got] + [b"more"]
+    assert again.end_position == end
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_crash_at_every_operation(survival: Survival) -> None:
+    """Cut the workload in each file operation; frames below the durable position are all there."""
+    for at in range(1, operations() + 1):
+        for seed in range(6 if survival in ("sectors", "prefix") else 1):
+            disk = FakeDisk(seed)
+            disk.crash_at = at
+            run = Run()
+            with pytest.raises(DiskCrashed):
+                work(disk, run)
+            check_survivors(disk.restart(survival, seed * 1_000 + at), run)
+
+
+def test_crash_while_recovering() -> None:
+    """A second crash inside recover() changes nothing about what is promised."""
+    for at in range(20, operations() + 1, 3):
+        for again in range(1, 6):
+            disk = FakeDisk(at)
+            disk.crash_at = at
+            run = Run()
+            with pytest.raises(DiskCrashed):
+                work(disk, run)
+            disk = disk.restart("sectors", at)
+            disk.crash_at = again
+            try:
+                open_log(disk, 0, run.durable)
+            except DiskCrashed:
+                check_survivors(disk.restart("sectors", again), run)
+
+
+def test_replayed_frames_are_durable() -> None:
+    """A frame that replay hands out survives a power cut: derived files may follow it.
+
+    After a kill without power cut the log's tail may be in the page cache only.
+    """
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    disk.sync_all()
+    append(log, b"in the page cache")
+    log.write_pending()
+    log.close()
+    replay = PhysicalLog(disk, FOLDER).recover(0, 0)
+    frame = next(replay)
+    _, found = open_log(disk.restart("nothing"))
+    assert [bytes(f.payload) for f in found] == [bytes(frame.payload)]
+
+
+def test_a_new_log_survives() -> None:
+    """The first durable frame of a new folder is there after a power cut: so is its folder."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"first")
+    log.write_pending()
+    end = log.sync()
+    _, found = open_log(disk.restart("nothing"), 0, end)
+    assert [bytes(f.payload) for f in found] == [b"first"]
+
+
+def filled() -> tuple[FakeDisk, list[int], int]:
+    """A disk with a synced log of several segments, its frames' positions and its end."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    positions = []
+    for number in range(12):
+        positions.append(append(log, payload(number + 5)))
+        log.write_pending()
+        log.sync()
+    log.close()
+    disk.sync_all()
+    return disk, positions, log.end_position
+
+
+def segment_of(disk: FakeDisk, position: int) -> tuple[str, int]:
+    bases = [int(name[:-4]) for name in disk.listdir(FOLDER)]
+    base = max(b for b in bases if b <= position)
+    return f"{FOLDER}/{segment_name(base)}", base
+
+
+REGIONS = {
+    "magic": 0,
+    "version": 4,
+    "kind": 5,
+    "flags": 6,
+    "payload size": 8,
+    "crc": 12,
+    "epoch": 16,
+    "position": 24,
+    "synced position": 32,
+    "leader time": 40,
+    "tick second": 48,
+    "tick local index": 52,
+    "tick position": 56,
+    "payload": FRAME_HEADER_SIZE,
+    "payload's middle": FRAME_HEADER_SIZE + 100,
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("which", [0, 3, 7, 11])
+@pytest.mark.parametrize("proof", ["durable end", "later frame"])
+def test_rot_is_an_error(region: str, which: int, proof: str) -> None:
+    """A flipped bit below a known durable end names segment and position."""
+    disk, positions, end = filled()
+    position = positions[which]
+    path, base = segment_of(disk, position)
+    disk.flip(path, (position - base + REGIONS[region]) * 8 + 1)
+    if proof == "later frame" and which == 11:
+        # Nothing says that the last frame was ever synced: it is a torn tail.
+        _, found = open_log(disk, 0, 0)
+        assert [f.header.position for f in found] == positions[:which]
+        return
+    with pytest.raises(CorruptionError) as caught:
+        open_log(disk, 0, end if proof == "durable end" else 0)
+    assert caught.value.path == path
+    assert caught.value.position == position
+
+
+def test_torn_tail_is_cut() -> None:
+    """Bytes behind the durable end that are no frame go, and the file ends where frames end."""
+    for tail in (b"\0" * 700, b"DLLG" + b"\1" * 200, b"x"):
+        disk, positions, end = filled()
+        path, base = segment_of(disk, end)
+        file = disk.open(path)
+        file.pwritev([tail], end - base)
+        file.close()
+        log, found = open_log(disk, 0, end)
+        assert [f.header.position for f in found] == positions
+        assert len(disk.content(path)) == end - base
+        assert log.end_position == end
+
+
+@pytest.mark.parametrize("keep", range(0, 200, 23))
+def test_truncated_below_the_durable_end(keep: int) -> None:
+    """A log that lost durable bytes is an error, not a shorter log."""
+    disk, positions, end = filled()
+    path, base = segment_of(disk, positions[-1])
+    file = disk.open(path)
+    file.truncate(positions[-1] - base + min(keep, end - positions[-1] - 1))
+    with pytest.raises(CorruptionError):
+        open_log(disk, 0, end)
+
+
+def test_log_shorter_than_the_checkpoint() -> None:
+    """A segment that ends below the start of replay is an error: it is not filled with zeros."""
+    disk, positions, end = filled()
+    path, base = segment_of(disk, end)
+    disk.open(path).truncate(positions[-1] - base)
+    with pytest.raises(CorruptionError):
+        open_log(disk, end, end)
+
+
+def test_missing_segments() -> None:
+    """No file at all, the first, or one in the middle: each is an error that says so."""
+    for victim in range(4):
+        disk, _, end = filled()
+        names = disk.listdir(FOLDER)
+        assert len(names) >= 4, "the workload rolls"
+        for name in names if victim == 0 else [names[victim - 1]]:
+            disk.unlink(f"{FOLDER}/{name}")
+        with pytest.raises(CorruptionError):
+            open_log(disk, 0, end)
+
+
+def test_full_disk_keeps_frames_in_order() -> None:
+    """ENOSPC leaves the frames queued; a later try writes them, in order, over the torn part."""
+    for fault in range(1, 12):
+        disk = FakeDisk(fault)
+        log, _ = open_log(disk)
+        disk.full_at = range(disk.count + 1, disk.count + 1 + fault)
+        for number in range(8):
+            append(log, payload(number + 3))
+            try:
+                log.write_pending()
+            except DiskFullError:
+                assert log.pending_size > 0
+        while log.pending_size:
+            try:
+                log.write_pending()
+            except DiskFullError:
+                continue
+        end = log.sync()
+        assert end == log.end_position
+        _, found = open_log(disk.restart("nothing") if fault % 2 else disk, 0, end)
+        assert [bytes(f.payload) for f in found] == [payload(n + 3) for n in range(8)]
+
+
+def test_sync_while_the_disk_is_full() -> None:
+    """A sync after a refused write does not call the frames that wait durable."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"one")
+    log.write_pending()
+    disk.full_at = frozenset([disk.count + 1])
+    append(log, b"two")
+    with pytest.raises(DiskFullError):
+        log.write_pending()
+    durable = log.sync()
+    assert durable == FRAME_HEADER_SIZE + 3 < log.end_position
+
+
+def test_failed_sync_raises_and_promises_nothing() -> None:
+    """After an EIO of fdatasync the durable position stands, whatever later syncs say."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    disk.sync_all()
+    append(log, b"kept")
+    log.write_pending()
+    before = log.sync()
+    append(log, b"lost")
+    log.write_pending()
+    disk.fail_at = frozenset([disk.count + 1])
+    with pytest.raises(DiskFailedError):
+        log.sync()
+    assert log.durable_position == before
+    _, found = open_log(disk.restart("nothing"), 0, before)
+    assert [bytes(f.payload) for f in found] == [b"kept"]
+
+
+def test_failed_sync_of_a_sealed_segment_is_not_forgotten() -> None:
+    """The sealed segment behind a roll is synced before anything in the new one is durable."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    for number in range(6):
+        append(log, payload(number + 5))
+        log.write_pending()
+    sealed = len(disk.listdir(FOLDER)) - 1
+    assert sealed >= 1
+    disk.log.clear()
+    end = log.sync()
+    assert [entry.split()[0] for entry in disk.log] == ["sync"] * (sealed + 1)
+    _, found = open_log(disk.restart("nothing"), 0, end)
+    assert len(found) == 6
+
+
+def test_segments_roll_and_drop() -> None:
+    """Segments are named by their base, hold whole frames, and go once nobody needs them."""
+    disk, positions, end = filled()
+    bases = [int(name[:-4]) for name in disk.listdir(FOLDER)]
+    assert len(bases) >= 4
+    assert set(bases) <= set(positions)
+    log, _ = open_log(disk, bases[-1], end)
+    assert log.drop_below(bases[2] - 1) == 1
+    assert log.first_position == bases[1]
+    assert log.drop_below(end + 1) == len(bases) - 2, "the last segment always stays"
+    assert disk.listdir(FOLDER) == [segment_name(bases[-1])]
+    log.close()
+    _, found = open_log(disk, bases[-1], end)
+    assert [f.header.position for f in found] == [p for p in positions if p >= bases[-1]]
+    with pytest.raises(CorruptionError):
+        open_log(disk, 0, end)
+
+
+def test_large_frames_cross_the_read_window() -> None:
+    """Payloads larger than the window that recovery reads by come back whole."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    sizes = [10, 5 << 20, 0, (4 << 20) - FRAME_HEADER_SIZE, 3]
+    for size in sizes:
+        append(log, b"z" * size)
+    log.write_pending()
+    end = log.sync()
+    _, found = open_log(disk, 0, end)
+    assert [len(f.payload) for f in found] == sizes
+
+
+def test_frames_know_their_end() -> None:
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"12345")
+    log.write_pending()
+    log.sync()
+    _, found = open_log(disk)
+    frame: Frame = found[0]
+    assert frame.end == FRAME_HEADER_SIZE + 5
+
+
+def test_nothing_is_written_twice_at_once() -> None:
+    """A writer that does not wait says so while another one writes."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    seen: list[bool] = []
+
+    def other_writer() -> None:
+        disk.on_operation = lambda: None
+        seen.append(log.write_pending(wait=False))
+
+    append(log, b"x")
+    disk.on_operation = other_writer
+    assert log.write_pending()
+    assert seen == [False]
+    assert log.pending_size == 0
+
+
+def test_closed_log_refuses_sync() -> None:
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    log.close()
+    with pytest.raises(DiskFailedError):
+        log.sync()
