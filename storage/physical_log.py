@@ -113,6 +113,8 @@ class PhysicalLog:
         self._folder = folder
         self._segment_bytes_max = segment_bytes_max
         fs.mkdir(folder)
+        # A process may have died between making the folder and making that durable.
+        fs.sync_folder(folder.rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
         self._bases = sorted(int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log"))
         self._file: File | None = None
         self._pending: list[Block] = []
@@ -161,6 +163,16 @@ class PhysicalLog:
                 break
             file = self._fs.open(self._path(base))
             try:
+                if base + file.size() < position:
+                    raise CorruptionError(
+                        "the log ends before the checkpoint",
+                        path=self._path(base),
+                        position=base + file.size(),
+                        detail=f"durable to {position}",
+                    )
+                # What is replayed may reach derived files, so it must be durable itself: after a
+                # kill the tail may be in the page cache only.
+                file.fdatasync()
                 position = yield from self._scan(file, base, position)
                 left = file.size() - (position - base)
             finally:
@@ -259,8 +271,7 @@ class PhysicalLog:
         if self._file.size() != position - keep[-1]:
             self._file.truncate(position - keep[-1])
         self._file.fdatasync()
-        if dropped:
-            self._fs.sync_folder(self._folder)
+        self._fs.sync_folder(self._folder)
 
     # ------------------------------------------------------------------ appending
 
