@@ -192,7 +192,7 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     fields = unpack_map(wire)
     for name in fields:
         if name not in _KNOWN:
-            raise BatchError(f"unknown column {name!r}", field=str(name)[:64])
+            raise BatchError(f"unknown column {name[:64]!r}", field=name[:64])
     if fields.get("v") != BATCH_VERSION or isinstance(fields["v"], bool):
         raise BatchError(f"v must be {BATCH_VERSION}", field="v")
     n = take_int(fields, "n", 1, rows_max)
