@@ -134,7 +134,7 @@ def parse_settings(members: Any) -> TopicSettings:
     for name, value in members.items():
         if name not in known:
             raise BadRequestError(
-                f"unknown setting {name!r}; known are {sorted(known)}", field=name
+                f"unknown setting {name!r}; known are {sorted(known)}", field=str(name)[:64]
             )
         if name == "merge":
             if value not in MERGE_MODES:

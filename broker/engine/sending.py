@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgpack
 import numpy as np
 
 from delaylog.broker.engine.applying import (
@@ -31,7 +32,14 @@ from delaylog.broker.engine.model import (
 )
 from delaylog.broker.engine.producers import FirstAnswer
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.batch import MessageBatch, column_max, column_min
+from delaylog.storage.batch import (
+    DEFAULT_I64,
+    MessageBatch,
+    TextColumn,
+    column_max,
+    column_min,
+    expand,
+)
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Cause,
@@ -51,6 +59,7 @@ KEY_BYTES_MAX: Final = 255
 TAGS_MAX: Final = 16
 TAG_BYTES_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16_384
+TTL_MS_MAX: Final = 2**53
 
 
 def get_or_make_topic(state: EngineState, namespace: str, name: str, now_ms: int) -> Topic:
@@ -121,12 +130,37 @@ def _check_texts(batch: MessageBatch) -> None:
                 )
     if not batch.headers.empty and column_max(batch.headers.size) > HEADERS_BYTES_MAX:
         raise BadRequestError(f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers")
+    if not batch.headers.empty:
+        for item, raw in enumerate(batch.headers.values(n)):
+            if raw and not _string_map(raw):
+                raise BadRequestError(
+                    "headers must be a msgpack map of texts", field="headers", item=item
+                )
     for name, column in (("key", batch.key), ("tags", batch.tags)):
-        if not column.empty:
-            try:
-                bytes(column.block).decode()
-            except UnicodeDecodeError:
-                raise BadRequestError(f"{name} must be UTF-8", field=name) from None
+        if not column.empty and not _all_utf8(column, n):
+            raise BadRequestError(f"{name} must be UTF-8", field=name)
+
+
+def _string_map(raw: bytes) -> bool:
+    try:
+        value = msgpack.unpackb(raw)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return False
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+    )
+
+
+def _all_utf8(column: TextColumn, n: int) -> bool:
+    """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
+    raw = bytes(column.block)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    sizes = column.sizes(n)
+    starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+    return not ((np.frombuffer(raw, np.uint8)[starts] & 0xC0) == 0x80).any()
 
 
 def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
@@ -150,6 +184,10 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
                 f"deliver_at_ms is over the horizon of {limits.horizon_ms} ms",
                 field="deliver_at_ms",
             )
+    if batch.ttl_ms is not None:
+        ttl = expand(batch.ttl_ms, batch.n)
+        if (((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX)).any():
+            raise BadRequestError(f"ttl_ms must lie from -1 to {TTL_MS_MAX}", field="ttl_ms")
     _check_texts(batch)
 
 

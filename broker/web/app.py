@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
@@ -51,6 +52,38 @@ _MESSAGE: Final[dict[str, Handler]] = {
 _TOPICS: Final[dict[str, Handler]] = {"GET": topics.list_topics}
 
 
+class _Protocol(RequestHandler):
+    """A connection that answers broken HTTP by a problem document and logs no traceback for it."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The last answer of this connection."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        response = problem_response(Problem("bad_request", "this is not HTTP as it should be"))
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """A body that cannot be unpacked was answered already."""
+        if not isinstance(options.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **options)
+
+
+class _Server(web.Server):
+    """A caller that goes away cancels its call: a long poll must not take what nobody reads."""
+
+    def __call__(self) -> RequestHandler:
+        return _Protocol(self, loop=self._loop, **self._kwargs)
+
+
 class HttpFace:
     """Serves one node."""
 
@@ -80,9 +113,10 @@ class HttpFace:
                 message, payload, protocol, writer, task, loop, client_max_size=request_bytes_max
             )
 
-        server = web.Server(
+        server = _Server(
             self._handle,
             request_factory=make_request,
+            handler_cancellation=True,
             access_log=None,
             keepalive_timeout=75,
             tcp_keepalive=True,
@@ -138,6 +172,11 @@ class HttpFace:
             return response
 
     def _route(self, ctx: Context, path: str, method: str) -> Handler:
+        if not path.isascii():
+            try:
+                path.encode()
+            except UnicodeEncodeError:
+                raise Problem("bad_request", "the path is not UTF-8") from None
         ops = self._ops.get(path)
         if ops is not None:
             return _pick({"GET": ops, "HEAD": ops}, method)

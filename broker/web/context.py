@@ -67,9 +67,18 @@ class Context:
     async def body(self) -> bytes:
         """The whole body, within a time."""
         request = self.request
+        size_max = self.node.engine.limits.request_bytes_max
         if request.content.is_eof():
             # All of it has arrived: reading on would only cost a coroutine.
-            return request.content.read_nowait()
+            raw = request.content.read_nowait()
+            if len(raw) > size_max:
+                raise Problem("too_large", f"a request has at most {size_max} bytes")
+            return raw
+        if (request.content_length or 0) > size_max:
+            raise Problem("too_large", f"a request has at most {size_max} bytes")
+        transport = request.transport
+        if transport is not None and request.headers.get("Expect", "").lower() == "100-continue":
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
                 return await request.read()
@@ -101,7 +110,7 @@ class Context:
         out = {}
         for name, values in parse_qs(self.query_text, keep_blank_values=True).items():
             if name not in known:
-                raise Problem("bad_request", f"unknown query parameter {name!r}", field=name[:64])
+                raise Problem("bad_request", f"unknown query parameter {name[:64]!a}")
             out[name] = values[-1]
         return out
 

@@ -15,11 +15,12 @@ from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import body_members, split_record
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import INT64_MAX, take_int
+from delaylog.broker.web.shapes import INT64_MAX, check_columns, check_count, take_int
 from delaylog.storage.batch import BATCH_VERSION, Column, TextColumn, take_column, unpack_map
 from delaylog.storage.layout import NEVER_MS, Cause, Int64Array, MessageState, ref_to_id
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
+_CONTROL_COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms"})
 
 
 def the_topic(ctx: Context) -> Topic:
@@ -41,7 +42,8 @@ def _find_one(ctx: Context) -> tuple[Topic, Found]:
 
 async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
-    ctx.query(("read",))
+    if ctx.query(("read",)).get("read", "local") not in ("local", "leader"):
+        raise Problem("bad_request", "read is local or leader", field="read")
     state = ctx.node.engine.state
     topic, found = _find_one(ctx)
     refs = np.array([found.ref], np.int64)
@@ -155,11 +157,16 @@ async def control_many(ctx: Context) -> web.StreamResponse:
     topic = the_topic(ctx)
     node = ctx.node
     due: Int64Array | int | None
+    force = False
     if ctx.content_type == BULK:
         ids, origins, due = _bulk_control(await ctx.body(), node.engine.limits.bulk_rows_max)
     else:
         members = await ctx.members()
-        due, _ = _parse_times(ctx, members, {"ids", "deliver_at_ms", "delay_ms", "force"})
+        times = {"deliver_at_ms", "delay_ms"} if action == "reschedule" else {"force"}
+        due, _ = _parse_times(ctx, members, {"ids"} | times)
+        force = members.get("force", False)
+        if not isinstance(force, bool):
+            raise Problem("bad_request", "force is true or false", field="force")
         ids, origins = members.get("ids"), None
         limit = node.engine.limits.json_rows_max
         if not isinstance(ids, list) or not 1 <= len(ids) <= limit:
@@ -171,7 +178,7 @@ async def control_many(ctx: Context) -> web.StreamResponse:
     now_ms = node.clock.now_ms()
     found = control.find(node.engine.state, topic, ids, origins, now_ms)
     if action == "cancel":
-        result = control.cancel(node.engine.state, topic, found, now_ms)
+        result = control.cancel(node.engine.state, topic, found, now_ms, force=force)
     else:
         result = control.reschedule(node.engine.state, topic, found, now_ms, deliver_at_ms=due)
     await node.durable(result.position)
@@ -196,11 +203,11 @@ def _bulk_control(
 ) -> tuple[list[str] | None, Int64Array | None, Int64Array | int | None]:
     """(ids, origin refs, due times) of a bulk cancel or reschedule."""
     fields = unpack_map(wire)
-    for name in fields:
-        if name not in {"v", "n", "refs", "id", "id_size", "deliver_at_ms"}:
-            raise Problem("bad_request", f"unknown column {name!r}", field=str(name)[:64])
+    check_columns(fields, _CONTROL_COLUMNS)
     refs = fields.get("refs")
     if refs is not None:
+        if "id" in fields or "id_size" in fields:
+            raise Problem("bad_request", "give refs or ids, not both", field="refs")
         if not isinstance(refs, bytes) or len(refs) % 8 or not 8 <= len(refs) <= 8 * rows_max:
             raise Problem(
                 "bad_request", f"refs must be 1 to {rows_max} raw int64 values", field="refs"
@@ -208,6 +215,7 @@ def _bulk_control(
         origins = np.frombuffer(refs, "<i8")
         if int(origins.min()) < 0:
             raise Problem("bad_request", "refs are not negative", field="refs")
+        check_count(fields, len(origins))
         return None, origins, _due(fields, len(origins))
     n = fields.get("n")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= rows_max:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgpack
@@ -13,13 +14,16 @@ from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek, receive
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.sending import check_batch, send
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     ReceiveCall,
     Single,
+    check_columns,
+    check_count,
+    check_group,
     parse_message,
     parse_receipt,
     parse_receive,
@@ -115,12 +119,7 @@ async def _send_keyed(
     await node.room()
     scalars: dict[str, object] = {}
     if key is not None:
-        if not 1 <= len(key) <= 200:
-            raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
-        scalars = {
-            "producer": f"key {ctx.topic_key[0]}/{ctx.topic_key[1]} {key}"[:255],
-            "sequence": 0,
-        }
+        scalars = {"producer": _key_producer(ctx, key), "sequence": 0}
     now_ms = node.clock.now_ms()
     wire = build_wire(singles, now_ms, merge, **scalars)
     batch = decode_send(wire, rows_max=len(singles))
@@ -130,13 +129,36 @@ async def _send_keyed(
     return result
 
 
+def _key_producer(ctx: Context, key: str) -> str:
+    """The producer that stands for an Idempotency-Key of this topic."""
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise Problem("bad_request", "an Idempotency-Key is UTF-8") from None
+    if not 1 <= len(key) <= 200:
+        raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
+    # Hashed, because names and key together may be longer than a producer's name.
+    place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
+    return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"
+
+
 async def _send_bulk(ctx: Context) -> web.StreamResponse:
     node = ctx.node
     wire = await ctx.body()
     if node.crowded:
         await node.room()
     batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
+    key = ctx.request.headers.get("Idempotency-Key")
+    if key is not None:
+        if batch.producer is not None:
+            raise Problem(
+                "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
+            )
+        batch.producer, batch.sequence = _key_producer(ctx, key), 0
     now_ms = node.clock.now_ms()
+    if ctx.topic_key not in node.engine.state.topics:
+        # A refused send makes no topic.
+        check_batch(node.engine.state, batch, now_ms)
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
     await node.durable(result.position)
@@ -257,6 +279,7 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     for name in members:
         if name not in known:
             raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
+    check_group(members)
     limits = ctx.node.engine.limits
     delay_ms = take_int(members, "delay_ms", 0, limits.horizon_ms)
     lease_ms = take_int(members, "lease_ms", 0, limits.lease_ms_max)
@@ -362,9 +385,7 @@ def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
 
 async def _settle_bulk(ctx: Context, action: str) -> web.StreamResponse:
     fields = unpack_map(await ctx.body())
-    for name in fields:
-        if name not in _SETTLE_COLUMNS:
-            raise Problem("bad_request", f"unknown column {name!r}", field=str(name)[:64])
+    check_columns(fields, _SETTLE_COLUMNS)
     limits = ctx.node.engine.limits
     lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
     if lease is None:
@@ -377,6 +398,10 @@ async def _settle_bulk(ctx: Context, action: str) -> web.StreamResponse:
         raise Problem("bad_request", "give refs, or all: true", field="refs")
     if refs is not None and len(refs) > limits.bulk_rows_max:
         raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
+    if except_ is not None and not whole:
+        raise Problem("bad_request", "except goes with all: true", field="except")
+    named = refs if refs is not None else except_
+    check_count(fields, 0 if named is None else len(named))
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     n = len(refs) if refs is not None else 0
     done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)

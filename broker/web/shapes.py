@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +23,7 @@ from delaylog.broker.engine.sending import (
     check_id,
 )
 from delaylog.broker.web.problems import Problem
-from delaylog.storage.batch import DEFAULT_I64, DEFAULT_U16, MERGE_MODES
+from delaylog.storage.batch import BATCH_VERSION, DEFAULT_I64, DEFAULT_U16, MERGE_MODES
 
 INT64_MAX: Final = 2**63 - 1
 _MESSAGE: Final = frozenset(
@@ -247,6 +248,7 @@ class ReceiveCall:
     columns: frozenset[str]
 
 
+_RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
 _RECEIVE: Final = frozenset({"max", "wait_ms", "lease_ms", "columns", "group"})
 _COLUMNS: Final = frozenset({"key", "tags", "headers", "priority"})
 
@@ -258,10 +260,11 @@ def parse_receive(members: Any, *, receive_max: int, wait_max: int, lease_max: i
     for name in members:
         if name not in _RECEIVE:
             raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
-    if members.get("group") not in (None, "default"):
-        raise Problem("unknown", "there is no such group; use default or none", field="group")
+    check_group(members)
     columns = members.get("columns") or []
-    if not isinstance(columns, list) or not all(c in _COLUMNS for c in columns):
+    if not isinstance(columns, list) or not all(
+        isinstance(name, str) and name in _COLUMNS for name in columns
+    ):
         raise Problem(
             "bad_request", f"columns may be {', '.join(sorted(_COLUMNS))}", field="columns"
         )
@@ -274,16 +277,34 @@ def parse_receive(members: Any, *, receive_max: int, wait_max: int, lease_max: i
     )
 
 
+def check_group(members: Mapping[str, Any]) -> None:
+    """Refuse a group that is not there, so that nothing is done to another one."""
+    if members.get("group") not in (None, "default"):
+        raise Problem("unknown", "there is no such group; use default or none", field="group")
+
+
+def check_columns(fields: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Refuse a bulk body of another version or with columns that mean nothing."""
+    for name in fields:
+        if name not in known:
+            raise Problem("bad_request", f"unknown column {name!r}", field=name[:64])
+    if fields.get("v") != BATCH_VERSION or isinstance(fields["v"], bool):
+        raise Problem("bad_request", f"v must be {BATCH_VERSION}", field="v")
+
+
+def check_count(fields: Mapping[str, Any], count: int) -> None:
+    """Refuse a bulk body whose `n` is not the number of refs it holds."""
+    n = fields.get("n")
+    if n is not None and (n != count or isinstance(n, bool)):
+        raise Problem("bad_request", f"n does not match the {count} refs", field="n")
+
+
 def parse_receipt(text: Any, item: int) -> tuple[int, int]:
     """(lease, origin ref) of a receipt."""
-    if isinstance(text, str) and len(text) == 32:
-        try:
-            lease, ref = int(text[:16], 16), int(text[16:], 16)
-        except ValueError:
-            pass
-        else:
-            if ref <= INT64_MAX:
-                return lease, ref
+    if isinstance(text, str) and _RECEIPT.match(text):
+        ref = int(text[16:], 16)
+        if ref <= INT64_MAX:
+            return int(text[:16], 16), ref
     raise Problem(
         "bad_request", "a receipt is 32 hex digits, as receive gave it", field="receipts", item=item
     )
