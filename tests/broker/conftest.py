@@ -1,0 +1,257 @@
+"""A real broker process over real sockets, for every test that speaks HTTP.
+
+One process per test module; each test takes a fresh topic. When a module is done the broker is
+ended by SIGTERM, must leave with status 0, and must have logged JSON lines only, none of them an
+error: bad input is never worth a traceback.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+BULK = "application/vnd.delaylog.batch"
+MSGPACK = "application/msgpack"
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def packed(self) -> Any:
+        return msgpack.unpackb(self.body)
+
+
+class Broker:
+    """`delaylog serve` as a child process, and a plain client for it."""
+
+    def __init__(self, folder: Path, *options: str, limits: str = "") -> None:
+        self.data_dir = folder / "data"
+        self.log_path = folder / "log"
+        self.port = 0
+        self.ready_line = ""
+        self._options = list(options)
+        if limits:
+            config = folder / "delaylog.toml"
+            config.write_text(f"[limits]\n{limits}\n")
+            self._options += ["--config", str(config)]
+        self._process: subprocess.Popen[str] | None = None
+        self._pool = ThreadPoolExecutor(64)
+
+    def start(self) -> None:
+        """Start it and wait for its ready line."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    PROGRAM,
+                    "serve",
+                    "--data-dir",
+                    str(self.data_dir),
+                    "--http",
+                    f"127.0.0.1:{self.port}",
+                    *self._options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
+            )
+        assert self._process.stdout is not None
+        self.ready_line = self._process.stdout.readline()
+        assert self.ready_line.startswith("ready http="), self.log_path.read_text()
+        self.port = int(self.ready_line.split()[1].rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def terminate(self) -> None:
+        """Ask it to end, without waiting."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        assert self._process is not None
+        return self._process.wait(TIMEOUT_S)
+
+    def stop(self) -> int:
+        """End it politely; returns its exit status."""
+        self.terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it at once, if it is there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(TIMEOUT_S)
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def logs(self) -> list[dict[str, Any]]:
+        """All log lines; each must be a JSON object."""
+        return [json.loads(line) for line in self.log_path.read_text().splitlines()]
+
+    def assert_clean_logs(self) -> None:
+        """No error was logged, so no traceback either."""
+        for line in self.logs():
+            assert line["level"] in ("debug", "info", "warning"), json.dumps(line)
+            assert "exception" not in line, line
+
+    def call(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request on a connection of its own. Members become JSON, bytes go as they are."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    def later(self, method: str, path: str, body: Any = None) -> Future[Answer]:
+        """The same in a thread of its own, for calls that wait."""
+        return self._pool.submit(self.call, method, path, body)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        """A POST that must succeed; returns the members of its answer."""
+        answer = self.call("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+        assert answer.status == 200, answer
+        return answer.json
+
+    def bulk(self, path: str, fields: Any, accept: str = BULK) -> Answer:
+        """POST a bulk body: a map, or raw bytes."""
+        wire = fields if isinstance(fields, bytes) else msgpack.packb(fields)
+        return self.call("POST", path, wire, {"Content-Type": BULK, "Accept": accept})
+
+    def connect(self) -> socket.socket:
+        """A raw connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+
+    def raw(self, wire: bytes) -> bytes:
+        """Send bytes, read until the broker closes (ask it to) or stays silent for a moment."""
+        with self.connect() as sock:
+            sock.sendall(wire)
+            return read_all(sock)
+
+    def counts(self, topic: str) -> dict[str, int] | None:
+        """Counts of a topic, None when there is no such topic."""
+        answer = self.call("GET", f"/v1/topics/{topic}/stats")
+        return answer.json["counts"] if answer.status == 200 else None
+
+    def await_waiting(self, consumers: int) -> None:
+        """Return once so many long polls wait."""
+        self.await_metric("delaylog_waiting_consumers", consumers)
+
+    def await_metric(self, name: str, value: int) -> None:
+        """Return once a metric has this value."""
+        until = time.monotonic() + TIMEOUT_S
+        wanted = f"{name} {float(value)}".encode()
+        while wanted not in self.call("GET", "/metrics").body:
+            assert time.monotonic() < until, f"{name} never became {value}"
+            time.sleep(0.01)
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything until the other side closes."""
+    parts = []
+    try:
+        while part := sock.recv(65_536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+@pytest.fixture(scope="module")
+def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
+    """Makes brokers that are killed at the end of the module."""
+    made: list[Broker] = []
+
+    def start(*options: str, limits: str = "", folder: Path | None = None) -> Broker:
+        broker = Broker(folder or tmp_path_factory.mktemp("broker"), *options, limits=limits)
+        made.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """The module's broker. It leaves cleanly and has logged no error."""
+    broker = start_broker()
+    yield broker
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that nobody else uses."""
+    return f"t{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def assert_problem() -> Callable[..., dict[str, Any]]:
+    """Checks that an answer is the documented problem document; returns it."""
+
+    def check(
+        answer: Answer,
+        status: int,
+        code: str,
+        field: str | None = None,
+        item: int | None = None,
+    ) -> dict[str, Any]:
+        assert answer.status == status, answer
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        problem = answer.json
+        assert {"type", "title", "status", "code", "detail"} <= problem.keys()
+        assert problem["status"] == status
+        assert problem["code"] == code, problem
+        assert problem["type"] == f"urn:delaylog:problem:{code}"
+        assert problem["title"]
+        assert problem["detail"]
+        if field is not None:
+            assert problem.get("field") == field, problem
+        if item is not None:
+            assert problem.get("item") == item, problem
+        return problem
+
+    return check
