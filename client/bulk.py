@@ -1,0 +1,326 @@
+"""The bulk bodies of the HTTP API: one msgpack map of columns, as a client reads and writes it.
+
+Requests are encoded here and answers decoded, nothing is sent. The one rule: an answer that does
+not add up (sizes, lengths, a missing column) raises BulkError and is never half read. A numeric
+column is one int for all rows or little-endian bytes of n values; a text column is a pair of
+sizes and one block of bytes. The server has its own codec; a test holds the two against each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+BULK_TYPE: Final = "application/vnd.delaylog.batch"
+BULK_VERSION: Final = 1
+
+# What send_bulk answers for a row, and what a bulk cancel or reschedule does.
+CREATED, KEPT, REPLACED, REJECTED = range(4)
+DONE, TOO_LATE, UNKNOWN = range(3)
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = int | Sequence[int] | npt.NDArray[Any]
+Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[npt.NDArray[Any], bytes]
+
+
+class BulkError(ValueError):
+    """A bulk body that does not add up. On an answer: treat the call as one without an answer."""
+
+    def __init__(self, detail: str, column: str) -> None:
+        super().__init__(f"{column}: {detail}")
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """What became of each row sent: its ref, its due time, CREATED / KEPT / REPLACED / REJECTED."""
+
+    n: int
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    result: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBatch:
+    """Messages under one lease, as columns. `ids` are the clients' own ids, else server-made."""
+
+    n: int
+    lease: int
+    lease_until_ms: int
+    now_ms: int | None
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    attempts: npt.NDArray[np.uint16]
+    body_sizes: Int64Array
+    body_block: bytes
+    ids: list[str]
+
+    def bodies(self) -> list[bytes]:
+        """Each body as bytes."""
+        return split_block(self.body_sizes, self.body_block)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleAnswer:
+    """How many rows were settled, and the refs whose lease was gone or never known."""
+
+    n: int
+    done: int
+    gone: Int64Array
+    unknown: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """Per row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
+
+    n: int
+    result: npt.NDArray[np.uint8]
+
+
+def ref_to_id(ref: int) -> str:
+    """The text id of a message the server named: `~` and the ref in 16 hex digits."""
+    return f"~{ref & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+def encode_send(
+    bodies: Texts,
+    *,
+    deliver_at_ms: Numbers | None = None,
+    delay_ms: Numbers | None = None,
+    ids: Texts | None = None,
+    keys: Texts | None = None,
+    tags: Sequence[Sequence[str]] | None = None,
+    headers: Sequence[Mapping[str, str]] | None = None,
+    priority: Numbers | None = None,
+    ttl_ms: Numbers | None = None,
+    max_retry: Numbers | None = None,
+    merge: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> bytes:
+    """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns."""
+    if (deliver_at_ms is None) == (delay_ms is None):
+        raise ValueError("give either deliver_at_ms or delay_ms")
+    if (producer is None) != (sequence is None):
+        raise ValueError("producer and sequence come together")
+    n = len(bodies[0]) if isinstance(bodies, tuple) else len(bodies)
+    fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
+    _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
+    _put_numbers(fields, "delay_ms", delay_ms, "<i8", n)
+    _put_numbers(fields, "priority", priority, "<i4", n)
+    _put_numbers(fields, "ttl_ms", ttl_ms, "<i8", n)
+    _put_numbers(fields, "max_retry", max_retry, "<u2", n)
+    _put_texts(fields, "body", "bodies", bodies, "<u4", n)
+    _put_texts(fields, "id", "id", ids, "<u2", n)
+    _put_texts(fields, "key", "key", keys, "<u2", n)
+    if tags is not None:
+        _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
+    if headers is not None:
+        packed = [msgpack.packb(dict(each)) for each in headers]
+        _put_texts(fields, "headers", "headers", packed, "<u2", n)
+    return _pack(fields, merge=merge, producer=producer, sequence=sequence)
+
+
+def encode_settle(
+    lease: int,
+    refs: Numbers | None = None,
+    *,
+    except_refs: Numbers | None = None,
+    delay_ms: int | None = None,
+    lease_ms: int | None = None,
+) -> bytes:
+    """An ack, nack or extend body: the refs given, or all of the lease except some.
+
+    `n` is the number of refs that stand in the body, so 0 when the whole lease is meant.
+    """
+    if refs is not None and except_refs is not None:
+        raise ValueError("give refs, or except_refs, not both")
+    named = refs if refs is not None else except_refs
+    chosen = np.atleast_1d(np.asarray([] if named is None else named, "<i8"))
+    fields: dict[str, Any] = {"v": BULK_VERSION, "n": len(chosen), "lease": lease}
+    if refs is not None:
+        fields["refs"] = chosen.tobytes()
+    else:
+        fields["all"] = True
+        if len(chosen):
+            fields["except"] = chosen.tobytes()
+    return _pack(fields, delay_ms=delay_ms, lease_ms=lease_ms)
+
+
+def encode_change(
+    *,
+    refs: Numbers | None = None,
+    ids: Texts | None = None,
+    deliver_at_ms: Numbers | None = None,
+) -> bytes:
+    """A bulk cancel body, or with `deliver_at_ms` a bulk reschedule."""
+    if (refs is None) == (ids is None):
+        raise ValueError("give either refs or ids")
+    fields: dict[str, Any] = {"v": BULK_VERSION}
+    if ids is not None:
+        fields["n"] = len(ids[0]) if isinstance(ids, tuple) else len(ids)
+        _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
+    else:
+        column = np.atleast_1d(np.asarray(refs, "<i8"))
+        fields["n"] = len(column)
+        fields["refs"] = column.tobytes()
+    _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", fields["n"])
+    return _pack(fields)
+
+
+def decode_send_answer(wire: bytes) -> SendAnswer:
+    """Read the answer to a bulk send."""
+    fields, n = _unpack(wire)
+    return SendAnswer(
+        n,
+        _numbers(fields, "refs", "<i8", n),
+        _numbers(fields, "deliver_at_ms", "<i8", n),
+        _numbers(fields, "result", "<u1", n),
+    )
+
+
+def decode_received(wire: bytes) -> ReceivedBatch:
+    """Read a bulk receive answer; n = 0 when nothing became ready in time."""
+    fields, n = _unpack(wire)
+    refs = _numbers(fields, "refs", "<i8", n)
+    sizes, block = _texts(fields, "body", "bodies", "<u4", n)
+    id_sizes, id_block = _texts(fields, "id", "id", "<u2", n)
+    raw_ids = [raw.decode() for raw in split_block(id_sizes, id_block)]
+    now_ms = fields.get("now_ms")
+    if n and not isinstance(fields.get("lease"), int):
+        raise BulkError("the lease of the rows is missing", "lease")
+    return ReceivedBatch(
+        n=n,
+        lease=fields.get("lease") or 0,
+        lease_until_ms=fields.get("lease_until_ms") or 0,
+        now_ms=now_ms if isinstance(now_ms, int) else None,
+        refs=refs,
+        deliver_at_ms=_numbers(fields, "deliver_at_ms", "<i8", n),
+        attempts=_numbers(fields, "attempts", "<u2", n),
+        body_sizes=sizes,
+        body_block=block,
+        ids=[own or ref_to_id(ref) for own, ref in zip(raw_ids, refs.tolist(), strict=True)],
+    )
+
+
+def decode_settled(wire: bytes) -> SettleAnswer:
+    """Read the answer to a bulk ack, nack or extend."""
+    fields, n = _unpack(wire)
+    done = fields.get("done")
+    if not isinstance(done, int):
+        raise BulkError("not a count", "done")
+    return SettleAnswer(n, done, _refs(fields, "gone"), _refs(fields, "unknown"))
+
+
+def decode_changed(wire: bytes) -> ChangeAnswer:
+    """Read the answer to a bulk cancel or reschedule."""
+    fields, n = _unpack(wire)
+    return ChangeAnswer(n, _numbers(fields, "result", "<u1", n))
+
+
+def split_block(sizes: Int64Array, block: bytes) -> list[bytes]:
+    """Cut a text column's block into its values."""
+    values = []
+    start = 0
+    for size in sizes.tolist():
+        values.append(block[start : start + size])
+        start += size
+    return values
+
+
+def _pack(fields: dict[str, Any], **optional: str | int | None) -> bytes:
+    """The map as bytes; optional scalars that are None stay out."""
+    given = {name: value for name, value in optional.items() if value is not None}
+    packed: bytes = msgpack.packb({**fields, **given})
+    return packed
+
+
+def _put_numbers(
+    fields: dict[str, Any], name: str, value: Numbers | None, dtype: str, n: int
+) -> None:
+    if value is None:
+        return
+    if isinstance(value, int):
+        fields[name] = value
+        return
+    wanted = np.dtype(dtype)
+    column = np.asarray(value)
+    if column.shape != (n,):
+        raise ValueError(f"{name} holds {column.size} values for {n} rows")
+    info = np.iinfo(wanted)
+    if n and not (info.min <= int(column.min()) and int(column.max()) <= info.max):
+        raise ValueError(f"{name} holds a value outside {info.min} to {info.max}")
+    fields[name] = column.astype(wanted, copy=False).tobytes()
+
+
+def _put_texts(
+    fields: dict[str, Any], name: str, block_name: str, value: Texts | None, dtype: str, n: int
+) -> None:
+    if value is None:
+        return
+    if isinstance(value, tuple):
+        sizes, block = value
+    else:
+        raw = [text.encode() if isinstance(text, str) else text for text in value]
+        sizes, block = np.fromiter(map(len, raw), np.int64, len(raw)), b"".join(raw)
+    if int(np.sum(sizes, dtype=np.int64)) != len(block):
+        raise ValueError(f"the sizes of {name} do not add up to its {len(block)} bytes")
+    _put_numbers(fields, f"{name}_size", sizes, dtype, n)
+    fields[block_name] = block
+
+
+def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
+    try:
+        fields = msgpack.unpackb(wire, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise BulkError(f"not one msgpack map ({error})", "body") from None
+    if not isinstance(fields, dict):
+        raise BulkError("not a msgpack map", "body")
+    n = fields.get("n")
+    if not isinstance(n, int) or n < 0:
+        raise BulkError("not a count of rows", "n")
+    return fields, n
+
+
+def _numbers(fields: dict[str, Any], name: str, dtype: str, n: int) -> npt.NDArray[Any]:
+    value = fields.get(name)
+    wanted = np.dtype(dtype)
+    if isinstance(value, int):
+        return np.full(n, value, wanted)
+    if value is None and n == 0:
+        return np.empty(0, wanted)
+    if not isinstance(value, bytes) or len(value) != n * wanted.itemsize:
+        raise BulkError(f"not {n} values of {wanted.itemsize} bytes", name)
+    return np.frombuffer(value, wanted)
+
+
+def _refs(fields: dict[str, Any], name: str) -> Int64Array:
+    value = fields.get(name, b"")
+    if not isinstance(value, bytes) or len(value) % 8:
+        raise BulkError("not a list of refs", name)
+    return np.frombuffer(value, "<i8")
+
+
+def _texts(
+    fields: dict[str, Any], name: str, block_name: str, dtype: str, n: int
+) -> tuple[Int64Array, bytes]:
+    size_name = f"{name}_size"
+    block = fields.get(block_name, b"")
+    if not isinstance(block, bytes):
+        raise BulkError("not bytes", block_name)
+    if size_name not in fields and not block:
+        return np.zeros(n, np.int64), b""
+    sizes = _numbers(fields, size_name, dtype, n).astype(np.int64)
+    if int(sizes.sum()) != len(block):
+        raise BulkError(
+            f"adds up to {int(sizes.sum())}, {block_name} holds {len(block)}", size_name
+        )
+    return sizes, block

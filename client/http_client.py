@@ -1,0 +1,395 @@
+"""AsyncClient: the broker's native HTTP API for asyncio programs, one method a call.
+
+The one rule: a call is sent once. It retries nothing and hides nothing, since only the caller
+knows whether a repeat is safe (a send with a producer and sequence is, a plain one is not).
+Retrying, batching and consumer loops belong in a layer above.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from delaylog.client.answers import (
+    AnswerLost,
+    ApiError,
+    ClientError,
+    Message,
+    NotReached,
+    Received,
+    Sent,
+    message_of,
+    with_body,
+)
+from delaylog.client.bulk import (
+    BULK_TYPE,
+    BulkError,
+    ChangeAnswer,
+    Numbers,
+    ReceivedBatch,
+    SendAnswer,
+    SettleAnswer,
+    Texts,
+    decode_changed,
+    decode_received,
+    decode_send_answer,
+    decode_settled,
+    encode_change,
+    encode_send,
+    encode_settle,
+)
+
+__all__ = [
+    "AnswerLost",
+    "ApiError",
+    "AsyncClient",
+    "ClientError",
+    "Message",
+    "NotReached",
+    "Received",
+    "Sent",
+]
+
+# Time a call may take beyond what it asked the broker to wait.
+CALL_TIMEOUT_S: Final = 30.0
+JSON_TYPE: Final = "application/json"
+
+Answer = TypeVar("Answer")
+
+
+class AsyncClient:
+    """One broker at `base_url`, one namespace. Use as `async with AsyncClient(url) as client:`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        namespace: str = "default",
+        token: str | None = None,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        connections_max: int = 100,
+    ) -> None:
+        self._root = base_url.rstrip("/") + "/v1"
+        self._topics = f"{self._root}/ns/{_segment(namespace)}/topics"
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._call_timeout_s = call_timeout_s
+        self._connections_max = connections_max
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers,
+            connector=aiohttp.TCPConnector(limit=self._connections_max),
+        )
+        # aiohttp repeats GET, PUT and DELETE by itself when a kept connection breaks. A repeated
+        # cancel answers differently from the first, so the caller has to see the break instead.
+        self._session._retry_connection = False
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop the connections. Calls under way end with AnswerLost."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        idempotency_key: str | None = None,
+        **members: Any,
+    ) -> Sent:
+        """Send one message; `members` are the optional ones of the API (id, key, tags, …)."""
+        shape = with_body(dict(members), body)
+        if deliver_at_ms is not None:
+            shape["deliver_at_ms"] = deliver_at_ms
+        if delay_ms is not None:
+            shape["delay_ms"] = delay_ms
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return Sent(
+            **_picked(await self._json("POST", self._of(topic, "messages"), shape, headers))
+        )
+
+    async def send_many(self, topic: str, messages: Sequence[Mapping[str, Any]]) -> list[Sent]:
+        """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
+        shapes = [with_body(dict(each), each.get("body", b"")) for each in messages]
+        answer = await self._json("POST", self._of(topic, "messages"), shapes)
+        return [Sent(**_picked(each)) for each in answer["messages"]]
+
+    async def send_bulk(
+        self,
+        topic: str,
+        bodies: Texts,
+        *,
+        deliver_at_ms: Numbers | None = None,
+        delay_ms: Numbers | None = None,
+        **columns: Any,
+    ) -> SendAnswer:
+        """Send many messages as columns; see `encode_send` for the optional ones.
+
+        With `producer` and `sequence` the call may be repeated after AnswerLost: the broker then
+        answers what it answered first and adds nothing.
+        """
+        wire = encode_send(bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns)
+        return _decoded(decode_send_answer, await self._bulk(self._of(topic, "messages"), wire))
+
+    # Receiving and settling
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        **members: Any,
+    ) -> Received:
+        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+        shape = {"max": max, "wait_ms": wait_ms, **members}
+        if lease_ms is not None:
+            shape["lease_ms"] = lease_ms
+        answer = await self._json("POST", self._of(topic, "receive"), shape, extra_s=wait_ms / 1000)
+        return Received([message_of(each) for each in answer["messages"]], answer["now_ms"])
+
+    async def receive_bulk(
+        self,
+        topic: str,
+        *,
+        max: int = 1000,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        **members: Any,
+    ) -> ReceivedBatch:
+        """Lease up to `max` ready messages as columns, all under one lease."""
+        shape = {"max": max, "wait_ms": wait_ms, **members}
+        if lease_ms is not None:
+            shape["lease_ms"] = lease_ms
+        url = self._of(topic, "receive")
+        body = json.dumps(shape).encode()
+        wire = await self._call(
+            "POST", url, body, {"Content-Type": JSON_TYPE, "Accept": BULK_TYPE}, wait_ms / 1000
+        )
+        return _decoded(decode_received, wire)
+
+    async def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
+        """Settle for good. Per receipt: done, gone (the lease ended first) or unknown."""
+        return await self._settle(topic, "ack", {"receipts": list(receipts)})
+
+    async def nack(
+        self, topic: str, receipts: Sequence[str], *, delay_ms: int | None = None
+    ) -> list[str]:
+        """Give back, to be delivered again after `delay_ms`, or the topic's backoff if absent."""
+        shape: dict[str, Any] = {"receipts": list(receipts)}
+        if delay_ms is not None:
+            shape["delay_ms"] = delay_ms
+        return await self._settle(topic, "nack", shape)
+
+    async def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
+        """Hold the leases `lease_ms` from now; 0 gives the messages back."""
+        return await self._settle(
+            topic, "extend", {"receipts": list(receipts), "lease_ms": lease_ms}
+        )
+
+    async def ack_bulk(
+        self,
+        topic: str,
+        lease: int,
+        refs: Numbers | None = None,
+        *,
+        except_refs: Numbers | None = None,
+    ) -> SettleAnswer:
+        """Settle refs of a lease, or without refs all of it (but `except_refs`)."""
+        return await self._settle_bulk(
+            topic, "ack", encode_settle(lease, refs, except_refs=except_refs)
+        )
+
+    async def nack_bulk(
+        self,
+        topic: str,
+        lease: int,
+        refs: Numbers | None = None,
+        *,
+        except_refs: Numbers | None = None,
+        delay_ms: int | None = None,
+    ) -> SettleAnswer:
+        """Give refs of a lease back, or without refs all of it (but `except_refs`)."""
+        return await self._settle_bulk(
+            topic, "nack", encode_settle(lease, refs, except_refs=except_refs, delay_ms=delay_ms)
+        )
+
+    async def extend_bulk(
+        self, topic: str, lease: int, refs: Numbers | None = None, *, lease_ms: int
+    ) -> SettleAnswer:
+        """Hold refs of a lease, or all of it, `lease_ms` from now."""
+        return await self._settle_bulk(
+            topic, "extend", encode_settle(lease, refs, lease_ms=lease_ms)
+        )
+
+    # One message, many messages, topics
+
+    async def get(self, topic: str, message_id: str) -> dict[str, Any]:
+        """The message with its state. ApiError 404 when it is not known (any more)."""
+        return await self._json("GET", self._of(topic, "messages", message_id))
+
+    async def cancel(self, topic: str, message_id: str, *, force: bool = False) -> dict[str, Any]:
+        """Cancel before delivery. ApiError 409 `too_late` (with `state`), 404 `unknown`."""
+        url = self._of(topic, "messages", message_id)
+        return await self._json("DELETE", f"{url}?force=true" if force else url)
+
+    async def reschedule(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Change when (0 = now) or how urgently it is delivered; fails as `cancel` does."""
+        wanted = {"deliver_at_ms": deliver_at_ms, "delay_ms": delay_ms, "priority": priority}
+        shape = {name: value for name, value in wanted.items() if value is not None}
+        return await self._json("PATCH", self._of(topic, "messages", message_id), shape)
+
+    async def cancel_bulk(
+        self, topic: str, *, refs: Numbers | None = None, ids: Texts | None = None
+    ) -> ChangeAnswer:
+        """Cancel many, with a result each."""
+        wire = encode_change(refs=refs, ids=ids)
+        return _decoded(decode_changed, await self._bulk(self._of(topic, "messages:cancel"), wire))
+
+    async def reschedule_bulk(
+        self,
+        topic: str,
+        *,
+        deliver_at_ms: Numbers,
+        refs: Numbers | None = None,
+        ids: Texts | None = None,
+    ) -> ChangeAnswer:
+        """Give many a new time, with a result each."""
+        wire = encode_change(refs=refs, ids=ids, deliver_at_ms=deliver_at_ms)
+        url = self._of(topic, "messages:reschedule")
+        return _decoded(decode_changed, await self._bulk(url, wire))
+
+    async def put_topic(self, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a topic, or change its settings."""
+        return await self._json("PUT", self._of(topic), dict(settings))
+
+    async def topics(self) -> dict[str, Any]:
+        """The topics of the namespace."""
+        return await self._json("GET", self._topics)
+
+    async def stats(self, topic: str) -> dict[str, Any]:
+        """Counts per state, rates, the oldest due time."""
+        return await self._json("GET", self._of(topic, "stats"))
+
+    # Below: the wire
+
+    def _of(self, topic: str, *rest: str) -> str:
+        return "/".join((self._topics, *map(_segment, (topic, *rest))))
+
+    async def _settle(self, topic: str, verb: str, shape: dict[str, Any]) -> list[str]:
+        answer = await self._json("POST", self._of(topic, verb), shape)
+        return list(answer["results"])
+
+    async def _settle_bulk(self, topic: str, verb: str, wire: bytes) -> SettleAnswer:
+        return _decoded(decode_settled, await self._bulk(self._of(topic, verb), wire))
+
+    async def _bulk(self, url: str, wire: bytes) -> bytes:
+        return await self._call("POST", url, wire, {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE})
+
+    async def _json(
+        self,
+        method: str,
+        url: str,
+        shape: object | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_s: float = 0.0,
+    ) -> dict[str, Any]:
+        body = None if shape is None else json.dumps(shape).encode()
+        sent = {"Accept": JSON_TYPE, **(headers or {})}
+        if body is not None:
+            sent["Content-Type"] = JSON_TYPE
+        wire = await self._call(method, url, body, sent, extra_s)
+        return _decoded(_object, wire)
+
+    async def _call(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        extra_s: float = 0.0,
+    ) -> bytes:
+        """One exchange: the body of a 2xx answer, or one of the three errors."""
+        assert self._session is not None, "use the client inside `async with`"
+        timeout = aiohttp.ClientTimeout(total=self._call_timeout_s + extra_s)
+        target = URL(url, encoded=True)
+        try:
+            async with self._session.request(
+                method, target, data=body, headers=headers, timeout=timeout
+            ) as response:
+                answer = await response.read()
+        except aiohttp.ClientConnectorError as error:
+            raise NotReached(f"{method} {url}: {error}") from error
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise AnswerLost(f"{method} {url}: {error or type(error).__name__}") from error
+        if response.status >= 300:
+            raise _api_error(response, answer)
+        return answer
+
+
+def _segment(text: str) -> str:
+    """One path segment, percent-encoded so that every legal id survives; dots would be folded."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
+
+
+def _picked(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: shape[name] for name in ("id", "deliver_at_ms", "result")}
+
+
+def _object(wire: bytes) -> dict[str, Any]:
+    value = json.loads(wire)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _decoded(decode: Callable[[bytes], Answer], wire: bytes) -> Answer:
+    """An answer that cannot be read says nothing about what was done."""
+    try:
+        return decode(wire)
+    except (BulkError, ValueError) as error:
+        raise AnswerLost(f"the answer cannot be read: {error}") from error
+
+
+def _api_error(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
+    try:
+        problem = json.loads(answer)
+    except ValueError:
+        problem = {"detail": answer[:200].decode(errors="replace")}
+    if not isinstance(problem, dict):
+        problem = {"detail": str(problem)[:200]}
+    try:
+        retry_after_s = float(response.headers["Retry-After"])
+    except (KeyError, ValueError):
+        retry_after_s = None
+    return ApiError(response.status, problem, retry_after_s)
