@@ -1,0 +1,189 @@
+"""The kill -9 loop: one data folder, a mixed load, and a broker that dies again and again.
+
+    python tests/drills/kill_loop.py [--rounds 50] [--seed S] [--keep]
+
+Each round starts the broker on the same folder, loads it, and kills it with SIGKILL after 0.1 to 1
+s; in some rounds it is also killed while it starts. After the last round the broker stays, what is
+open is settled and drained, and the history of all rounds is judged by the checker. Exit status 0
+means: nothing acknowledged was lost, nothing came early, every rule held, and no answer was
+surprising. A failing run prints its seed and keeps its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from random import Random, SystemRandom
+
+from mixed_load import RETRIES_MAX, TOPICS, MixedLoad
+from recorded_calls import RecordedCalls, now_ms
+
+from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
+from delaylog.client import AsyncClient
+from delaylog.client.child_broker import BrokerStartError, ChildBroker
+
+RULES = frozenset("ABCDEHJ")
+UP_S_RANGE = (0.1, 1.0)
+START_KILL_SHARE = 0.1
+"""Rounds in which the broker is killed while it starts, before the round's real start."""
+START_KILL_S_MAX = 0.8
+BACKOFF_MS_MAX = 800
+BUSY_SHARE = 0.6
+BUSY_LIMITS = """
+[limits]
+checkpoint_ms = 150
+tail_bytes_max = 20000
+state_bytes_max = 4096
+open_hours_max = 8
+"""
+"""Rounds are too short for the usual limits: with these the kill also meets the splitter, the
+writing of states, checkpoints and the dropping of segments, not only the log."""
+OPEN_STATES = ("waiting", "ready", "leased")
+DRAIN_TIMEOUT_S = 30.0
+
+
+class KillLoop:
+    """Rounds over one folder, and what they wrote down."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.history = folder / "history.jsonl"
+        self._random = Random(seed)
+        self._busy = folder / "busy.toml"
+        self._busy.write_text(BUSY_LIMITS)
+        self._load = MixedLoad(seed)
+        self._recorder = HistoryRecorder(self.history, client="kill-loop")
+        self.surprises: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.start_times_s: list[float] = []
+        self.kills = 0
+
+    async def run(self, rounds: int) -> None:
+        """All rounds, then the drain."""
+        with self._recorder:
+            for _ in range(rounds):
+                await self._round()
+            await self._finish()
+
+    def _broker(self) -> ChildBroker:
+        options = ()
+        if self._random.random() < BUSY_SHARE:
+            options = ("--config", str(self._busy))
+        return ChildBroker(self.folder / "data", options=options)
+
+    def _calls(self, client: AsyncClient) -> RecordedCalls:
+        return RecordedCalls(client, self._recorder, self.surprises, self.counts)
+
+    async def _round(self) -> None:
+        if self._random.random() < START_KILL_SHARE:
+            await self._kill_while_starting()
+        up_s = self._random.uniform(*UP_S_RANGE)
+        async with self._broker() as broker:
+            self.start_times_s.append(broker.started_in_s)
+            async with AsyncClient(broker.url) as client:
+                if self.kills == 0:
+                    await self._make_topics(client)
+                load = asyncio.create_task(self._load.run(self._calls(client)))
+                await asyncio.wait([load], timeout=up_s)
+                self._load.stopping = True
+                if not broker.running:
+                    self.surprises.append(f"the broker ended by itself\n{broker.log_tail()}")
+                killed_ms = now_ms()
+                await broker.kill()
+                self._recorder.mark("kill", killed_ms, until=now_ms())
+                self.kills += 1
+                await load
+
+    async def _make_topics(self, client: AsyncClient) -> None:
+        # A retry with backoff moves to a row of its own, one without goes back where it was.
+        for topic, first_ms in zip(TOPICS, (0, 100), strict=True):
+            backoff = {"first_ms": first_ms, "max_ms": BACKOFF_MS_MAX}
+            await client.put_topic(topic, {"max_retry": RETRIES_MAX, "backoff": backoff})
+
+    async def _kill_while_starting(self) -> None:
+        broker = self._broker()
+        starting = asyncio.create_task(broker.start())
+        await asyncio.wait([starting], timeout=self._random.uniform(0.0, START_KILL_S_MAX))
+        killed_ms = now_ms()
+        await broker.kill()
+        self._recorder.mark("kill", killed_ms, until=now_ms())
+        self.kills += 1
+        with suppress(BrokerStartError):
+            await starting
+
+    async def _finish(self) -> None:
+        """No more kills: settle, bring near, drain until the broker says that nothing is open."""
+        async with self._broker() as broker, AsyncClient(broker.url) as client:
+            calls = self._calls(client)
+            await self._load.finish(calls)
+            deadline = time.monotonic() + DRAIN_TIMEOUT_S
+            while time.monotonic() < deadline:
+                if await self._load.drain_step(calls):
+                    continue
+                stats = [await client.stats(topic) for topic in TOPICS]
+                if not any(each["counts"][state] for each in stats for state in OPEN_STATES):
+                    break
+            else:
+                self.surprises.append(f"after {DRAIN_TIMEOUT_S:.0f} s still open: {stats}")
+            # Whatever could still come, a second copy of something above all, comes now.
+            await asyncio.sleep(0.3)
+            await self._load.drain_step(calls)
+            self._recorder.mark("end", now_ms())
+            status = await broker.stop()
+            if status != 0:
+                self.surprises.append(f"SIGTERM ended it with status {status}")
+
+    def report(self) -> tuple[bool, str]:
+        """Whether all held, and the page that says so."""
+        settings = CheckSettings(bound_ms=0, lease_ms=1_000, rules=RULES)
+        checked = check_files([self.history], settings)
+        starts = self.start_times_s
+        lines = [
+            f"{self.kills} kills, {self._load.messages_made:,} messages made; "
+            f"start {sum(starts) / len(starts):.2f} s on average, {max(starts):.2f} s at most",
+            ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items())),
+            report_text(checked),
+            *(f"surprise: {text}" for text in self.surprises[:20]),
+        ]
+        return checked.holds and not self.surprises, "\n".join(lines)
+
+
+def run(rounds: int, seed: int, *, keep: bool = False) -> bool:
+    """Run the loop, print its page, keep the folder of a run that failed."""
+    folder = Path(tempfile.mkdtemp(prefix="delaylog-kill-loop-"))
+    loop = KillLoop(folder, seed)
+    begun = time.monotonic()
+    holds = False
+    try:
+        asyncio.run(loop.run(rounds))
+        holds, page = loop.report()
+        print(page)
+        print(f"{rounds} rounds with seed {seed} in {time.monotonic() - begun:.1f} s")
+    finally:
+        if holds and not keep:
+            shutil.rmtree(folder)
+        else:
+            verdict = "kept" if holds else f"FAILED with seed {seed}"
+            print(f"{verdict}: data, log and history are in {folder}", flush=True)
+    return holds
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
+    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
+    options = parser.parse_args()
+    sys.exit(0 if run(options.rounds, options.seed, keep=options.keep) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""A broker killed with SIGKILL again and again under load loses nothing and is never early.
+
+The loop runs as the program that people run by hand, so that its processes and event loop are its
+own; its page, with seed and folder, is what a failure shows.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("kill_loop.py")
+
+
+def run(rounds: int, seed: int, timeout_s: float) -> None:
+    command = [sys.executable, str(PROGRAM), "--rounds", str(rounds), "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_fifty_kills() -> None:
+    run(50, seed=20130101, timeout_s=300)
+
+
+@pytest.mark.drill
+def test_five_hundred_kills() -> None:
+    run(500, seed=20131231, timeout_s=3_000)
