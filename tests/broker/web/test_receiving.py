@@ -1,0 +1,276 @@
+"""Receive, peek, ack, nack, extend, and long polls: what wakes them and what they never lose."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+import pytest
+
+BULK = "application/vnd.delaylog.batch"
+WAIT = {"wait_ms": 20_000}
+EMPTY = {"waiting": 0, "ready": 0, "leased": 0, "acked": 0, "expired": 0, "dead": 0, "deleted": 0}
+
+
+@pytest.fixture
+def path(broker: Any, topic: str) -> str:
+    """A topic without backoff, so that retries are ready at once."""
+    path = f"/v1/topics/{topic}"
+    assert broker.call("PUT", path, {"backoff": {"first_ms": 0}}).status == 201
+    return path
+
+
+def test_empty(broker: Any, topic: str) -> None:
+    """Nothing there: an empty list and the broker's clock, in every form."""
+    path = f"/v1/topics/{topic}"
+    for call in ("receive", "peek"):
+        got = broker.post(f"{path}/{call}", {})
+        assert got["messages"] == []
+        assert abs(got["now_ms"] - time.time() * 1000) < 10_000
+    got = broker.call("POST", f"{path}/receive", {"max": 5}, {"Accept": BULK})
+    assert got.headers["Content-Type"] == BULK
+    assert got.packed["n"] == 0
+
+
+def test_settling(broker: Any, topic: str, path: str) -> None:
+    """ack, nack and extend answer per receipt; a receipt is good once."""
+    broker.post(f"{path}/messages", [{"body": str(n)} for n in range(4)])
+    got: list[str] = []
+    while len(got) < 4:
+        messages = broker.post(f"{path}/receive", WAIT | {"max": 10})["messages"]
+        got += [each["receipt"] for each in messages]
+    assert broker.post(f"{path}/ack", {"receipts": got[:2]}) == {"results": ["done", "done"]}
+    assert broker.post(f"{path}/ack", {"receipts": got[:3]}) == {
+        "results": ["gone", "gone", "done"]
+    }
+    assert broker.post(f"{path}/extend", {"receipts": got[3:], "lease_ms": 60_000}) == {
+        "results": ["done"]
+    }
+    assert broker.post(f"{path}/nack", {"receipts": [got[3], got[0]]}) == {
+        "results": ["done", "gone"]
+    }
+    assert broker.post(f"{path}/ack", {"receipts": got[3:]}) == {"results": ["gone"]}
+    assert broker.post(f"{path}/ack", {"receipts": []}) == {"results": []}
+    assert broker.counts(topic) == EMPTY | {"ready": 1, "acked": 3}
+    (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    assert again["attempts"] == 2
+
+
+def test_settling_in_bulk(broker: Any, topic: str, path: str) -> None:
+    """A lease settles by refs, or whole but for some; what it does not hold is `gone`."""
+    fields = {"v": 1, "n": 5, "delay_ms": 0, "body_size": 1, "bodies": b"abcde"}
+    broker.bulk(f"{path}/messages", fields)
+    broker.await_metric("delaylog_living_messages" + labels(topic), 5)
+    got: dict[str, Any] = {"n": 0}
+    while got["n"] < 5:
+        got = broker.call("POST", f"{path}/receive", WAIT | {"max": 10}, {"Accept": BULK}).packed
+        if got["n"] < 5:
+            all_back = {"v": 1, "n": 0, "lease": got["lease"], "all": True, "delay_ms": 0}
+            broker.bulk(f"{path}/nack", all_back)
+    refs = [got["refs"][at : at + 8] for at in range(0, 40, 8)]
+    head = {"v": 1, "lease": got["lease"]}
+    alien = struct.pack("<q", 12345)
+    answer = broker.bulk(f"{path}/ack", head | {"n": 3, "refs": refs[0] + alien + refs[1]})
+    assert answer.packed == {"v": 1, "n": 3, "done": 2, "gone": alien, "unknown": b""}
+    answer = broker.bulk(f"{path}/extend", head | {"n": 1, "refs": refs[2], "lease_ms": 60_000})
+    assert answer.packed["done"] == 1
+    nack = head | {"n": 1, "all": True, "except": refs[2], "delay_ms": 3_600_000}
+    assert broker.bulk(f"{path}/nack", nack).packed["done"] == 2
+    assert broker.counts(topic) == EMPTY | {"waiting": 2, "leased": 1, "acked": 2}
+    assert broker.bulk(f"{path}/ack", head | {"n": 0, "all": True}).packed["done"] == 1
+    again = broker.bulk(f"{path}/ack", head | {"n": 1, "refs": refs[0]}).packed
+    assert again["done"] == 0
+    assert again["gone"] == refs[0]
+
+
+def labels(topic: str) -> str:
+    """How a metric of a topic is labelled."""
+    return f'{{namespace="default",topic="{topic}"}}'
+
+
+def test_forced_by_id(broker: Any, topic: str, path: str) -> None:
+    """With force, ids stand for whatever lease holds them now."""
+    broker.post(f"{path}/messages", {"id": "a", "body": "x"})
+    broker.post(f"{path}/messages", {"id": "b", "body": "x", "delay_ms": 3_600_000})
+    broker.post(f"{path}/receive", WAIT)
+    ask = {"ids": ["a", "b", "c"], "force": True}
+    assert broker.post(f"{path}/extend", ask | {"lease_ms": 60_000})["results"] == [
+        "done",
+        "gone",
+        "unknown",
+    ]
+    assert broker.post(f"{path}/ack", ask)["results"] == ["done", "gone", "unknown"]
+    assert broker.counts(topic) == EMPTY | {"waiting": 1, "acked": 1}
+    assert broker.post("/v1/topics/not-there/ack", ask)["results"] == ["unknown"] * 3
+
+
+def test_peek_leases_nothing(broker: Any, topic: str, path: str) -> None:
+    """peek shows what is ready and leaves it ready."""
+    broker.post(f"{path}/messages", [{"body": str(n), "id": str(n)} for n in range(3)])
+    until = time.monotonic() + 20
+    seen: list[Any] = []
+    while len(seen) < 3 and time.monotonic() < until:
+        seen = broker.post(f"{path}/peek", {"max": 10})["messages"]
+    assert sorted(each["id"] for each in seen) == ["0", "1", "2"]
+    assert all("receipt" not in each and each["attempts"] == 0 for each in seen)
+    assert broker.counts(topic) == EMPTY | {"ready": 3}
+
+
+def test_extend_by_zero_gives_back(broker: Any, topic: str, path: str) -> None:
+    """extend with 0 is a nack without delay."""
+    broker.post(f"{path}/messages", {"body": "x"})
+    (got,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    broker.post(f"{path}/extend", {"receipts": [got["receipt"]], "lease_ms": 0})
+    (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    assert again["attempts"] == 2
+
+
+def test_retries_end(broker: Any, topic: str) -> None:
+    """After max_retry the message is dead; a consumer never sees it again."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"backoff": {"first_ms": 0}, "max_retry": 1})
+    sent = broker.post(f"{path}/messages", {"body": "x"})
+    for _ in range(2):
+        (got,) = broker.post(f"{path}/receive", WAIT)["messages"]
+        broker.post(f"{path}/nack", {"receipts": [got["receipt"]]})
+    assert broker.counts(topic) == EMPTY | {"dead": 1}
+    message = broker.call("GET", f"{path}/messages/{sent['id']}").json
+    assert message["state"] == "dead"
+    assert message["cause"] == "retries"
+
+
+def test_woken_by_a_send(broker: Any, topic: str) -> None:
+    """A long poll on a topic that does not exist yet gets what is sent to it."""
+    call = broker.later("POST", f"/v1/topics/{topic}/receive", WAIT)
+    broker.await_waiting(1)
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    assert call.result(30).json["messages"][0]["body"] == "x"
+
+
+def test_woken_by_a_due_time(broker: Any, topic: str) -> None:
+    """A long poll gets a message when it becomes due, not before."""
+    call = broker.later("POST", f"/v1/topics/{topic}/receive", WAIT)
+    broker.await_waiting(1)
+    sent = broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 300})
+    got = call.result(30).json
+    assert got["messages"][0]["deliver_at_ms"] == sent["deliver_at_ms"]
+    assert got["now_ms"] >= sent["deliver_at_ms"]
+
+
+@pytest.mark.parametrize("how", ["nack", "extend", "expiry", "reschedule", "backoff"])
+def test_woken_by_a_return(broker: Any, topic: str, path: str, how: str) -> None:
+    """A long poll gets what another consumer gave back, let expire, or what was brought forward."""
+    if how == "backoff":
+        broker.call("PUT", path, {"backoff": {"first_ms": 50}})
+    delay = {"delay_ms": 3_600_000} if how == "reschedule" else {}
+    broker.post(f"{path}/messages", {"id": "a", "body": "x", **delay})
+    receipts = []
+    if how != "reschedule":
+        lease = {"lease_ms": 500} if how == "expiry" else {}
+        (got,) = broker.post(f"{path}/receive", WAIT | lease)["messages"]
+        receipts = [got["receipt"]]
+    call = broker.later("POST", f"{path}/receive", WAIT)
+    if how != "expiry":
+        broker.await_waiting(1)
+    if how in ("nack", "backoff"):
+        broker.post(f"{path}/nack", {"receipts": receipts})
+    elif how == "extend":
+        broker.post(f"{path}/extend", {"receipts": receipts, "lease_ms": 0})
+    elif how == "reschedule":
+        assert broker.call("PATCH", f"{path}/messages/a", {"delay_ms": 0}).status == 200
+    (again,) = call.result(30).json["messages"]
+    assert again["id"] == "a"
+    assert again["attempts"] == (1 if how == "reschedule" else 2)
+    if how == "expiry":
+        assert broker.post(f"{path}/ack", {"receipts": receipts}) == {"results": ["gone"]}
+
+
+def test_one_message_wakes_one(broker: Any, topic: str) -> None:
+    """Ten polls, ten sends: each poll gets one, nobody gets the same."""
+    path = f"/v1/topics/{topic}"
+    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
+    broker.await_waiting(10)
+    for n in range(10):
+        broker.post(f"{path}/messages", {"body": str(n)})
+    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
+    assert sorted(bodies) == [str(n) for n in range(10)]
+
+
+def test_a_burst_wakes_enough(broker: Any, topic: str) -> None:
+    """Ten polls for one message each and a bulk of ten: all are served at once."""
+    path = f"/v1/topics/{topic}"
+    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
+    broker.await_waiting(10)
+    fields = {"v": 1, "n": 10, "delay_ms": 0, "body_size": 1, "bodies": b"0123456789"}
+    broker.bulk(f"{path}/messages", fields)
+    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
+    assert sorted(bodies) == list("0123456789")
+
+
+def test_the_wait_ends(broker: Any, topic: str) -> None:
+    """A poll that gets nothing answers an empty list when its time is up, and is forgotten."""
+    assert broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 50})["messages"] == []
+    broker.await_waiting(0)
+
+
+def vanishing(broker: Any, topic: str, members: bytes) -> Any:
+    """A raw long poll."""
+    sock = broker.connect()
+    head = f"POST /v1/topics/{topic}/receive HTTP/1.1\r\nHost: x\r\nContent-Length: {len(members)}"
+    sock.sendall(head.encode() + b"\r\n\r\n" + members)
+    return sock
+
+
+def test_vanished_before_the_send(broker: Any, topic: str) -> None:
+    """A poll whose client has gone takes nothing: the message goes to the next consumer."""
+    gone = vanishing(broker, topic, b'{"wait_ms":60000,"lease_ms":43200000}')
+    broker.await_waiting(1)
+    gone.close()
+    broker.await_waiting(0)
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    assert broker.post(f"/v1/topics/{topic}/receive", WAIT)["messages"][0]["body"] == "x"
+
+
+def test_vanished_among_others(broker: Any, topic: str) -> None:
+    """Half of many polls vanish while messages come in: every message reaches a living one."""
+    path = f"/v1/topics/{topic}"
+    ask = b'{"wait_ms":60000,"lease_ms":500}'
+    gone = [vanishing(broker, topic, ask) for _ in range(10)]
+    broker.await_waiting(10)
+    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
+    broker.await_waiting(20)
+    broker.call("PUT", path, {"backoff": {"first_ms": 0}})
+    for n, sock in enumerate(gone):
+        broker.post(f"{path}/messages", {"body": str(n)})
+        sock.close()
+    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
+    assert sorted(bodies) == [str(n) for n in range(10)]
+
+
+def test_vanished_with_the_message(broker: Any, topic: str) -> None:
+    """A client that dies after the answer was sent: the message comes back after its lease."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"backoff": {"first_ms": 0}})
+    gone = vanishing(broker, topic, b'{"wait_ms":60000,"lease_ms":300}')
+    broker.await_waiting(1)
+    broker.post(f"{path}/messages", {"body": "x"})
+    assert b'"body":"x"' in gone.recv(65_536)
+    gone.close()
+    (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    assert again["attempts"] == 2
+
+
+def test_max_is_kept(broker: Any, topic: str) -> None:
+    """A receive takes at most `max`, in due order, and leaves the rest ready."""
+    path = f"/v1/topics/{topic}"
+    now_ms = int(time.time() * 1000)
+    messages = [{"body": str(n), "deliver_at_ms": now_ms + 200 + n} for n in range(10)]
+    broker.post(f"{path}/messages", messages)
+    until = time.monotonic() + 20
+    while broker.counts(topic)["ready"] < 10:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    got = broker.post(f"{path}/receive", {"max": 3})["messages"]
+    assert [each["body"] for each in got] == ["0", "1", "2"]
+    assert broker.counts(topic) == EMPTY | {"ready": 7, "leased": 3}
