@@ -123,6 +123,7 @@ class LeaseTable:
         The caller settles what it gets in the same turn: a row is returned once.
         """
         out: list[tuple[Lease, Int64Array]] = []
+        given: set[int] = set()
         left = rows_max
         while self._buckets and left > 0:
             bucket, numbers = self._buckets.peekitem(0)
@@ -131,8 +132,10 @@ class LeaseTable:
             for number in list(numbers):
                 numbers.discard(number)
                 lease = self._leases.get(number)
-                if lease is None:
+                # An extended lease stands in the buckets of its old deadlines too.
+                if lease is None or number in given:
                     continue
+                given.add(number)
                 rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
                 if len(rows):
                     out.append((lease, rows))

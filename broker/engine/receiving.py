@@ -22,8 +22,10 @@ from delaylog.storage.layout import (
 from delaylog.storage.payloads import LeaseDecision, SettleDecision
 
 DEFAULT_GROUP = 1
-_TRIES_MAX = 8
+_ROUNDS_MAX = 64
 """Rounds of ended refs that one call works through before it lets others run."""
+_ROUND_REFS = 4_096
+"""Refs looked at in a round once the first one met ended refs."""
 
 
 def receive(
@@ -34,15 +36,32 @@ def receive(
     count_max = min(count_max, room)
     if count_max <= 0:
         return None
-    for _ in range(_TRIES_MAX):
-        refs = topic.ready.pop(count_max)
-        if len(refs) == 0:
-            return None
-        refs, rows, entries = _deliverable(state, topic, refs, now_ms)
-        if len(refs) == 0:
-            continue
-        return _lease(state, topic, refs, rows, entries, lease_ms, now_ms)
-    return None
+    found: list[tuple[Int64Array, RowArray, StateArray]] = []
+    left = count_max
+    for number in range(_ROUNDS_MAX):
+        popped = topic.ready.pop(max(left, _ROUND_REFS) if number else left)
+        if len(popped) == 0:
+            break
+        refs, rows, entries = _deliverable(state, topic, popped, now_ms)
+        if found and len(refs):
+            fresh = ~np.isin(refs, np.concatenate([part[0] for part in found]))
+            refs, rows, entries = refs[fresh], rows[fresh], entries[fresh]
+        topic.ready.push_front(refs[left:])
+        if len(refs):
+            found.append((refs[:left], rows[:left], entries[:left]))
+            left -= len(found[-1][0])
+        if left == 0:
+            break
+    else:
+        # More may be ready behind what has ended: whoever waits is to ask again.
+        state.woken.add(topic.number)
+    if not found:
+        return None
+    if len(found) == 1:
+        refs, rows, entries = found[0]
+    else:
+        refs, rows, entries = (np.concatenate(column) for column in zip(*found, strict=True))
+    return _lease(state, topic, refs, rows, entries, lease_ms, now_ms)
 
 
 def _deliverable(

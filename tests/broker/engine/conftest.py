@@ -291,3 +291,9 @@ def open_host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
 def host(open_host: Callable[..., Host]) -> Host:
     """One host with default limits."""
     return open_host()
+
+
+@pytest.fixture
+def host_class() -> type[Host]:
+    """The class itself, for tests that open hosts under another life cycle."""
+    return Host

@@ -1,0 +1,137 @@
+"""Leases: they end in leader time, survive a restart, and every way out of them is taken once."""
+
+from __future__ import annotations
+
+from delaylog.storage.layout import MessageState
+
+BUCKET = 50
+
+
+def test_a_lease_ends_at_its_deadline_not_before(host) -> None:
+    """Rounded up to the expiry bucket; the message comes back after its backoff."""
+    host.configure(backoff=no_wait(host))
+    host.send(1)
+    (got,) = host.receive(lease=1_000)
+    host.advance(999)
+    assert host.receive() == []
+    host.advance(1 + BUCKET)
+    (again,) = host.receive()
+    assert again.attempts == 2
+    assert host.ack([got]) == 0, "the old receipt settles nothing"
+    assert host.ack([again]) == 1
+    host.check_counts()
+
+
+def no_wait(host):
+    return type(host.topic.settings.backoff)(first_ms=0)
+
+
+def test_an_extended_lease_that_ends_while_the_broker_is_down_ends_once(host) -> None:
+    """It is filed under its first deadline and under its last; both have passed at the start."""
+    host.send(3)
+    got = host.receive(lease=10_000)
+    host.extend(got, 100)
+    host.extend(got, 1_000)
+    host.restart(60_000)
+    assert host.topic.counts.leased == 0
+    host.advance(2_000)
+    assert [m.attempts for m in host.receive()] == [2, 2, 2]
+    assert host.topic.counts.living == 3
+    host.check_counts()
+
+
+def test_a_lease_survives_a_restart(host) -> None:
+    """With and without a checkpoint: same receipt, same deadline, nobody else gets the message."""
+    host.send(4)
+    got = host.receive(2, lease=10_000)
+    host.restart()
+    rest = host.receive(lease=10_000)
+    assert {m.body for m in got}.isdisjoint(m.body for m in rest)
+    host.checkpoint()
+    host.restart()
+    assert host.receive() == []
+    assert host.topic.counts.leased == 4
+    assert host.ack(got) == 2
+    host.advance(9_999)
+    assert host.topic.counts.leased == 2
+    host.advance(1 + BUCKET)
+    assert host.topic.counts.leased == 0
+    host.check_counts()
+
+
+def test_extending_one_message_leaves_the_others(host) -> None:
+    """Rows of one lease have deadlines of their own."""
+    host.send(2)
+    one, two = host.receive(lease=1_000)
+    host.advance(500)
+    assert host.extend([one], 5_000) == 1
+    host.advance(600)
+    assert host.ack([two]) == 0
+    host.advance(4_300)
+    assert host.ack([one]) == 1
+    host.advance(1_000)
+    assert [m.body for m in host.receive()] == [two.body]
+
+
+def test_extending_by_nothing_gives_back_at_once(host) -> None:
+    """`lease_ms` 0 is a nack without a wait."""
+    host.send(1)
+    assert host.extend(host.receive(), 0) == 1
+    assert [m.attempts for m in host.receive()] == [2]
+
+
+def test_many_leases_expire_in_slices(host) -> None:
+    """Ten thousand rows of a hundred leases, each settled once."""
+    host.send(10_000)
+    for _ in range(100):
+        host.receive(100, lease=1_000)
+    host.advance(1_000 + BUCKET)
+    assert host.topic.counts.leased == 0
+    host.advance(2_000)
+    assert len(host.receive(10_000)) == 10_000
+    host.check_counts()
+
+
+def test_leased_max_bounds_what_is_out(open_host) -> None:
+    """`leased_max` messages per group; settled ones make room."""
+    host = open_host(limits=limits(leased_max=5))
+    host.send(8)
+    got = host.receive()
+    assert len(got) == 5
+    assert host.receive() == []
+    host.ack(got[:2])
+    assert len(host.receive()) == 2
+
+
+def limits(**values):
+    from delaylog.broker.engine import Limits
+
+    return Limits(**values)
+
+
+def test_receive_bytes_bound_after_the_first_message(open_host) -> None:
+    """Bodies up to `receive_bytes_max`, but always one message, in order."""
+    host = open_host(limits=limits(receive_bytes_max=100))
+    host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
+    assert [m.body[:1] for m in host.receive()] == [b"a"]
+    assert [m.body[:1] for m in host.receive()] == [b"b"]
+    assert [m.body[:1] for m in host.receive()] == [b"c"]
+    assert [m.body[:1] for m in host.receive()] == [b"d"]
+
+
+def test_ready_messages_behind_many_cancelled_ones_are_found(host) -> None:
+    """One call with `max` 1 gets past ended refs: a single consumer must not wait in vain."""
+    result = host.send(5_000)
+    ids = host.ids_of(result)
+    host.cancel(ids[:-2])
+    assert host.bodies(1) == [b"4998"]
+    assert host.bodies(5) == [b"4999"]
+
+
+def test_a_call_is_filled_behind_ended_messages(host) -> None:
+    """Cancelled ones do not make a receive shorter."""
+    ids = host.ids_of(host.send(10))
+    host.cancel([ids[0], ids[2], ids[3]])
+    assert host.bodies(4) == [b"1", b"4", b"5", b"6"]
+    assert host.bodies(9) == [b"7", b"8", b"9"]
+    assert host.state_of(ids[0]) is MessageState.DELETED
