@@ -87,6 +87,7 @@ class DelayHour:
         self._seconds: SecondIndex | None = None
         self._seconds_dirty = False
         self._unsynced = False
+        self._syncing = False
         self._states: dict[int, StateColumn] = {}
 
     # ------------------------------------------------------------------ files
@@ -238,10 +239,11 @@ class DelayHour:
     def sync(self) -> None:
         """Make every file of the hour durable. Any thread, beside the loop."""
         if self._unsynced:
-            self._unsynced = False
+            self._syncing, self._unsynced = True, False
             for file in list(self._files.values()):
                 file.fdatasync()
             self._fs.sync_folder(self.folder)
+            self._syncing = False
         for column in self.state_columns:
             column.sync()
 
@@ -424,6 +426,13 @@ class DelayHour:
                 self.close()
                 self._fs.remove_tree(self.folder)
             return
+        if not self.has_rows:
+            raise CorruptionError(
+                "rows are missing",
+                path=self._path("delay.index"),
+                position=0,
+                detail=f"{row_count} rows were durable",
+            )
         index = self._file("delay.index")
         if index.size() < row_count * INDEX_ENTRY_SIZE:
             raise CorruptionError(
@@ -516,8 +525,8 @@ class DelayHour:
 
     @property
     def unsynced(self) -> bool:
-        """Whether appended bytes have not been synced."""
-        return self._unsynced
+        """Whether appended bytes have not been synced; files stay open as long."""
+        return self._unsynced or self._syncing
 
     def close(self) -> None:
         """Close everything. What was not written is dropped."""

@@ -78,6 +78,9 @@ class HourStore:
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
         self._flushing = False
+        self._flushing_states = False
+        self.boundary = 0
+        """Position of a checkpoint in the making: no append of a flush straddles it."""
 
     # ------------------------------------------------------------------ opening
 
@@ -316,10 +319,12 @@ class HourStore:
             yield 0.001
         self._flushing = True
         try:
-            if hour is None:
-                yield from self._sort_loose(upto)
-            for which, chunks in self.pile.take(upto=upto, hour=hour):
-                yield from self._flush_hour(which, chunks)
+            # Recovery cuts to a checkpoint's counts, so extents have to end there.
+            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
+                if hour is None:
+                    yield from self._sort_loose(limit)
+                for which, chunks in self.pile.take(upto=limit, hour=hour):
+                    yield from self._flush_hour(which, chunks)
             self._trim_open_hours()
         finally:
             self._flushing = False
@@ -357,8 +362,24 @@ class HourStore:
             folder.commit_flush(flush)
             self.pile.drop(hour, part)
 
-    def flush_states(self, pages_max: int = 2_048) -> Work:
-        """Write dirty state pages; every change in them must be durable in the log already."""
+    def flush_states(
+        self, pages_max: int = 2_048, *, until_durable: Callable[[], Work] | None = None
+    ) -> Work:
+        """Write dirty state pages.
+
+        A page holds the changes of every frame so far, so once it is copied out `until_durable`
+        waits for those: a lease on disk that no log explains would never end. One flush runs at a
+        time, else a page in flight would pass for a written one.
+        """
+        while self._flushing_states:
+            yield 0.001
+        self._flushing_states = True
+        try:
+            yield from self._flush_states(pages_max, until_durable)
+        finally:
+            self._flushing_states = False
+
+    def _flush_states(self, pages_max: int, until_durable: Callable[[], Work] | None) -> Work:
         for folder in list(self._hours.values()):
             for column in folder.state_columns:
                 while True:
@@ -370,6 +391,8 @@ class HourStore:
                         column.write(runs)
 
                     try:
+                        if until_durable is not None:
+                            yield from until_durable()
                         yield write
                     except BaseException:
                         column.restore(runs)
@@ -399,7 +422,7 @@ class HourStore:
         for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
             if not folder.unsynced:
                 folder.close_files()
-                if synced:
+                if synced and not self._flushing_states:
                     for column in folder.state_columns:
                         column.settle()
         for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:

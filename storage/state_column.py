@@ -41,6 +41,7 @@ class StateColumn:
         self._file: File | None = None
         self._pieces: dict[int, _Piece] = {}
         self._unsynced = False
+        self._created = False
         self._length = 0
         if fs.exists(path):
             self._file = fs.open(path)
@@ -125,7 +126,7 @@ class StateColumn:
                 # The column may be the first file of its hour: rows can still sit in the tail.
                 self._fs.mkdir(self._path.rpartition("/")[0])
                 self._file = self._fs.open(self._path, create=True)
-                self._unsynced = True
+                self._unsynced = self._created = True
             end = (which + 1) * PIECE_SIZE
             if self._length < end:
                 # Growing leaves a hole: it costs no disk and reads as zeros.
@@ -189,6 +190,10 @@ class StateColumn:
         if self._file is not None and self._unsynced:
             self._unsynced = False
             self._file.fdatasync()
+            if self._created:
+                # The hour's folder was synced for its rows, maybe long before there was this file.
+                self._created = False
+                self._fs.sync_folder(self._path.rpartition("/")[0])
 
     def cut(self, count: int) -> None:
         """Forget everything behind row `count` (recovery: later rows come back by replay)."""

@@ -180,11 +180,8 @@ class Engine:
         return self.state.hours.dirty_state_bytes >= self.limits.state_bytes_max
 
     def states_work(self) -> Work:
-        """Write changed state pages, after the frames that explain them are durable."""
-        position = self.state.log.end_position
-        while self.state.log.durable_position < position:
-            yield 0.001
-        yield from self.state.hours.flush_states()
+        """Write changed state pages, each after the frames that explain it are durable."""
+        yield from self.state.hours.flush_states(until_durable=self.state.until_durable)
 
     def close(self) -> None:
         """Close every file. What is not in the log is lost, what is in it comes back."""

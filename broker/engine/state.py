@@ -22,7 +22,7 @@ from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
@@ -100,6 +100,12 @@ class EngineState:
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
         return position, self.log.end_position
+
+    def until_durable(self) -> Work:
+        """Wait for every frame appended so far to be durable."""
+        position = self.log.end_position
+        while self.log.durable_position < position:
+            yield 0.001
 
     def exposed_rows(self, hour: int) -> int:
         """Rows of an hour that the wheel has seen: all but those of frames in flight.

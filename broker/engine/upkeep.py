@@ -98,13 +98,13 @@ class Upkeep:
             if floor > state.hour_floor:
                 state.append(FrameKind.HOUR_FLOOR, [msgpack.packb({"floor": floor})], now_ms)
                 state.hour_floor = floor
-            position = state.log.end_position
+            position = state.hours.boundary = state.log.end_position
             small = snapshot(state, now_ms)
             state.ids.begin_flush()
-            while state.log.durable_position < position:
-                yield 0.001
+            yield from state.until_durable()
             yield from state.hours.flush(upto=position)
-            yield from state.hours.flush_states()
+            state.hours.boundary = 0
+            yield from state.hours.flush_states(until_durable=state.until_durable)
             yield from state.hours.sync()
 
             def finish() -> None:
@@ -119,6 +119,7 @@ class Upkeep:
             yield self._drop_segments
             yield from self._drop_hours(clock())
         finally:
+            state.hours.boundary = 0
             self.checkpoint_running = False
 
     def _drop_segments(self) -> None:

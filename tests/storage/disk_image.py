@@ -75,6 +75,14 @@ class Truncate:
     size: int
 
 
+def _flipped(data: bytes, bit: int) -> bytes:
+    if not 0 <= bit < len(data) * 8:
+        return data
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
 @dataclass(slots=True)
 class FileNode:
     """A file: two images and what lies between them."""
@@ -103,6 +111,20 @@ class FileNode:
     def lose(self) -> None:
         """A failed sync: pages are clean now, so that no later sync will write them."""
         self.journal.clear()
+
+    def flip(self, bit: int) -> None:
+        """Rot of one bit, wherever it is kept."""
+        changes = [
+            Write(c.number, c.offset, _flipped(c.data, bit - c.offset * 8))
+            if isinstance(c, Write)
+            else c
+            for c in self.journal
+        ]
+        self.journal[:] = changes
+        for image in (self.written, self.durable):
+            byte = image.read(1, bit // 8)
+            if byte:
+                image.write(_flipped(byte, bit % 8), bit // 8)
 
     def settle(self, keep: Callable[[int], int | None], keep_sector: Callable[[int], bool]) -> None:
         """After a crash: the durable image plus what survived is all there is.

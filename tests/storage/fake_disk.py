@@ -186,10 +186,7 @@ class FakeDisk:
 
     def flip(self, path: str, bit: int) -> None:
         """Rot: one bit of a file changes on the disk."""
-        node = self._file_node(path)
-        for image in (node.written, node.durable):
-            byte = image.read(1, bit // 8)[0] ^ (1 << bit % 8)
-            image.write(bytes([byte]), bit // 8)
+        self._file_node(path).flip(bit)
 
     def sync_all(self) -> None:
         """Everything becomes durable, as if time had passed."""

@@ -148,7 +148,6 @@ def test_refs_round_trip(hour: int, tag: int, index: int) -> None:
     "text",
     [
         "",
-        "",
         "~",
         "~39a4f0030000000",
         "~39a4f003000000090",
