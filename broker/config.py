@@ -7,6 +7,7 @@ in the file's `[limits]` table under the names of `Limits`.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -63,7 +64,7 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     """(host, port) of `host:port`; IPv6 hosts in brackets."""
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
         raise ConfigError(f"{name} must be HOST:PORT, not {text!r}")
     return host, int(port)
 
@@ -92,6 +93,8 @@ def load_config(flags: Mapping[str, str | None], environ: Mapping[str, str] = os
     for name in table:
         if name not in known:
             raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
+        if not isinstance(table[name], str):
+            raise ConfigError(f"{name} in {path} must be text in quotes, not {table[name]!r}")
     values: dict[str, str] = {}
     for option in OPTIONS:
         flag = flags.get(option.key)

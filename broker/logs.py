@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -26,7 +27,11 @@ class JsonFormatter(logging.Formatter):
         members.update({k: v for k, v in vars(record).items() if k not in _PLAIN})
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(members, default=str).decode()
+        try:
+            return orjson.dumps(members, default=str).decode()
+        except TypeError:
+            # Half a letter, a number over 64 bits, keys that are no texts.
+            return json.dumps({k: ascii(v) for k, v in members.items()})
 
 
 def set_up_logs(level: str, form: str) -> None:

@@ -31,8 +31,11 @@ log = logging.getLogger("delaylog.serve")
 
 def _lock(folder: str) -> int:
     """One process per data folder."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
+from delaylog.client.answers import with_body
 from delaylog.client.http_client import AsyncClient, ClientError, Message
 
 _LINES_A_CALL = 1_000
@@ -39,10 +41,10 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return members
 
 
-def _lines() -> Iterator[list[str]]:
-    part: list[str] = []
-    for line in sys.stdin:
-        part.append(line.rstrip("\n"))
+def _lines() -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    for line in sys.stdin.buffer:
+        part.append(line.rstrip(b"\n"))
         if len(part) == _LINES_A_CALL:
             yield part
             part = []
@@ -58,7 +60,9 @@ async def send_command(args: argparse.Namespace) -> int:
             if args.body is not None and args.body != "-":
                 if args.id is not None:
                     members["id"] = args.id
-                sent = await client.send_many(args.topic, [{**members, "body": args.body}])
+                sent = await client.send_many(
+                    args.topic, [{**members, "body": os.fsencode(args.body)}]
+                )
                 _print_sent(sent, args)
                 return 0
             if args.id is not None:
@@ -102,19 +106,17 @@ async def receive_command(args: argparse.Namespace) -> int:
 
 
 def _print_message(message: Message, args: argparse.Namespace) -> None:
-    body = message.body.decode("utf-8", "replace")
     if args.json:
-        _emit(
-            {
-                "id": message.id,
-                "receipt": message.receipt,
-                "body": body,
-                "deliver_at_ms": message.deliver_at_ms,
-                "attempts": message.attempts,
-            }
-        )
+        shape = {
+            "id": message.id,
+            "receipt": message.receipt,
+            "deliver_at_ms": message.deliver_at_ms,
+            "attempts": message.attempts,
+        }
+        _emit(with_body(shape, message.body))
     else:
-        print(body, flush=True)
+        sys.stdout.buffer.write(message.body + b"\n")
+        sys.stdout.buffer.flush()
 
 
 async def stats_command(args: argparse.Namespace) -> int:
