@@ -1,0 +1,132 @@
+"""Configuration: which source wins, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.config import OPTIONS, Config, ConfigError, load_config, parse_address
+
+
+def write(folder: Path, text: str | bytes) -> str:
+    """A TOML file; returns its path."""
+    path = folder / "delaylog.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_defaults() -> None:
+    """With nothing given the documented defaults hold."""
+    config = load_config({}, {})
+    assert config.data_dir == "./delaylog-data"
+    assert (config.http_host, config.http_port) == ("127.0.0.1", 8711)
+    assert config.fsync == "always"
+    assert config.limits.body_bytes_max == 4 << 20
+    assert config.limits.request_bytes_max == 64 << 20
+
+
+def test_precedence(tmp_path: Path) -> None:
+    """Flags win over variables, those over the file, that over the defaults."""
+    path = write(
+        tmp_path,
+        'http = "127.0.0.1:1"\nfsync = "interval"\nlog-level = "debug"\n'.replace(
+            "log-level", "log_level"
+        ),
+    )
+    from_file = load_config({"config": path}, {})
+    assert (from_file.http_port, from_file.fsync, from_file.log_level) == (1, "interval", "debug")
+    variables = {"DELAYLOG_HTTP": "127.0.0.1:2", "DELAYLOG_FSYNC": "always"}
+    mixed = load_config({"config": path}, variables)
+    assert (mixed.http_port, mixed.fsync, mixed.log_level) == (2, "always", "debug")
+    flags = {"config": path, "http": "127.0.0.1:3", "fsync": None}
+    assert load_config(flags, variables).http_port == 3
+    assert load_config(flags, variables).fsync == "always"
+
+
+def test_file_by_variable(tmp_path: Path) -> None:
+    """DELAYLOG_CONFIG names the file when no flag does."""
+    path = write(tmp_path, "[limits]\nwait_ms_max = 5\n")
+    assert load_config({}, {"DELAYLOG_CONFIG": path}).limits.wait_ms_max == 5
+
+
+def test_each_option_in_each_source(tmp_path: Path) -> None:
+    """Every option is a flag, a variable and a TOML key."""
+    values = {
+        "data_dir": "d",
+        "http": "h:5",
+        "fsync": "interval",
+        "log_level": "error",
+        "log_format": "text",
+    }
+    assert values.keys() <= {option.key for option in OPTIONS}
+    expected = Config("d", "h", 5, "interval", "error", "text")
+    lines = "".join(f'{key} = "{value}"\n' for key, value in values.items())
+    for flags, variables in (
+        (values, {}),
+        ({}, {f"DELAYLOG_{key.upper()}": value for key, value in values.items()}),
+        ({"config": write(tmp_path, lines)}, {}),
+    ):
+        config = load_config(flags, variables)
+        for name in ("data_dir", "http_host", "http_port", "fsync", "log_level", "log_format"):
+            assert getattr(config, name) == getattr(expected, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("a:1", ("a", 1)), ("[::1]:80", ("::1", 80)), ("0.0.0.0:0", ("0.0.0.0", 0))],
+)
+def test_addresses(text: str, place: tuple[str, int]) -> None:
+    """Host and port, IPv6 in brackets."""
+    assert parse_address(text, "http") == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", ":1", "a:", "a:b", "a:65536", "a:-1", "a:²", "a:1:", "[]:1"]
+)
+def test_bad_addresses(text: str) -> None:
+    """What is no HOST:PORT is refused by name."""
+    with pytest.raises(ConfigError, match="http must be HOST:PORT"):
+        load_config({"http": text}, {})
+
+
+BAD_FILES = {
+    "no TOML": ("http = ", "is not TOML"),
+    "no UTF-8": (b"\xff\xfe", "is not TOML"),
+    "unknown key": ("colour = 1", "colour"),
+    "a number for text": ("data_dir = 5", "data_dir"),
+    "a list for text": ("http = ['a:1']", "http"),
+    "true for text": ("fsync = true", "fsync"),
+    "bad choice": ("fsync = 'never'", "fsync"),
+    "bad level": ("log_level = 'loud'", "log-level"),
+    "limits no table": ("limits = 5", "limits"),
+    "unknown limit": ("[limits]\ncolour = 1", "colour"),
+    "limit a text": ("[limits]\nwait_ms_max = '5'", "wait_ms_max"),
+    "limit a float": ("[limits]\nwait_ms_max = 5.5", "wait_ms_max"),
+    "limit true": ("[limits]\nwait_ms_max = true", "wait_ms_max"),
+    "limit negative": ("[limits]\nwait_ms_max = -5", "wait_ms_max"),
+    "limits contradict": ("[limits]\ntail_bytes_max = 999999999", "contradict"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files(tmp_path: Path, name: str) -> None:
+    """A file that says nonsense is refused, naming the key."""
+    text, expected = BAD_FILES[name]
+    with pytest.raises(ConfigError, match=expected):
+        load_config({"config": write(tmp_path, text)}, {})
+
+
+def test_no_file(tmp_path: Path) -> None:
+    """A file that cannot be read is named."""
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(ConfigError, match=str(path)):
+            load_config({"config": str(path)}, {})
+
+
+def test_bad_variables() -> None:
+    """A bad variable is refused by the option's name."""
+    with pytest.raises(ConfigError, match="fsync"):
+        load_config({}, {"DELAYLOG_FSYNC": "sometimes"})
+    with pytest.raises(ConfigError, match="http"):
+        load_config({}, {"DELAYLOG_HTTP": ""})

@@ -1,0 +1,50 @@
+"""Log lines are JSON objects whatever is logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from delaylog.broker.logs import JsonFormatter
+
+
+def line_of(message: object, exc_info: object = None, **extra: object) -> dict[str, object]:
+    """A record, formatted and read again."""
+    record = logging.LogRecord("a.b", logging.WARNING, "f", 1, message, (), exc_info)  # type: ignore[arg-type]
+    vars(record).update(extra)
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    members: dict[str, object] = json.loads(text)
+    return members
+
+
+def test_members() -> None:
+    """Time, level, logger, message and the extras."""
+    members = line_of("hello", topic="t", count=5)
+    assert str(members.pop("time")).endswith("Z")
+    assert members == {
+        "level": "warning",
+        "logger": "a.b",
+        "message": "hello",
+        "topic": "t",
+        "count": 5,
+    }
+
+
+def test_traceback() -> None:
+    """An exception stands in one member, on the same line."""
+    try:
+        raise ValueError("no")
+    except ValueError:
+        members = line_of("failed", sys.exc_info())
+    assert "ValueError: no" in str(members["exception"])
+
+
+@pytest.mark.parametrize("value", ["\udcff", 2**70, b"\xff", object(), {1: 2}, float("nan"), {"a"}])
+def test_odd_values(value: object) -> None:
+    """What JSON does not know is written as text, never lost with a logging error."""
+    assert "path" in line_of("odd", path=value)
+    assert line_of(value)["message"]

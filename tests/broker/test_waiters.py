@@ -1,0 +1,126 @@
+"""Long polls' queue: first come first served, and no wake-up is lost with its consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from delaylog.broker.waiters import Waiters
+
+KEY = ("default", "t")
+Body = Callable[[Waiters], Awaitable[None]]
+
+
+def run(body: Body) -> None:
+    """Run a test body on a loop of its own."""
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await body(Waiters())
+
+    asyncio.run(main())
+
+
+async def poll(waiters: Waiters, count: int) -> list[asyncio.Task[bool]]:
+    """So many waiters, waiting."""
+    tasks = [asyncio.ensure_future(waiters.wait(KEY, 15)) for _ in range(count)]
+    await asyncio.sleep(0)
+    assert len(waiters) == count
+    return tasks
+
+
+def test_first_come_first_served() -> None:
+    """Each wake goes to the one that has waited longest."""
+
+    async def body(waiters: Waiters) -> None:
+        tasks = await poll(waiters, 3)
+        for number, task in enumerate(tasks):
+            waiters.wake(KEY)
+            assert await task is True
+            assert [other.done() for other in tasks[number + 1 :]] == [False] * (2 - number)
+        assert len(waiters) == 0
+
+    run(body)
+
+
+def test_waking_nobody() -> None:
+    """A wake without a waiter, or of another topic, is nothing."""
+
+    async def body(waiters: Waiters) -> None:
+        waiters.wake(KEY)
+        (task,) = await poll(waiters, 1)
+        waiters.wake(("default", "other"))
+        waiters.wake(("other", "t"))
+        await asyncio.sleep(0)
+        assert not task.done()
+        waiters.wake(KEY)
+        assert await task
+
+    run(body)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.01])
+def test_time_is_up(seconds: float) -> None:
+    """False when the time is over, at once if there was none, and the place is given up."""
+
+    async def body(waiters: Waiters) -> None:
+        assert await waiters.wait(KEY, seconds) is False
+        assert len(waiters) == 0
+
+    run(body)
+
+
+def test_cancelled_before_the_wake() -> None:
+    """Who went away is not woken: the wake goes to the next."""
+
+    async def body(waiters: Waiters) -> None:
+        first, second = await poll(waiters, 2)
+        first.cancel()
+        await asyncio.wait([first])
+        waiters.wake(KEY)
+        assert await second is True
+        assert first.cancelled()
+
+    run(body)
+
+
+def test_cancelled_after_the_wake() -> None:
+    """Who went away when already woken hands the wake on."""
+
+    async def body(waiters: Waiters) -> None:
+        first, second = await poll(waiters, 2)
+        waiters.wake(KEY)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        assert await second is True
+
+    run(body)
+
+
+def test_cancelled_in_the_turn_of_the_wake() -> None:
+    """The same the other way round: gone first, woken in the same turn of the loop."""
+
+    async def body(waiters: Waiters) -> None:
+        first, second = await poll(waiters, 2)
+        first.cancel()
+        waiters.wake(KEY)
+        await asyncio.wait([first])
+        assert await second is True
+
+    run(body)
+
+
+def test_close_lets_all_go() -> None:
+    """Closing answers every waiter False, those to come too."""
+
+    async def body(waiters: Waiters) -> None:
+        tasks = await poll(waiters, 3)
+        waiters.close()
+        assert await asyncio.gather(*tasks) == [False] * 3
+        assert await waiters.wait(KEY, 15) is False
+        assert len(waiters) == 0
+
+    run(body)
