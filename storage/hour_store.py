@@ -112,6 +112,7 @@ class HourStore:
         found = self._hours.get(hour)
         if found is None:
             found = self._hours[hour] = DelayHour(self._fs, self._path(hour), hour)
+            found.mapped = hour in self._near
         return found
 
     def flushed(self, hour: int) -> int:
