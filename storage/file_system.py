@@ -83,6 +83,11 @@ class FileSystem(Protocol):
     def free_bytes(self, path: str) -> int: ...
 
 
+def parent_of(path: str) -> str:
+    """The folder that a path's last name stands in."""
+    return os.path.dirname(path.rstrip("/")) or "."
+
+
 def raise_disk_error(error: OSError, path: str) -> NoReturn:
     """Translate an OSError: full disks are survivable, everything else stops the node."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

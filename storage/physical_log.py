@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import (
     FRAME_HEADER,
     FRAME_HEADER_SIZE,
@@ -114,7 +114,7 @@ class PhysicalLog:
         self._segment_bytes_max = segment_bytes_max
         fs.mkdir(folder)
         # A process may have died between making the folder and making that durable.
-        fs.sync_folder(folder.rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
+        fs.sync_folder(parent_of(folder))
         self._bases = sorted(int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log"))
         self._file: File | None = None
         self._pending: list[Block] = []

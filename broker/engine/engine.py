@@ -19,7 +19,7 @@ from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import FrameKind
@@ -41,11 +41,14 @@ class Engine:
         random: Random,
         limits: Limits | None = None,
         progress: Callable[[str], None] = lambda text: None,
+        ids_path: str | None = None,
     ) -> None:
         self.fs = fs
         self.folder = folder
         self.limits = limits or Limits()
-        fs.mkdir(folder)
+        if not fs.exists(folder):
+            fs.mkdir(folder)
+            fs.sync_folder(parent_of(folder))
         if fs.exists(f"{folder}/ready"):
             fs.remove_tree(f"{folder}/ready")
         fs.mkdir(f"{folder}/ready")
@@ -56,7 +59,7 @@ class Engine:
             folder=folder,
             log=PhysicalLog(fs, f"{folder}/log"),
             hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
-            ids=IdIndex(f"{folder}/ids"),
+            ids=IdIndex(ids_path or f"{folder}/ids"),
             limits=self.limits,
             random=random,
             now_ms=now_ms,
