@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,3 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader has gone, as `| head` does; keep the interpreter from flushing once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
