@@ -66,6 +66,8 @@ class Broker:
 
     def start(self) -> None:
         """Start it and wait for its ready line."""
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [

@@ -1,0 +1,164 @@
+"""The `delaylog` command end to end against a live broker: output, --json and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog import __version__
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+
+
+def delaylog(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run the command."""
+    return subprocess.run(
+        [PROGRAM, *(word if isinstance(word, bytes) else str(word) for word in words)],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+    """JSON lines of a command that worked."""
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_version() -> None:
+    """--version prints the version and nothing else."""
+    done = delaylog("--version")
+    assert done.returncode == 0
+    assert done.stdout.decode() == f"delaylog {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["send"], ["receive", "t", "--max", "x"]])
+def test_wrong_usage(words: list[str]) -> None:
+    """Wrong words: status 2 and how it is used."""
+    done = delaylog(*words)
+    assert done.returncode == 2
+    assert b"usage: delaylog" in done.stderr
+
+
+def test_send_and_receive(broker: Any, topic: str) -> None:
+    """One message with every option, sent, counted, received and acked."""
+    url = ["--url", broker.url]
+    words = ["--id", "a/b", "--key", "k", "--tag", "x", "--tag", "y", "--priority", 3]
+    (sent,) = rows(delaylog("send", topic, "hé", *words, "--ttl-ms", 3_600_000, "--json", *url))
+    assert sent["id"] == "a/b"
+    assert sent["result"] == "created"
+    message = broker.call("GET", f"/v1/topics/{topic}/messages/a%2Fb").json
+    assert (message["key"], message["tags"], message["priority"]) == ("k", ["x", "y"], 3)
+    (got,) = rows(delaylog("receive", topic, "--wait-ms", 20_000, "--json", *url))
+    assert got["id"] == "a/b"
+    assert got["body"] == "hé"
+    assert got["attempts"] == 1
+    (stats,) = rows(delaylog("stats", topic, "--json", *url))
+    assert stats["topic"] == topic
+    assert stats["counts"]["acked"] == 1
+    assert delaylog("receive", topic, *url).returncode == 3, "nothing there"
+
+
+def test_plain_output(broker: Any, topic: str) -> None:
+    """Without --json: a line a message, a table of counts."""
+    url = ["--url", broker.url]
+    done = delaylog("send", topic, "hello", "--delay-ms", 0, *url)
+    assert done.returncode == 0
+    assert done.stdout.split()[2] == b"created"
+    done = delaylog("receive", topic, "--wait-ms", 20_000, "--no-ack", *url)
+    assert (done.returncode, done.stdout) == (0, b"hello\n")
+    assert broker.counts(topic)["leased"] == 1
+    done = delaylog("stats", *url)
+    assert done.returncode == 0
+    assert topic.encode() in done.stdout
+    assert b"waiting" in done.stdout.splitlines()[0]
+
+
+def test_lines(broker: Any, topic: str) -> None:
+    """Lines of standard input are messages, more than one call's worth."""
+    url = ["--url", broker.url]
+    lines = b"".join(b"line %d\n" % n for n in range(2_500))
+    sent = rows(delaylog("send", topic, "--delay-ms", 3_600_000, "--json", *url, stdin=lines))
+    assert len(sent) == 2_500
+    assert broker.counts(topic)["waiting"] == 2_500
+    assert rows(delaylog("send", topic, "-", "--json", *url, stdin=b"")) == []
+    done = delaylog("send", topic, "--id", "a", *url, stdin=b"x\n")
+    assert done.returncode == 2
+    assert b"--id" in done.stderr
+
+
+def test_bytes_stay_bytes(broker: Any, topic: str) -> None:
+    """What is no UTF-8 goes in and comes out as it is; --json carries it as base64."""
+    url = ["--url", broker.url]
+    assert len(rows(delaylog("send", topic, "--json", *url, stdin=b"a\xff\xfe\n"))) == 1
+    done = delaylog("receive", topic, "--wait-ms", 20_000, *url)
+    assert (done.returncode, done.stdout) == (0, b"a\xff\xfe\n")
+    assert delaylog("send", topic, b"\xff", *url).returncode == 0
+    (got,) = rows(delaylog("receive", topic, "--wait-ms", 20_000, "--json", *url))
+    assert got["body_base64"] == "/w=="
+    assert "body" not in got
+
+
+def test_refusals(broker: Any, topic: str) -> None:
+    """What the broker refuses, or nobody answers: status 1, one line that says why."""
+    url = ["--url", broker.url]
+    for words, reason in (
+        (["send", topic, "x", "--delay-ms", -1, *url], b"delay_ms"),
+        (["send", "bad topic", "x", *url], b"topic"),
+        (["send", topic, "x", "--id", "~a", *url], b"~"),
+        (["receive", topic, "--max", 0, *url], b"max"),
+        (["receive", topic, "--lease-ms", 0, *url], b"lease_ms"),
+        (["stats", "not-there", *url], b"not-there"),
+        (["stats", "--url", "http://127.0.0.1:1"], b"127.0.0.1"),
+        (["send", topic, "x", "--url", "nonsense"], b"nonsense"),
+    ):
+        done = delaylog(*words)
+        assert done.returncode == 1, (words, done)
+        assert done.stderr.startswith(b"delaylog: ")
+        assert reason in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == b""
+    assert broker.counts(topic) is None
+
+
+def test_closed_output(broker: Any, topic: str) -> None:
+    """A reader that goes away, as `| head` does, is no traceback."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [PROGRAM, "receive", topic, "--wait-ms", "20000", "--url", broker.url],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+    assert broker.counts(topic)["leased"] == 1, "what was not printed is not acked"
+
+
+def test_check(tmp_path: Path) -> None:
+    """`check`: 0 for a history that holds, 2 for what cannot be read or asked."""
+    good = tmp_path / "good.jsonl"
+    good.write_text('{"mark": "kill", "t": 5}\n')
+    assert delaylog("check", good).returncode == 0
+    done = delaylog("check", good, "--json")
+    assert done.returncode == 0
+    json.loads(done.stdout)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{\n")
+    for words in ([bad], [tmp_path / "none"], [good, "--rules", "Z"]):
+        done = delaylog("check", *words)
+        assert done.returncode == 2, done
+        assert b"delaylog check: " in done.stderr
+        assert b"Traceback" not in done.stderr

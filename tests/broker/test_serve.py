@@ -1,0 +1,196 @@
+"""The process: its ready line, its end by signal, its folder lock, its logs, and what survives."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+LATER = {"body": "x", "delay_ms": 3_600_000}
+
+
+def serve(*options: object) -> subprocess.CompletedProcess[str]:
+    """Run a broker that is expected to refuse."""
+    return subprocess.run(
+        [PROGRAM, "serve", *map(str, options)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_ready_line(start_broker: Callable[..., Any]) -> None:
+    """One line on standard output with the port that answers; JSON logs on standard error."""
+    broker = start_broker()
+    assert re.fullmatch(r"ready http=127\.0\.0\.1:[1-9][0-9]*\n", broker.ready_line)
+    assert broker.call("GET", "/healthz").status == 200
+    assert broker.stop() == 0
+    lines = broker.logs()
+    assert {"time", "level", "logger", "message"} <= lines[0].keys()
+    assert [line["message"] for line in lines][-2:] == ["stopping", "stopped"]
+    broker.assert_clean_logs()
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+def test_restart_keeps_everything(start_broker: Callable[..., Any], fsync: str) -> None:
+    """Waiting, leased and ended messages are there after a clean end, under each dial."""
+    broker = start_broker("--fsync", fsync)
+    path = "/v1/topics/t"
+    broker.post(f"{path}/messages", [LATER | {"id": text} for text in "ab"])
+    broker.post(f"{path}/messages", [{"body": "l", "id": "l"}])
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    broker.call("DELETE", f"{path}/messages/b")
+    before = {text: broker.call("GET", f"{path}/messages/{text}").json for text in "abl"}
+    counts = broker.counts("t")
+    assert broker.stop() == 0
+    broker.start()
+    assert broker.counts("t") == counts
+    assert {text: broker.call("GET", f"{path}/messages/{text}").json for text in "abl"} == before
+    assert broker.post(f"{path}/ack", {"receipts": [got["receipt"]]}) == {"results": ["done"]}
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def test_stop_while_polls_wait(start_broker: Callable[..., Any]) -> None:
+    """Long polls are answered empty-handed and do not hold the end up."""
+    broker = start_broker()
+    calls = [broker.later("POST", "/v1/topics/t/receive", {"wait_ms": 60_000}) for _ in range(20)]
+    broker.await_waiting(20)
+    assert broker.stop() == 0
+    for call in calls:
+        assert call.result(30).json["messages"] == []
+    broker.assert_clean_logs()
+
+
+def test_stop_while_sends_run(start_broker: Callable[..., Any]) -> None:
+    """Whatever was answered before or during the end is there after it."""
+    broker = start_broker()
+    sent: list[str] = []
+    begun = threading.Semaphore(0)
+
+    def send(number: int) -> None:
+        at = 0
+        while True:
+            message = LATER | {"id": f"{number}-{at}"}
+            try:
+                answer = broker.call("POST", "/v1/topics/t/messages", message)
+            except OSError:
+                return
+            if answer.status != 200:
+                assert answer.status == 503
+                return
+            sent.append(message["id"])
+            begun.release()
+            at += 1
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        assert begun.acquire(timeout=20)
+    assert broker.stop() == 0
+    for thread in threads:
+        thread.join(30)
+    assert len(sent) >= 100
+    broker.start()
+    assert broker.counts("t")["waiting"] >= len(sent)
+    for text in sent:
+        assert broker.call("GET", f"/v1/topics/t/messages/{text}").status == 200
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def test_stop_with_stuck_clients(start_broker: Callable[..., Any]) -> None:
+    """Idle connections and half-sent requests do not hold the end up."""
+    broker = start_broker()
+    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    stuck = [broker.connect() for _ in range(3)]
+    try:
+        stuck[0].sendall(head)
+        stuck[1].sendall(head[:20])
+        assert broker.call("GET", "/healthz").status == 200
+        assert broker.stop() == 0
+    finally:
+        for sock in stuck:
+            sock.close()
+    broker.assert_clean_logs()
+
+
+def test_stop_by_interrupt(start_broker: Callable[..., Any]) -> None:
+    """SIGINT ends it like SIGTERM, and a second signal changes nothing."""
+    broker = start_broker()
+    broker.terminate()
+    broker.terminate()
+    assert broker.wait() == 0
+    broker.assert_clean_logs()
+
+
+def test_one_process_per_folder(start_broker: Callable[..., Any]) -> None:
+    """A second broker on the folder is refused by name, and the first goes on."""
+    broker = start_broker()
+    refused = serve("--data-dir", broker.data_dir, "--http", "127.0.0.1:0")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert f"data folder {broker.data_dir} is in use by another process" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    broker.post("/v1/topics/t/messages", LATER)
+    assert broker.stop() == 0
+    broker.start()
+    assert broker.counts("t")["waiting"] == 1
+    assert broker.stop() == 0
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    """A port that is taken ends it with status 2 and the address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = serve("--data-dir", tmp_path / "d", "--http", f"127.0.0.1:{port}")
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    """A data folder that is a file, or lies under one, is refused by name."""
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "d"):
+        refused = serve("--data-dir", folder, "--http", "127.0.0.1:0")
+        assert refused.returncode == 2
+        assert str(folder) in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--http", "nonsense"], "http"),
+        (["--fsync", "never"], "fsync"),
+        (["--log-level", "loud"], "log-level"),
+        (["--log-format", "xml"], "log-format"),
+        (["--config", "none.toml"], "none.toml"),
+        (["--colour", "red"], "--colour"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: list[str], named: str) -> None:
+    """Status 2, and the message names the option; nothing is made."""
+    refused = serve("--data-dir", tmp_path / "d", *options)
+    assert refused.returncode == 2
+    assert named in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_text_logs(start_broker: Callable[..., Any]) -> None:
+    """--log-format text writes plain lines."""
+    broker = start_broker("--log-format", "text")
+    assert broker.stop() == 0
+    assert "INFO delaylog.serve stopped" in broker.log_path.read_text()
