@@ -2,8 +2,8 @@
 
 A slot holds entries (due, ref, lane) as sorted runs of arrays, never as objects. Entries that
 arrive live are appended in O(1) and sorted only when something of the slot is due. `live_first`
-is the least ref that came live: refs grow in log order, so a load that finds refs at or above it
-has found entries the slot already has.
+is the least row number that came live: row numbers grow in log order, so a load that finds some at
+or above it has found entries the slot already has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ Int64Array = npt.NDArray[np.int64]
 
 RUNS_MAX: Final = 8
 SEAL_ENTRIES: Final = 16_384
+ROW_MASK: Final = 2**32 - 1
+"""The low bits of a ref: its row number. The epoch tag above them wraps around."""
 _REF_MAX: Final = 2**63 - 1
 
 
@@ -67,6 +69,7 @@ class SecondSlot:
         "_pending_min",
         "_runs",
         "live_first",
+        "loaded",
         "loading",
         "released",
         "second",
@@ -77,6 +80,7 @@ class SecondSlot:
         self.second = second
         self.stored = False
         self.loading = False
+        self.loaded = False
         self.live_first = _REF_MAX
         self.released = 0
         self._runs: list[Entries] = []
@@ -91,7 +95,7 @@ class SecondSlot:
 
     def insert(self, entries: Entries) -> None:
         """Add live entries: O(1), whatever the slot holds."""
-        self.live_first = min(self.live_first, int(entries.refs.min()))
+        self.live_first = min(self.live_first, int((entries.refs & ROW_MASK).min()))
         self._pending.append(entries)
         self._pending_count += entries.count
         self._pending_min = min(self._pending_min, int(entries.due_ms.min()))
@@ -101,7 +105,8 @@ class SecondSlot:
     def load(self, entries: Entries) -> None:
         """Add what storage held, sorted; entries that came live meanwhile are left out."""
         self.stored = self.loading = False
-        fresh = entries.refs < self.live_first
+        self.loaded = True
+        fresh = entries.refs & ROW_MASK < self.live_first
         if not fresh.all():
             entries = Entries(*(column[fresh] for column in entries))
         if entries.count:

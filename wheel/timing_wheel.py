@@ -57,6 +57,7 @@ class TimingWheel:
         self._hours: set[int] = set()
         self._opened: set[int] = set()
         self._opening: set[int] = set()
+        self._stored_from: dict[int, int] = {}
         self._ring: list[list[SecondSlot]] = [[] for _ in range(HOUR_SECONDS)]
         self._loading: set[int] = set()
         self._queue: DelayQueue[tuple[int, int]] = DelayQueue()
@@ -64,6 +65,7 @@ class TimingWheel:
         self._released_count = 0
         self.turns = 0
         """How often a slot expired: stays put while nothing is due."""
+        self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
 
@@ -81,19 +83,31 @@ class TimingWheel:
         return self._queue.head_ms()
 
     def tick(self) -> tuple[int, int]:
-        """(second, local index): earlier seconds are released whole, of this one so many."""
+        """(second, local index): earlier seconds are released whole, of this one so many.
+
+        It never goes back: an entry that comes after its second has passed is released at once
+        and does not count.
+        """
         second = self._now_ms // SECOND_MS
+        head = self._queue.head_ms()
+        if head is not None:
+            # What has expired and waits for its turn holds nothing of an earlier second.
+            second = min(second, head // SECOND_MS)
         if self._loading:
             second = min(second, *self._loading)
+        if self._opening:
+            second = min(second, min(self._opening) * HOUR_SECONDS)
         count = self._released_count if self._released_second == second else 0
-        return second, count
+        self._tick = max(self._tick, (second, count))
+        return self._tick
 
     # ------------------------------------------------------------------ what is there
 
-    def note_hours(self, hours: Iterable[int]) -> None:
-        """Hours that hold stored entries (at start, or after a flush of far arrivals)."""
+    def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
+        """Hours that hold stored entries, none of them in seconds before `stored_from`."""
         for hour in set(hours) - self._hours - self._opened - self._opening:
             self._hours.add(hour)
+            self._stored_from[hour] = stored_from
             self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
 
     def add(self, now_ms: int, seconds: Int64Array, entries: Entries) -> bool:
@@ -137,12 +151,12 @@ class TimingWheel:
         if low // HOUR_SECONDS == high // HOUR_SECONDS:
             hour = low // HOUR_SECONDS
             if hour not in self._opened and hour not in self._opening:
-                self.note_hours((hour,))
+                self.note_hours((hour,), self.frontier())
                 return
         hour_of = seconds // HOUR_SECONDS
         hours = set(np.unique(hour_of).tolist())
         lowered = hours & (self._opened | self._opening)
-        self.note_hours(hours - lowered)
+        self.note_hours(hours - lowered, self.frontier())
         for hour in lowered:
             self._mark(np.unique(seconds[hour_of == hour]).tolist())
 
@@ -150,7 +164,7 @@ class TimingWheel:
         for second in seconds:
             hour = second // HOUR_SECONDS
             if hour not in self._opened and hour not in self._opening:
-                self.note_hours((hour,))
+                self.note_hours((hour,), self.frontier())
                 continue
             slot = self._slot(second)
             if not slot.stored:
@@ -201,14 +215,28 @@ class TimingWheel:
         if head is not None:
             self._queue.push((_RELEASE, slot.second), head)
         elif slot.idle:
-            self._ring[slot.second % HOUR_SECONDS].remove(slot)
+            hour = slot.second // HOUR_SECONDS
+            if hour not in self._hours and hour not in self._opening:
+                self._ring[slot.second % HOUR_SECONDS].remove(slot)
 
     def hour_opened(self, hour: int, seconds: Iterable[int]) -> None:
-        """The host opened an hour: its seconds with stored entries move to the second level."""
+        """The host opened an hour: its seconds with stored entries move to the second level.
+
+        Slots of an hour that waits to be opened are kept even when they run empty: they know
+        what of their second was released live, or loaded already, so nothing is released twice.
+        """
         self._opening.discard(hour)
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
-        self._mark(base + second for second in seconds)
+        first = self._stored_from.pop(hour, 0)
+        self._mark(
+            second
+            for second in (base + at for at in seconds)
+            if second >= first and not self._slot(second).loaded
+        )
+        for bucket in self._ring:
+            for slot in [s for s in bucket if s.second // HOUR_SECONDS == hour and s.idle]:
+                bucket.remove(slot)
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """The host loaded a second: entries sorted by (due, ref)."""

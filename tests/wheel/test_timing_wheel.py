@@ -1,0 +1,139 @@
+"""The wheel in known situations: what wakes it, what does not, and how much it gives at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.wheel import Entries, TimingWheel, no_entries
+
+HOUR_MS = 3_600_000
+START_MS = 450_000 * HOUR_MS
+HOUR_SHIFT = 43
+
+
+def entries(due: list[int] | np.ndarray, first: int = 1) -> tuple[np.ndarray, Entries]:
+    """(seconds, entries) with row numbers from `first`."""
+    due = np.asarray(due, np.int64)
+    refs = (due // HOUR_MS << HOUR_SHIFT) + np.arange(first, first + len(due))
+    return due // 1_000, Entries(due, refs, np.zeros(len(due), np.int64))
+
+
+def run_to_end(wheel: TimingWheel, stored: Entries) -> list[tuple[int, int]]:
+    """Serve the wheel at each of its wakes; (time, due) of what is released."""
+    out = []
+    while (wake := wheel.next_wake_ms()) is not None:
+        work = wheel.turn(wake, 1_000)
+        for hour in work.open_hours:
+            due = stored.due_ms[stored.due_ms // HOUR_MS == hour]
+            wheel.hour_opened(hour, np.unique(due // 1_000 % 3_600).tolist())
+        for second in work.load_seconds:
+            mask = stored.due_ms // 1_000 == second
+            wheel.second_loaded(second, Entries(*(column[mask] for column in stored)))
+        out += [(wake, at) for at in work.released.due_ms.tolist()]
+    return out
+
+
+def test_a_far_message_causes_no_empty_turns() -> None:
+    """A message in 2 h 5 min: its hour opens, its second loads, it is released. Three turns."""
+    wheel = TimingWheel(START_MS)
+    due = START_MS + 125 * 60_000 + 7
+    seconds, far = entries([due])
+    wheel.add(START_MS, seconds, far)
+    for now in range(START_MS, START_MS + 2 * HOUR_MS - 60_000, 1_000):
+        assert wheel.turn(now, 1_000).released.count == 0
+    assert wheel.turns == 0
+    assert run_to_end(wheel, far) == [(due, due)]
+    assert wheel.turns == 3
+
+
+def test_a_new_head_wakes_early_and_nothing_else_does() -> None:
+    """`add` is true when the sleeper's alarm is too late now."""
+    wheel = TimingWheel(START_MS)
+    assert wheel.add(START_MS, *entries([START_MS + 2 * HOUR_MS]))
+    assert wheel.add(START_MS, *entries([START_MS + 5_000]))
+    assert not wheel.add(START_MS, *entries([START_MS + 6_000], first=2))
+    assert not wheel.add(START_MS, *entries([START_MS + 5_000], first=3))
+    assert wheel.add(START_MS, *entries([START_MS + 4_999], first=4))
+    assert wheel.next_wake_ms() == START_MS + 4_999
+
+
+def test_each_entry_has_its_own_millisecond() -> None:
+    """Inside a loaded second, at due - 1 nothing and at due exactly that."""
+    wheel = TimingWheel(START_MS)
+    due = [START_MS + 2_000 + ms for ms in (1, 1, 500, 999)]
+    wheel.add(START_MS, *entries(due))
+    for at in (1, 500, 999):
+        assert wheel.turn(START_MS + 2_000 + at - 1, 9).released.count == 0
+        expected = [d for d in due if d == START_MS + 2_000 + at]
+        assert wheel.turn(START_MS + 2_000 + at, 9).released.due_ms.tolist() == expected
+    assert wheel.next_wake_ms() is None
+
+
+def test_the_present_hour_opened_late_releases_nothing_twice() -> None:
+    """Short delays went live; the first far one opens the hour, whose chains hold them too."""
+    wheel = TimingWheel(START_MS)
+    seconds, near = entries([START_MS + 1_000, START_MS + 2_000])
+    wheel.add(START_MS, seconds, near)
+    now = START_MS + 5_000
+    assert wheel.turn(now, 9).released.count == 2
+    seconds, far = entries([START_MS + 60_000], first=3)
+    wheel.add(now, seconds, far)
+    stored = Entries(*(np.concatenate(pair) for pair in zip(near, far, strict=True)))
+    assert run_to_end(wheel, stored) == [(START_MS + 60_000, START_MS + 60_000)]
+    assert wheel.tick() == (START_MS // 1_000 + 60, 1)
+
+
+def test_the_tick_waits_for_what_has_not_been_released() -> None:
+    """Hours to open, seconds to load and slices to come hold the tick back; it never goes back."""
+    past = START_MS - 3 * HOUR_MS + 5_000
+    wheel = TimingWheel(START_MS)
+    wheel.note_hours([past // HOUR_MS])
+    wheel.turn(START_MS, 9)
+    assert wheel.tick()[0] == past // HOUR_MS * 3_600
+    wheel.hour_opened(past // HOUR_MS, [5])
+    wheel.turn(START_MS, 9)
+    assert wheel.tick() == (past // 1_000, 0)
+    wheel.second_loaded(past // 1_000, entries([past, past, past])[1])
+    wheel.turn(START_MS, 2)
+    assert wheel.tick() == (past // 1_000, 2)
+    wheel.turn(START_MS, 2)
+    assert wheel.tick() == (START_MS // 1_000, 0)
+    wheel.turn(START_MS - 10_000, 2)
+    assert wheel.tick() == (START_MS // 1_000, 0), "a backward step holds"
+
+
+def test_a_million_entries_of_one_second_leave_in_slices() -> None:
+    """Loaded and live ones together: each turn gives about the limit, all in order."""
+    n, limit = 1_000_000, 16_384
+    second = START_MS // 1_000 + 30
+    wheel = TimingWheel(START_MS)
+    wheel.note_hours([second // 3_600])
+    wheel.turn(START_MS, 1)
+    wheel.hour_opened(second // 3_600, [30])
+    due = second * 1_000 + np.sort(np.arange(n - 2_000) % 1_000)
+    assert wheel.turn(second * 1_000 - 10_000, 1).load_seconds == [second]
+    live = second * 1_000 + np.arange(2_000) % 1_000
+    wheel.add(second * 1_000 - 9_000, *entries(live, first=n))
+    wheel.second_loaded(second, entries(due)[1])
+    now = second * 1_000 + 999
+    parts = []
+    while (wake := wheel.next_wake_ms()) is not None and wake <= now:
+        released = wheel.turn(now, limit).released
+        assert 0 < released.count <= limit + 8
+        parts.append(released)
+    keys = [np.concatenate([p[at] for p in parts]) for at in (0, 1)]
+    assert len(keys[0]) == n
+    order = np.lexsort((keys[1], keys[0]))
+    assert (order == np.arange(n)).all()
+    assert wheel.tick() == (second, n)
+
+
+def test_an_hour_without_entries_leaves_nothing_behind() -> None:
+    """The host may find an hour empty, and drop what it has opened."""
+    wheel = TimingWheel(START_MS)
+    wheel.note_hours([START_MS // HOUR_MS])
+    assert wheel.turn(START_MS, 1).open_hours == [START_MS // HOUR_MS]
+    wheel.hour_opened(START_MS // HOUR_MS, ())
+    wheel.drop_hours_below(START_MS // HOUR_MS + 1)
+    assert wheel.next_wake_ms() is None
+    assert not wheel.add(START_MS, np.zeros(0, np.int64), no_entries())
