@@ -131,7 +131,10 @@ class AsyncClient:
 
     async def send_many(self, topic: str, messages: Sequence[Mapping[str, Any]]) -> list[Sent]:
         """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
-        shapes = [with_body(dict(each), each.get("body", b"")) for each in messages]
+        shapes = []
+        for each in messages:
+            rest = {name: value for name, value in each.items() if name != "body"}
+            shapes.append(with_body(rest, each.get("body", b"")))
         answer = await self._json("POST", self._of(topic, "messages"), shapes)
         return [Sent(**_picked(each)) for each in answer["messages"]]
 
