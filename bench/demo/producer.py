@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flights import DAY_MINUTES, load_flights
+from flights import DAY_MINUTES, FlightsMissing, load_flights
 from stage import (
     PRODUCER,
     TOPIC,
@@ -148,7 +148,10 @@ def main() -> None:
     parser.add_argument("--day-s", type=float, required=True)
     parser.add_argument("--lead-s", type=float, required=True)
     parser.add_argument("--batch", type=int, required=True)
-    asyncio.run(run(parser.parse_args()))
+    try:
+        asyncio.run(run(parser.parse_args()))
+    except FlightsMissing as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from stage import TOPIC, now_ms
 
 from delaylog.broker.history import RULES, HistoryRecorder
 from delaylog.client import AsyncClient, ClientError
-from delaylog.client.child_broker import ChildBroker
+from delaylog.client.child_broker import BrokerStartError, ChildBroker
 
 CONSUMERS = 2
 LOOPS = 2
@@ -38,6 +38,7 @@ LEAD_S = 5.0
 """How long before its time a reminder is sent; longer than a restart takes, so that the kill hits
 ingest and delivery but nothing has to be sent after its time."""
 DRAIN_TIMEOUT_S = 25.0
+CAUSES = {"lease": "as the first one's lease ran out", "kill": "as the kill lost the lease"}
 
 
 class DemoFailed(Exception):
@@ -179,10 +180,14 @@ def tell(proof: Proof, outage: Outage | None, facts: dict[str, Any]) -> None:
         f" {facts['lost_answers']} for a lost answer; {facts['sent_late']:,} were sent too late"
     )
     say(f"received  {proof.received:,} reminders in {proof.deliveries:,} deliveries")
-    causes = [f"{count:,} by {cause}" for cause, count in proof.report.duplicates.items() if count]
+    causes = [
+        f"{count:,} {CAUSES.get(cause, cause)}"
+        for cause, count in proof.report.duplicates.items()
+        if count
+    ]
     say(
-        f"again     {proof.duplicates:,} deliveries of one received before: "
-        f"{', '.join(causes) or 'none'}; {facts['acks_lost']:,} acks had lost their answer"
+        f"again     {proof.duplicates:,} of these for a second time"
+        f" ({', '.join(causes) or 'none'}); {facts['acks_lost']:,} acks had got no answer"
     )
     if outage is not None:
         down_ms = outage.ready_ms - outage.killed_ms
@@ -228,12 +233,13 @@ async def run(options: argparse.Namespace) -> int:
         proof = prove(folder, demo.outage, lease_ms=LEASE_MS)
         tell(proof, demo.outage, demo.facts())
         status = 0 if proof.holds else 1
-    except DemoFailed as error:
+    except (DemoFailed, BrokerStartError) as error:
         say(f"THE DEMO FAILED: {error}\n{ChildBroker(folder / 'data').log_tail()}")
-    if status == 0 and not options.keep:
-        shutil.rmtree(folder)
-    else:
-        say(f"histories and data are in {folder}")
+    finally:
+        if status == 0 and not options.keep:
+            shutil.rmtree(folder)
+        else:
+            say(f"histories and data are in {folder}")
     say(f"{time.monotonic() - begun:.1f} s in all")
     return status
 
