@@ -1,0 +1,107 @@
+"""Checkpoints: the newest two, either of which is enough, and neither of which is believed blindly.
+
+Method: write, damage, cut at every file operation; what is loaded is always one that was written
+whole, and after a finished write the newest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delaylog.storage.checkpoint import checkpoint_names, load_newest, write_checkpoint
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+
+FOLDER = "data"
+
+
+def state(number: int) -> dict[str, Any]:
+    return {"epoch": number, "hours": {472_222: [number, 0]}, "blob": bytes([number]) * 3_000}
+
+
+def written(count: int) -> FakeDisk:
+    disk = FakeDisk()
+    disk.mkdir(FOLDER)
+    disk.sync_all()
+    for number in range(1, count + 1):
+        kept = write_checkpoint(disk, FOLDER, state(number), number * 100)
+        assert kept == [n * 100 for n in range(max(number - 1, 1), number + 1)]
+    return disk
+
+
+def test_a_new_folder_has_none() -> None:
+    assert load_newest(written(0), FOLDER) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 11])
+def test_the_newest_two_are_kept(count: int) -> None:
+    disk = written(count)
+    assert checkpoint_names(disk, FOLDER) == [
+        f"checkpoint-{n}" for n in range(max(count - 1, 1), count + 1)
+    ]
+    assert load_newest(disk, FOLDER) == (state(count), count * 100)
+
+
+def test_damage_falls_back_then_raises() -> None:
+    """Any flipped bit of the newest: the older one. Of both: an error that names a file."""
+    disk = written(3)
+    size = len(disk.content("data/checkpoint-3")) * 8
+    for bit in [*range(32 * 8), *range(32 * 8, size, 997), size - 1]:
+        disk.flip("data/checkpoint-3", bit)
+        assert load_newest(disk, FOLDER) == (state(2), 200)
+        disk.flip("data/checkpoint-3", bit)
+    assert load_newest(disk, FOLDER) == (state(3), 300)
+    disk.flip("data/checkpoint-3", 300)
+    disk.flip("data/checkpoint-2", 300)
+    with pytest.raises(CorruptionError) as caught:
+        load_newest(disk, FOLDER)
+    assert caught.value.path == "data/checkpoint-3"
+
+
+def test_a_damaged_one_does_not_count_as_kept() -> None:
+    """The positions kept say which log is still needed, so a damaged checkpoint frees nothing."""
+    disk = written(2)
+    disk.flip("data/checkpoint-2", 300)
+    assert write_checkpoint(disk, FOLDER, state(3), 300) == [300]
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_crash_at_every_operation(survival: Survival) -> None:
+    steps = written(3).count - written(2).count
+    for at in range(1, steps + 1):
+        for seed in range(8):
+            disk = written(2)
+            disk.crash_at = disk.count + at
+            with pytest.raises(DiskCrashed):
+                write_checkpoint(disk, FOLDER, state(3), 300)
+            after = disk.restart(survival, seed * 100 + at)
+            found = load_newest(after, FOLDER)
+            assert found in ((state(2), 200), (state(3), 300))
+            # Leftovers of the write that was cut are in nobody's way.
+            write_checkpoint(after, FOLDER, state(4), 400)
+            assert load_newest(after.restart("nothing"), FOLDER) == (state(4), 400)
+
+
+def test_a_finished_write_survives() -> None:
+    for survival in SURVIVALS:
+        assert load_newest(written(3).restart(survival, 5), FOLDER) == (state(3), 300)
+
+
+def test_faults_leave_the_older_ones() -> None:
+    """A full or failing disk in any operation: the two that were there still are."""
+    steps = written(3).count - written(2).count
+    for at in range(1, steps):
+        for full in (True, False):
+            disk = written(2)
+            fault = frozenset([disk.count + at])
+            disk.full_at, disk.fail_at = (fault, frozenset()) if full else (frozenset(), fault)
+            try:
+                write_checkpoint(disk, FOLDER, state(3), 300)
+            except (DiskFullError, DiskFailedError):
+                found = load_newest(disk, FOLDER)
+                assert found in ((state(2), 200), (state(3), 300))
+            disk.full_at = disk.fail_at = frozenset()
+            write_checkpoint(disk, FOLDER, state(4), 400)
+            assert load_newest(disk, FOLDER) == (state(4), 400)

@@ -1,0 +1,119 @@
+"""The id index: what was put is found, through flushes, reopening and rebuilding.
+
+Method: a dict as the model under Hypothesis; the database is a real one in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.storage import id_index
+from delaylog.storage.id_index import IdIndex
+from delaylog.storage.layout import INDEX_ENTRY, RowArray
+
+TOPICS = st.integers(1, 2)
+HASHES = st.integers(1, 6) | st.just(2**64 - 1)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "begin", "write", "reopen", "clear"]), TOPICS, HASHES),
+    max_size=25,
+)
+
+
+def flush(ids: IdIndex, position: int) -> None:
+    ids.begin_flush()
+    ids.write_flush(position)
+    ids.end_flush()
+
+
+@given(STEPS)
+@settings(max_examples=12, deadline=None)
+def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
+    """Puts and flushes in any order; a look-up sees the newest put, on disk or not."""
+    with tempfile.TemporaryDirectory() as folder:
+        ids = IdIndex(folder)
+        model: dict[tuple[int, int], int] = {}
+        for ref, (step, topic, value) in enumerate(steps, 1):
+            if step == "put":
+                ids.put(topic, value, ref)
+                model[topic, value] = ref
+            elif step == "begin":
+                ids.begin_flush()
+            elif step == "write":
+                ids.begin_flush()
+                ids.write_flush(ref)
+                ids.end_flush()
+                assert ids.position == ref
+                assert ids.recent_count == 0
+            elif step == "clear":
+                ids.clear()
+                model.clear()
+            else:
+                flush(ids, ref)
+                ids.close()
+                ids = IdIndex(folder)
+            wanted = [1, 2, 3, 4, 5, 6, 2**64 - 1]
+            for number in (1, 2):
+                expected = [model.get((number, hashed)) for hashed in wanted]
+                assert ids.get_many(number, wanted) == expected
+        ids.close()
+
+
+def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position is durable with the ids; giving the map back loses nothing."""
+    monkeypatch.setattr(id_index, "REOPEN_PUTS", 2)
+    ids = IdIndex(str(tmp_path))
+    assert ids.position == 0
+    for number in range(1, 10):
+        ids.put(1, number, number * 7)
+        flush(ids, number * 100)
+    assert ids.get_many(1, list(range(1, 11))) == [*(n * 7 for n in range(1, 10)), None]
+    ids.put(1, 3, 5)
+    ids.close()
+    ids = IdIndex(str(tmp_path))
+    assert ids.position == 900
+    assert ids.get_many(1, [3]) == [21], "what was not flushed is the log's to bring back"
+    ids.close()
+
+
+def test_clear_resets_the_position(tmp_path: Path) -> None:
+    """A rebuild that is cut half way is not taken for a whole index."""
+    ids = IdIndex(str(tmp_path))
+    ids.put(1, 2, 3)
+    flush(ids, 100)
+    ids.begin_flush()
+    ids.clear()
+    assert ids.position == 0
+    assert ids.get_many(1, [2]) == [None]
+    ids.close()
+
+
+def rows_of(values: list[tuple[int, int, int]]) -> RowArray:
+    rows = np.zeros(len(values), INDEX_ENTRY)
+    rows["topic"] = [topic for topic, _, _ in values]
+    rows["id_hash"] = [hashed for _, hashed, _ in values]
+    rows["origin"] = [origin for _, _, origin in values]
+    return rows
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
+    """Only rows with an id that are their own origin go in; a newer holder of an id stays."""
+    ids = IdIndex(str(tmp_path))
+    rows = rows_of([(1, 10, 100), (1, 11, 101), (1, 0, 102), (2, 10, 103), (1, 12, 50)])
+    ids.put_rows(rows, np.array([100, 101, 102, 103, 104]))
+    assert ids.get_many(1, [10, 11, 0, 12]) == [100, 101, None, None]
+    assert ids.get_many(2, [10]) == [103]
+    ids.put(1, 11, 500)
+    if flushed:
+        flush(ids, 1)
+    ids.forget_rows(rows)
+    flush(ids, 2)
+    assert ids.get_many(1, [11]) == [500], "a newer message has the id"
+    assert ids.get_many(2, [10]) == ([None] if flushed else [103])
+    ids.close()

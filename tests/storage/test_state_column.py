@@ -1,0 +1,127 @@
+"""State columns: changes stay in memory until they are written, and then in the file.
+
+Method: a dict as the model under Hypothesis, across pieces, with pages collected, written, lost,
+restored and given back; the fake disk's mapping reads a forgotten page from the file again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
+from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
+from tests.storage.fake_disk import FakeDisk
+
+PATH = "hour/state"
+EDGES = [1, 2, 128, 129, 300, PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 2 * PIECE_ROWS + 5]
+INDEXES = st.lists(st.sampled_from(EDGES) | st.integers(1, 1_000), unique=True, max_size=12)
+
+
+def entries(values: list[int]) -> StateArray:
+    out = np.zeros(len(values), STATE_ENTRY)
+    out["state"] = 3
+    out["lease"] = values
+    out["forward"] = values
+    return out
+
+
+def array(indexes: list[int]) -> np.ndarray:
+    return np.array(indexes, np.int64)
+
+
+def flush(column: StateColumn, pages_max: int = 1 << 30) -> None:
+    while runs := column.collect(pages_max):
+        column.write(runs)
+        column.settle()
+
+
+@given(st.lists(st.tuples(st.sampled_from("ppprflsx"), INDEXES), max_size=12), st.data())
+@settings(max_examples=50, deadline=None)
+def test_against_a_dict(steps: list[tuple[str, list[int]]], data: st.DataObject) -> None:
+    disk = FakeDisk()
+    column = StateColumn(disk, PATH)
+    model: dict[int, int] = {}
+    written: dict[int, int] = {}
+    for number, (step, indexes) in enumerate(steps, 1):
+        if step == "p" and indexes:
+            column.put(array(indexes), entries([number] * len(indexes)))
+            model.update(dict.fromkeys(indexes, number))
+            assert column.dirty_pages > 0
+        elif step == "r" and indexes:
+            column.put(array(indexes), entries([number])[0])
+            model.update(dict.fromkeys(indexes, number))
+        elif step == "f" and indexes:
+            column.put_forward(indexes[0], number)
+            assert int(column.get_one(indexes[0])["forward"]) == number
+            column.put_forward(indexes[0], model.get(indexes[0], 0))
+        elif step == "l" and not column.absent:
+            runs = column.collect(2)
+            column.restore(runs)
+        elif step == "s":
+            flush(column, data.draw(st.integers(1, 4)))
+            assert column.dirty_pages == 0
+            written = dict(model)
+        elif step == "x":
+            column.close()
+            column = StateColumn(disk, PATH)
+            model = dict(written)
+        wanted = data.draw(st.permutations([*EDGES, *indexes]))
+        assert column.get(array(wanted))["lease"].tolist() == [model.get(i, 0) for i in wanted]
+    column.close()
+
+
+def test_nothing_is_written_by_itself() -> None:
+    """Stores never reach the file before they are written: the log comes first."""
+    disk = FakeDisk()
+    column = StateColumn(disk, PATH)
+    assert column.absent
+    assert column.get(array([1, 5])).tobytes() == bytes(64)
+    column.put(array([1, 500]), entries([7, 8]))
+    assert not any(disk.content(PATH)[: PAGE_SIZE * 8])
+    runs = column.collect(100)
+    assert [(piece, first, len(data)) for piece, first, data in runs] == [
+        (0, 0, PAGE_SIZE),
+        (0, 499 // PAGE_ROWS, PAGE_SIZE),
+    ]
+    assert not any(disk.content(PATH)[: PAGE_SIZE * 8])
+    column.write(runs)
+    assert disk.content(PATH)[: PAGE_SIZE * 8].count(7) > 0
+
+
+def test_changes_behind_a_collected_page_are_kept() -> None:
+    """A page that changes while its copy is in flight stays dirty and is not given back."""
+    disk = FakeDisk()
+    column = StateColumn(disk, PATH)
+    column.put(array([1]), entries([1]))
+    runs = column.collect(9)
+    column.put(array([2]), entries([2]))
+    column.write(runs)
+    column.settle()
+    assert column.get(array([1, 2]))["lease"].tolist() == [1, 2]
+    assert column.dirty_pages == 1
+
+
+def test_cut_forgets_later_rows() -> None:
+    for count in (0, 1, 128, 129, PIECE_ROWS, PIECE_ROWS + 1):
+        disk = FakeDisk()
+        column = StateColumn(disk, PATH)
+        column.put(array(EDGES), entries(EDGES))
+        flush(column)
+        column.put(array([1]), entries([99]))
+        column.cut(count)
+        found = column.get(array(EDGES))["lease"].tolist()
+        assert found == [index if index <= count else 0 for index in EDGES]
+        column.put(array([PIECE_ROWS + 1]), entries([5]))
+        flush(column)
+        column.close()
+        again = StateColumn(disk, PATH)
+        assert int(again.get_one(PIECE_ROWS + 1)["lease"]) == 5
+        assert len(disk.content(PATH)) % (PIECE_ROWS * STATE_ENTRY_SIZE) == 0
+
+
+def test_page_runs() -> None:
+    assert page_runs(np.array([], np.intp)) == []
+    assert page_runs(np.array([3])) == [(3, 1)]
+    assert page_runs(np.array([0, 1, 2, 5, 7, 8])) == [(0, 3), (5, 1), (7, 2)]
