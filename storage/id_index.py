@@ -127,7 +127,7 @@ class IdIndex:
         """Empty the database before a rebuild."""
         with self._env.begin(write=True) as txn:
             txn.drop(self._env.open_db(txn=txn), delete=False)
-        self._recent.clear()
+        self._recent, self._flushing = {}, {}
 
     def close(self) -> None:
         """Close the database."""
