@@ -194,10 +194,29 @@ class Life:
             elif step is not None:
                 self.sync()
             if meddle and self.random.random() < 0.2:
-                if self.random.random() < 0.5:
-                    self.receive(1)
-                else:
-                    self.send([0, 3 * HOUR_MS])
+                self.meddle()
+
+    def meddle(self) -> None:
+        if self.random.random() < 0.5:
+            self.receive(1)
+        else:
+            self.send([0, 3 * HOUR_MS])
+
+    def run_together(self, works: list[Work]) -> None:
+        """Slices of several works in a random order, as the host's tasks take turns."""
+        while works:
+            work = self.random.choice(works)
+            step = next(work, "end")
+            if step == "end":
+                works.remove(work)
+            elif callable(step):
+                step()
+            elif step is not None:
+                self.sync()
+            if self.random.random() < 0.3:
+                self.meddle()
+            if self.random.random() < 0.3:
+                self.sync()
 
     def pass_time(self, ms: int) -> None:
         self.book.now_ms += ms
@@ -246,7 +265,13 @@ def work(life: Life) -> None:
         life.receive(3)
         life.sync()
         life.checkpoint()
-    life.checkpoint()
+    engine = life.engine
+    for _ in range(3):
+        life.meddle()
+        checkpoint = engine.upkeep.checkpoint(lambda: life.book.now_ms)
+        life.run_together(
+            [checkpoint, engine.flush_work(), engine.states_work(), engine.flush_work()]
+        )
     life.settle("ack")
     life.sync()
 
@@ -361,6 +386,6 @@ def test_no_crash(tmp_path: Path) -> None:
     work(life)
     kinds = {event[1] for message in book.messages.values() for event in message.events}
     assert kinds == {"send", "lease", "ack", "nack", "cancel", "reschedule"}
-    assert life.engine.upkeep.checkpoints == 5
+    assert life.engine.upkeep.checkpoints == 7
     life.engine.close()
     check(Life(disk, ids_for(tmp_path, "after", lost=False), book, seed=3))
