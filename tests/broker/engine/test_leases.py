@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from delaylog.broker.engine import Limits
+from delaylog.broker.engine.model import Backoff
 from delaylog.storage.layout import MessageState
 
 BUCKET = 50
@@ -9,7 +11,7 @@ BUCKET = 50
 
 def test_a_lease_ends_at_its_deadline_not_before(host) -> None:
     """Rounded up to the expiry bucket; the message comes back after its backoff."""
-    host.configure(backoff=no_wait(host))
+    host.configure(backoff=Backoff(first_ms=0))
     host.send(1)
     (got,) = host.receive(lease=1_000)
     host.advance(999)
@@ -20,10 +22,6 @@ def test_a_lease_ends_at_its_deadline_not_before(host) -> None:
     assert host.ack([got]) == 0, "the old receipt settles nothing"
     assert host.ack([again]) == 1
     host.check_counts()
-
-
-def no_wait(host):
-    return type(host.topic.settings.backoff)(first_ms=0)
 
 
 def test_an_extended_lease_that_ends_while_the_broker_is_down_ends_once(host) -> None:
@@ -94,7 +92,7 @@ def test_many_leases_expire_in_slices(host) -> None:
 
 def test_leased_max_bounds_what_is_out(open_host) -> None:
     """`leased_max` messages per group; settled ones make room."""
-    host = open_host(limits=limits(leased_max=5))
+    host = open_host(limits=Limits(leased_max=5))
     host.send(8)
     got = host.receive()
     assert len(got) == 5
@@ -103,15 +101,9 @@ def test_leased_max_bounds_what_is_out(open_host) -> None:
     assert len(host.receive()) == 2
 
 
-def limits(**values):
-    from delaylog.broker.engine import Limits
-
-    return Limits(**values)
-
-
 def test_receive_bytes_bound_after_the_first_message(open_host) -> None:
     """Bodies up to `receive_bytes_max`, but always one message, in order."""
-    host = open_host(limits=limits(receive_bytes_max=100))
+    host = open_host(limits=Limits(receive_bytes_max=100))
     host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
     assert [m.body[:1] for m in host.receive()] == [b"a"]
     assert [m.body[:1] for m in host.receive()] == [b"b"]

@@ -1,0 +1,201 @@
+"""Cancel and reschedule are truthful in every state, and ids work after moves and restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.storage.layout import MessageState as S
+
+DONE, TOO_LATE, UNKNOWN = 0, 1, 2
+HOUR = 3_600_000
+LATER = 10 * HOUR
+
+
+def waiting_in_tail(host, name: str) -> None:
+    host.send([b"x"], delay=HOUR, ids=[name])
+
+
+def waiting_in_file(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    host.checkpoint()
+
+
+def preloaded(host, name: str) -> None:
+    host.send([b"x"], delay=20_000, ids=[name])
+    host.advance(15_000)
+
+
+def live_in_the_wheel(host, name: str) -> None:
+    host.send([b"x"], delay=5_000, ids=[name])
+
+
+def ready(host, name: str) -> None:
+    host.send([b"x"], ids=[name])
+
+
+def given_back(host, name: str) -> None:
+    ready(host, name)
+    host.nack(host.receive(), 0)
+
+
+def in_backoff(host, name: str) -> None:
+    ready(host, name)
+    host.nack(host.receive(), 60_000)
+
+
+def moved_twice(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    assert host.reschedule([name], host.now_ms + 3 * HOUR) == [DONE]
+    host.checkpoint()
+    assert host.reschedule([name], host.now_ms + 2 * HOUR) == [DONE]
+
+
+def leased(host, name: str) -> None:
+    ready(host, name)
+    assert len(host.receive(lease=12 * HOUR)) == 1
+
+
+def acked(host, name: str) -> None:
+    ready(host, name)
+    host.ack(host.receive())
+
+
+def cancelled(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    host.cancel([name])
+
+
+CHANGEABLE = [
+    waiting_in_tail,
+    waiting_in_file,
+    preloaded,
+    live_in_the_wheel,
+    ready,
+    given_back,
+    in_backoff,
+    moved_twice,
+]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_cancelled_is_never_delivered(host, make, restarted: bool) -> None:
+    """`done` means that nobody gets it, wherever it was."""
+    make(host, "m")
+    if restarted:
+        host.restart()
+    assert host.cancel(["m"]) == [DONE]
+    assert host.state_of("m") is S.DELETED
+    assert host.cancel(["m"]) == [TOO_LATE]
+    host.advance(LATER)
+    assert host.receive() == []
+    assert host.topic.counts.living == 0
+    host.check_counts()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_rescheduled_comes_once_at_its_new_time(host, make, restarted: bool) -> None:
+    """Neither at the old time nor before the new one, and once."""
+    make(host, "m")
+    due = host.now_ms + LATER
+    assert host.reschedule(["m"], due) == [DONE]
+    if restarted:
+        host.restart()
+    host.advance(LATER - 1)
+    assert host.receive() == []
+    assert host.state_of("m") is S.WAITING
+    host.advance(1)
+    (got,) = host.receive()
+    assert got.deliver_at_ms == host.now_ms == due
+    assert got.id == "m"
+    host.ack([got])
+    host.advance(LATER)
+    assert host.receive() == []
+    host.check_counts()
+
+
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_rescheduled_to_now_is_ready_now(host, make) -> None:
+    """A past time means now."""
+    make(host, "m")
+    assert host.reschedule(["m"], 0) == [DONE]
+    assert host.state_of("m") is S.READY
+    (got,) = host.receive()
+    assert got.deliver_at_ms == host.now_ms
+    assert host.receive() == []
+
+
+@pytest.mark.parametrize("make", [leased, acked, cancelled])
+def test_too_late_changes_nothing(host, make) -> None:
+    """What is being processed or has ended stays as it is, and the answer says so."""
+    make(host, "m")
+    before = host.state_of("m")
+    assert host.cancel(["m"]) == [TOO_LATE]
+    assert host.reschedule(["m"], host.now_ms + 1_000) == [TOO_LATE]
+    assert host.state_of("m") is before
+    host.check_counts()
+
+
+def test_unknown_ids(host) -> None:
+    """Names nobody used, refs of nobody, and ids of another topic."""
+    host.send([b"x"], delay=HOUR, ids=["m"])
+    made = host.ids_of(host.send([b"y"], delay=HOUR))[0]
+    host.topic_name = "other"
+    for name in ("m", made, "n", "~ffffffffffffffff", "~0000000000000001", "~x", ""):
+        assert host.cancel([name]) == [UNKNOWN], name
+        assert host.reschedule([name], 1) == [UNKNOWN], name
+
+
+def test_a_repeated_id_acts_once(host) -> None:
+    """One call that names a message twice counts it once."""
+    host.send(2, delay=HOUR, ids=["m", "n"])
+    assert host.reschedule(["m", "n", "m"], host.now_ms + 1_000) == [DONE] * 3
+    assert host.topic.counts.living == 2
+    assert host.cancel(["m", "m"]) == [DONE, DONE]
+    assert host.topic.counts.deleted == 1
+    host.advance(2_000)
+    assert host.bodies() == [b"1"]
+    host.check_counts()
+
+
+def test_force_cancels_under_lease(host) -> None:
+    """The receipt is void afterwards."""
+    leased(host, "m")
+    assert host.cancel(["m"], force=True) == [DONE]
+    assert host.topic.counts.leased == 0
+    assert host.state_of("m") is S.DELETED
+    host.advance(13 * HOUR)
+    assert host.receive() == []
+    host.check_counts()
+
+
+def test_ids_work_after_many_moves_and_restarts(host) -> None:
+    """The origin leads straight to the newest row: rescheduled, retried, across hours."""
+    result = host.send(1, delay=HOUR)
+    made = host.ids_of(result)[0]
+    for turn in range(4):
+        assert host.reschedule([made], host.now_ms + 2 * HOUR + turn) == [DONE]
+        [host.restart, host.checkpoint][turn % 2]()
+        assert host.state_of(made) is S.WAITING
+    host.advance(2 * HOUR + 3)
+    for attempt in range(1, 4):
+        (got,) = host.receive()
+        assert got.any_id == made
+        assert got.attempts == attempt
+        host.nack([got], HOUR)
+        host.restart()
+        host.advance(HOUR)
+    assert host.state_of(made) is S.READY
+    host.ack(host.receive())
+    host.restart()
+    assert host.state_of(made) is S.ACKED
+    host.check_counts()
+
+
+def test_a_ttl_moves_along(host) -> None:
+    """It counts from the due time, so a rescheduled message keeps its whole ttl."""
+    host.send(1, delay=1_000, ids=["m"], ttl_ms=5_000)
+    host.reschedule(["m"], host.now_ms + HOUR)
+    host.advance(HOUR + 4_999)
+    assert host.bodies() == [b"0"]

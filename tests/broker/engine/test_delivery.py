@@ -1,0 +1,225 @@
+"""Delivery in time: at the millisecond, never early, over any restart, far ahead, far behind."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import MessageState as S
+from delaylog.storage.run_file import RunFile
+
+HOUR = 3_600_000
+YEAR = 365 * 86_400_000
+
+
+@pytest.mark.parametrize("delay", [0, 1, 999, 1_000, 9_999, 10_000, 10_001, 65_000, HOUR, 5 * HOUR])
+@pytest.mark.parametrize("stop", ["none", "restart", "checkpoint"])
+def test_ready_at_its_millisecond(host, delay: int, stop: str) -> None:
+    """One before it nothing is there, at it the message is."""
+    host.now_ms += 123
+    host.send(1, delay=delay)
+    if stop == "restart":
+        host.restart()
+    elif stop == "checkpoint":
+        host.checkpoint()
+        host.restart()
+    if delay:
+        host.advance(delay - 1)
+        assert host.receive() == []
+        host.advance(1)
+    (got,) = host.receive()
+    assert got.deliver_at_ms == host.now_ms
+
+
+def test_a_restart_at_any_moment_loses_nothing(host) -> None:
+    """Messages due all over two hours, the broker restarted every few minutes, some acked."""
+    host.configure(ended_keep_ms=86_400_000)
+    chance = random.Random(5)
+    delays = [
+        chance.choice([chance.randrange(60_000), chance.randrange(2 * HOUR)]) for _ in "x" * 400
+    ]
+    host.send(400, delay=delays)
+    begin, taken = host.now_ms, []
+    while host.now_ms < begin + 2 * HOUR + 60_000:
+        host.advance(chance.randrange(10 * 60_000))
+        chance.choice([host.restart, host.checkpoint, host.flush, lambda: host.restart(7_000)])()
+        got = host.receive(chance.choice([10, 1_000]))
+        for message in got:
+            assert begin + delays[int(message.body)] == message.deliver_at_ms <= host.now_ms
+        host.ack(got)
+        taken += got
+    taken += host.receive()
+    assert sorted(int(m.body) for m in taken) == list(range(400))
+    host.check_counts()
+
+
+def test_a_frame_that_was_never_written_is_lost_and_nothing_else(host) -> None:
+    """A crash drops what was only appended; the epoch tag keeps its refs from naming others."""
+    host.send([b"kept"], delay=1_000)
+    lost = host.send([b"lost"], delay=1_000, turn=False)
+    host.crash()
+    host.send([b"new"], delay=1_000)
+    assert host.find(host.ids_of(lost)) == [None]
+    host.advance(1_000)
+    assert host.bodies() == [b"kept", b"new"]
+
+
+def test_rows_across_an_hour_boundary(host) -> None:
+    """One batch, several hours: each row in its own, all delivered in order."""
+    rest = HOUR - host.now_ms % HOUR
+    delays = [rest + d for d in (-2, -1, 0, 1, 999, 1_000, HOUR - 1, HOUR, HOUR + 1)]
+    order = [4, 0, 8, 2, 6, 1, 7, 3, 5]
+    host.send([b"%d" % k for k in order], delay=[delays[k] for k in order])
+    assert len(host.engine.state.hours.counts) == 3
+    host.advance(rest + HOUR + 1)
+    assert host.bodies() == [b"%d" % k for k in range(9)]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_ten_years_out(host, flushed: bool) -> None:
+    """It waits without being touched and comes to the millisecond."""
+    host.send(1, delay=10 * YEAR)
+    if flushed:
+        host.checkpoint()
+        host.restart()
+    turns = host.engine.state.wheel.turns
+    host.advance(10 * YEAR - 1)
+    assert host.receive() == []
+    assert host.engine.state.wheel.turns <= turns + 3
+    host.advance(1)
+    assert host.bodies() == [b"0"]
+
+
+def test_a_backlog_streams_in_oldest_first_while_new_messages_are_served(host) -> None:
+    """After three days down: fresh ones do not wait for the past, the past comes in its order."""
+    hours = 12
+    for hour in range(hours):
+        host.send([b"%d" % hour] * 20, delay=hour * HOUR + 100)
+    host.checkpoint()
+    host.engine.close()
+    host.now_ms += 72 * HOUR
+    open_without_turning(host)
+    engine = host.engine
+    fresh = host.send([b"fresh"], turn=False)
+    assert fresh.results == 0
+    host.sync()
+    engine.run_due(host.now_ms)
+    assert len(host.topic.ready) >= 1, "served before the backlog is loaded"
+    assert engine.dispatcher.loading
+    host.turn()
+    bodies = host.bodies(10_000)
+    assert bodies.count(b"fresh") == 1
+    bodies.remove(b"fresh")
+    assert bodies == [b"%d" % hour for hour in range(hours) for _ in range(20)]
+
+
+def open_without_turning(host) -> None:
+    turn, host.turn = host.turn, lambda: None
+    host._open()
+    host.turn = turn
+
+
+def test_rows_below_the_hour_floor_live_in_the_floor_hour(host) -> None:
+    """A clock that came back behind the floor: the message is stored there and still delivered."""
+    host.send(1, delay=100)
+    host.advance(5 * HOUR)
+    host.ack(host.receive())
+    host.checkpoint()
+    floor = host.engine.state.hour_floor
+    assert floor == host.now_ms // HOUR - 1
+    host.engine.close()
+    host.now_ms -= 3 * HOUR
+    host._open()
+    result = host.send([b"low"], delay=1_000)
+    assert host.state_of(host.ids_of(result)[0]) is S.WAITING
+    host.restart()
+    host.advance(3 * HOUR)
+    assert host.bodies() == [b"low"]
+
+
+def test_a_topic_is_made_and_changed_and_survives(host) -> None:
+    """Settings hold for messages sent afterwards, over a restart and a checkpoint."""
+    host.configure(max_retry=0, ttl_ms=1_000)
+    for keep in (host.restart, host.checkpoint, host.restart):
+        keep()
+        assert host.topic.settings.max_retry == 0
+        assert host.topic.made
+    host.configure(max_retry=5)
+    host.restart()
+    assert host.topic.settings.max_retry == 5
+    assert len(host.engine.state.topics) == 1
+
+
+def test_messages_of_several_topics_do_not_mix(host) -> None:
+    """Same seconds, same hour files, own ready queues."""
+    for name in "abcabc":
+        host.topic_name = name
+        host.send([name.encode()] * 3, delay=2_000)
+    host.checkpoint()
+    host.restart()
+    host.advance(2_000)
+    for name in "abc":
+        host.topic_name = name
+        assert host.bodies() == [name.encode()] * 6
+        host.check_counts()
+
+
+def test_the_ready_queue_spills_and_stays_first_in_first_out(tmp_path) -> None:
+    """Beyond its head refs go to disk and come back in order; returned ones stand in front."""
+    runs: list[RunFile] = []
+
+    def make_run() -> RunFile:
+        runs.append(RunFile(OsFileSystem(), str(tmp_path / "run")))
+        return runs[-1]
+
+    queue = ReadyQueue(make_run, head_max=100)
+    for first in range(0, 1_000, 40):
+        queue.push(np.arange(first, first + 40))
+    assert len(queue) == 1_000
+    assert len(runs[0]) == 920
+    taken = queue.pop(50)
+    queue.push_front(taken[10:])
+    queue.push(np.arange(1_000, 1_005))
+    out = [*taken[:10].tolist()]
+    while len(queue):
+        out += queue.pop(77).tolist()
+    assert out == list(range(1_005))
+    queue.push(np.arange(3))
+    assert queue.pop(9).tolist() == [0, 1, 2]
+    queue.push(np.arange(500))
+    queue.clear()
+    assert len(queue) == 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_counts_equal_a_recount_after_everything(host) -> None:
+    """Some acked, dead, cancelled, leased, waiting; counted row by row, twice over restarts."""
+    host.configure(max_retry=0, dead_keep_ms=HOUR)
+    ids = host.ids_of(host.send(30))
+    host.ack(host.receive(5))
+    host.nack(host.receive(4))
+    host.receive(3)
+    host.cancel(ids[20:])
+    host.send(6, delay=HOUR)
+    for keep in (host.flush, host.restart, host.checkpoint, host.restart):
+        keep()
+        counts = host.topic.counts
+        assert (counts.acked, counts.dead, counts.leased) == (5, 4, 3)
+        assert (counts.deleted, counts.living) == (10, 3 + 8 + 6)
+        host.check_counts()
+
+
+def test_the_present_hour_opened_late_makes_nothing_ready_twice(host) -> None:
+    """Ready messages nobody has taken yet stand in chains that the first far message opens."""
+    host.send(20, delay=1_000)
+    host.advance(5_000)
+    assert len(host.topic.ready) == 20
+    host.send([b"far"], delay=20_000)
+    host.advance(15_000)
+    assert len(host.topic.ready) == 20
+    host.advance(5_000)
+    assert len(host.topic.ready) == 21
