@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 import numpy as np
@@ -129,14 +129,23 @@ class Dispatcher:
         """Open hours and load seconds until nothing is asked for; near ones always go first."""
         while self.loading:
             if self._loads:
-                yield from self._load(self._take_near())
+                yield from self._kept(self._load, self._loads, self._take_near())
             elif self._opens:
-                yield from self._open(self._opens.popleft())
+                yield from self._kept(self._open, self._opens, [self._opens.popleft()])
             elif self._past_loads:
-                yield from self._load([self._past_loads.popleft()])
+                yield from self._kept(self._load, self._past_loads, [self._past_loads.popleft()])
             else:
-                yield from self._open(self._past_opens.popleft())
+                yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
             yield None
+
+    @staticmethod
+    def _kept(work: Callable[[list[int]], Work], queue: deque[int], items: list[int]) -> Work:
+        """Work through `items`; what a fault (a full disk) leaves of them goes back in front."""
+        try:
+            yield from work(items)
+        except BaseException:
+            queue.extendleft(reversed(items))
+            raise
 
     def _take_near(self) -> list[int]:
         """Waiting seconds of one hour, so that one flush of its tail serves them all."""
@@ -158,8 +167,9 @@ class Dispatcher:
             hour=None if self._state.hours.pile.has_loose else hour,
         )
 
-    def _open(self, hour: int) -> Work:
+    def _open(self, hours: list[int]) -> Work:
         state = self._state
+        hour = hours[0]
         yield from self._drain_tail(hour)
         now_hour = self._now_ms // HOUR_MS
         state.hours.set_near((now_hour, now_hour + 1))
@@ -192,7 +202,8 @@ class Dispatcher:
         last = state.exposed_rows(hour)
         frontier, marked = self._open_mark.get(hour, (0, 0))
         yield from self._drain_tail(hour)
-        for second in seconds:
+        while seconds:
+            second = seconds[0]
             upto = min(last, marked) if second < frontier else last
             entries = yield from self._walk(hour, second, upto)
             if entries.count > SORT_INLINE_MAX:
@@ -206,6 +217,7 @@ class Dispatcher:
             else:
                 entries = sort_entries(entries)
             state.wheel.second_loaded(second, entries)
+            seconds.pop(0)
             yield None
 
     def _walk(

@@ -128,6 +128,7 @@ class FakeDisk:
         self.crash_at = 0
         self.full_at: frozenset[int] | range = frozenset()
         self.fail_at: frozenset[int] | range = frozenset()
+        self.full_kinds = ("write", "create", "mkdir", "truncate")
         self.crashed = False
         self.on_operation: Callable[[], None] = lambda: None
 
@@ -155,7 +156,7 @@ class FakeDisk:
             self.crashed = True
             (begun or act)()
             raise DiskCrashed(f"crash in operation {self.count}, {kind} {path}")
-        if self.count in self.full_at and kind in ("write", "create", "mkdir", "truncate"):
+        if self.count in self.full_at and kind in self.full_kinds:
             failed()
             raise DiskFullError(f"no space for {path}")
         if self.count in self.fail_at:

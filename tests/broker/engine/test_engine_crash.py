@@ -8,6 +8,7 @@ happened; a plain model replays those and a drained engine has to agree with it.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settling import ack, nack
 from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import FRAME_HEADER_SIZE, HOUR_MS, MessageState
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
@@ -173,7 +175,10 @@ class Life:
 
     def sync(self) -> None:
         log = self.engine.state.log
-        log.write_pending()
+        while log.pending_size:
+            # A full disk is tried again, as the host does it, until there is space.
+            with contextlib.suppress(DiskFullError):
+                log.write_pending()
         self.book.durable = log.sync()
         self.engine.commit(self.book.durable, self.book.now_ms)
 
@@ -190,7 +195,12 @@ class Life:
         """Background work, with calls between its slices whose frames are not durable yet."""
         for step in work:
             if callable(step):
-                step()
+                try:
+                    step()
+                except DiskFullError as error:
+                    with contextlib.suppress(DiskFullError):
+                        work.throw(error)
+                    return
             elif step is not None:
                 self.sync()
             if meddle and self.random.random() < 0.2:
@@ -377,6 +387,21 @@ def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
     points = Random(survival).sample(range(1, count + 1), min(SAMPLE, count))
     for at in sorted(points):
         crash_and_check(tmp_path / "run", at, survival, seed=at)
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """Space runs out for a while in the middle of a drain: all is delivered once it is back."""
+    for at in range(1, 80, 4):
+        disk, book = FakeDisk(at), Book()
+        life = Life(disk, tmp_path / str(at), book, seed=1)
+        for delay in (0, 1_000, 60_000, 2 * HOUR_MS):
+            life.send([delay + 10 * k for k in range(5)])
+            life.sync()
+        disk.full_kinds = ("write",)
+        disk.full_at = range(disk.count + at, disk.count + at + 3)
+        seen = drain(life)
+        assert set(seen) == set(book.messages)
+        life.engine.close()
 
 
 def test_no_crash(tmp_path: Path) -> None:
