@@ -82,14 +82,14 @@ class ProducerTable:
         if answer is not None:
             if answer.rows != rows:
                 raise ConflictError(
-                    f"sequence {sequence} of producer {producer!r} was sent with {answer.rows} "
+                    f"sequence {sequence} of this producer was sent with {answer.rows} "
                     f"rows, not {rows}",
                     field="sequence",
                 )
             return answer
         if sequence <= known.top - WINDOW:
             raise ConflictError(
-                f"sequence {sequence} lies below the window of producer {producer!r}, whose "
+                f"sequence {sequence} lies below the window of this producer, whose "
                 f"newest is {known.top}",
                 field="sequence",
             )

@@ -209,8 +209,10 @@ def send(
     if free_bytes < state.limits.disk_reserve_bytes:
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
     seen: FirstAnswer | None = None
-    if batch.producer is not None and batch.sequence is not None:
-        seen = state.producers.seen(batch.producer, batch.sequence, batch.n)
+    producer = None if batch.producer is None else f"{topic.number}/{batch.producer}"
+    if producer is not None and batch.sequence is not None:
+        # Sequences count per topic: a producer of two topics may number each by itself.
+        seen = state.producers.seen(producer, batch.sequence, batch.n)
         if seen is not None:
             refs, due, results = seen.unpack()
             return SendResult(refs, due, results, state.log.end_position)
@@ -223,14 +225,17 @@ def send(
         ttl_ms=settings.ttl_ms,
         max_retry=settings.max_retry,
         accepted=merge.accepted,
-        producer=batch.producer,
+        producer=producer,
         sequence=batch.sequence,
         kept=merge.kept,
     )
-    if merge.replaced_refs is not None and len(merge.replaced_refs):
-        _end_replaced(state, topic, merge.replaced_refs, now_ms)
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
     placed, refs = apply_send(state, batch, decision, now_ms, position, end)
+    if merge.replaced_refs is not None and len(merge.replaced_refs):
+        # The new messages stand in the log before the old ones end: a torn tail in between
+        # leaves both, never none.
+        _end_replaced(state, topic, merge.replaced_refs, now_ms)
+        end = state.log.end_position
     out, due = in_batch_order(placed, refs, batch.n)
     results = CREATED
     if merge.kept is not None or merge.replaced_rows is not None:

@@ -143,6 +143,7 @@ class Host:
         at: int | Sequence[int] | None = None,
         ids: Sequence[str] | None = None,
         turn: bool = True,
+        topic: str | None = None,
         **members: Any,
     ) -> SendResult:
         """Send bodies (or so many numbered ones) as one batch."""
@@ -159,7 +160,8 @@ class Host:
         columns.update(members)
         batch = decode_send(encode_send(columns), rows_max=1 << 20)
         state = self.engine.state
-        result = send(state, self.topic, batch, self.now_ms, free_bytes=1 << 60)
+        target = self.topic if topic is None else self.engine.make_topic(topic, self.now_ms)
+        result = send(state, target, batch, self.now_ms, free_bytes=1 << 60)
         if turn:
             self.turn()
         return result

@@ -169,3 +169,11 @@ def test_the_window_of_a_producer(host) -> None:
         host.send(1, producer="p", sequence=37)
     host.send(1, producer="q", sequence=1)
     assert host.topic.counts.sent == 6
+
+
+def test_a_producer_counts_per_topic(host) -> None:
+    """The same sequence in another topic is another send, and a repeat in each adds nothing."""
+    for topic in (None, "other", None, "other"):
+        host.send(1, delay=60_000, producer="p", sequence=1, topic=topic)
+    state = host.engine.state
+    assert [topic.counts.sent for topic in state.by_number.values()] == [1, 1]
