@@ -1,8 +1,8 @@
 """ChildBroker: a real broker as a child process on loopback, for tests, demos and benches.
 
 It starts `delaylog serve`, waits for its ready line, and can end it politely or with SIGKILL. The
-one rule: it never outlives the program that started it by accident, so leaving the block kills it.
-The data folder belongs to the caller; starting again on the same folder is how recovery is tried.
+one rule: leaving the block kills it, whatever went wrong inside (only a SIGKILL of this program
+itself leaves it running). The data folder belongs to the caller; starting again on the same folder is how recovery is tried.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class KillLoop:
         self.counts: Counter[str] = Counter()
         self.start_times_s: list[float] = []
         self.kills = 0
+        self._topics_made = False
 
     async def run(self, rounds: int) -> None:
         """All rounds, then the drain."""
@@ -88,7 +89,7 @@ class KillLoop:
         async with self._broker() as broker:
             self.start_times_s.append(broker.started_in_s)
             async with AsyncClient(broker.url) as client:
-                if self.kills == 0:
+                if not self._topics_made:
                     await self._make_topics(client)
                 load = asyncio.create_task(self._load.run(self._calls(client)))
                 await asyncio.wait([load], timeout=up_s)
@@ -106,6 +107,7 @@ class KillLoop:
         for topic, first_ms in zip(TOPICS, (0, 100), strict=True):
             backoff = {"first_ms": first_ms, "max_ms": BACKOFF_MS_MAX}
             await client.put_topic(topic, {"max_retry": RETRIES_MAX, "backoff": backoff})
+        self._topics_made = True
 
     async def _kill_while_starting(self) -> None:
         broker = self._broker()
