@@ -2,7 +2,8 @@
 
 It starts `delaylog serve`, waits for its ready line, and can end it politely or with SIGKILL. The
 one rule: leaving the block kills it, whatever went wrong inside (only a SIGKILL of this program
-itself leaves it running). The data folder belongs to the caller; starting again on the same folder is how recovery is tried.
+itself leaves it running). The data folder belongs to the caller; starting again on the same folder
+is how recovery is tried.
 """
 
 from __future__ import annotations
@@ -93,8 +94,10 @@ class ChildBroker:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._await_ready()
-        except (TimeoutError, BrokerStartError) as error:
+        except BaseException as error:
             await self.kill()
+            if not isinstance(error, (TimeoutError, BrokerStartError)):
+                raise
             reason = str(error) or f"no ready line within {READY_TIMEOUT_S:.0f} s"
             raise BrokerStartError(f"{reason}\n{self.log_tail()}") from None
         self.started_in_s = time.monotonic() - began

@@ -112,3 +112,21 @@ def test_it_reads_on_until_the_ready_line(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert broker.port == 4711
 
     asyncio.run(scene())
+
+
+def test_giving_up_on_a_start_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, SILENT)
+
+    async def scene() -> None:
+        broker = ChildBroker(tmp_path / "data")
+        starting = asyncio.create_task(broker.start())
+        await asyncio.wait([starting], timeout=0.5)
+        assert broker.running
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not broker.running
+
+    asyncio.run(scene())
