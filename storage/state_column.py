@@ -3,7 +3,8 @@
 The file is mapped copy-on-write in fixed pieces, so changes are fancy indexing in memory and
 never reach the file by themselves: dirty pages are copied out (`collect`), written with pwrite
 only after the log that explains them is durable (`write`), and given back to the kernel
-(`settle`). A hole, or no file at all, reads as zeros: never handed out.
+(`settle`). A hole, or no file at all, reads as zeros: never handed out. What the file does not
+reach yet is held in plain memory, so that storing a state never needs the disk.
 """
 
 from __future__ import annotations
@@ -21,6 +22,23 @@ PAGE_SIZE: Final = 4096
 PIECE_SIZE: Final = 16 << 20
 PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
+
+
+class _Unbacked:
+    """Memory of a piece that its file does not reach yet; pages are zero until touched."""
+
+    def __init__(self) -> None:
+        self._memory = np.zeros(PIECE_SIZE, np.uint8)
+
+    @property
+    def buffer(self) -> Any:
+        return self._memory
+
+    def forget(self, start: int, size: int) -> None:
+        """Nothing: `settle` replaces an unbacked piece by a mapped one."""
+
+    def close(self) -> None:
+        """Nothing to unmap."""
 
 
 class _Piece:
@@ -55,13 +73,13 @@ class StateColumn:
     @property
     def absent(self) -> bool:
         """True while no row of this hour was ever handed out or changed."""
-        return self._file is None
+        return self._file is None and not self._pieces
 
     # ------------------------------------------------------------------ entries
 
     def get(self, indexes: Int64Array) -> StateArray:
         """A copy of the entries of rows `indexes`."""
-        if self._file is None:
+        if self.absent:
             return np.zeros(len(indexes), STATE_ENTRY)
         at = indexes - 1
         if len(at) and int(at.max()) < PIECE_ROWS:
@@ -122,19 +140,29 @@ class StateColumn:
     def _piece(self, which: int) -> _Piece:
         piece = self._pieces.get(which)
         if piece is None:
-            if self._file is None:
-                # The column may be the first file of its hour: rows can still sit in the tail.
-                self._fs.mkdir(self._path.rpartition("/")[0])
-                self._file = self._fs.open(self._path, create=True)
-                self._unsynced = self._created = True
-            end = (which + 1) * PIECE_SIZE
-            if self._length < end:
-                # Growing leaves a hole: it costs no disk and reads as zeros.
-                self._file.truncate(end)
-                self._length = end
-            piece = _Piece(self._file.map_private(which * PIECE_SIZE, PIECE_SIZE))
+            # Storing a state must not touch the disk: its frame is in the log already, and a
+            # full disk may refuse the file. `write` makes and extends it.
+            covered = self._file is not None and (which + 1) * PIECE_SIZE <= self._length
+            piece = self._mapped(which) if covered else _Piece(_Unbacked())
             self._pieces[which] = piece
         return piece
+
+    def _mapped(self, which: int) -> _Piece:
+        assert self._file is not None, "a covered piece has a file"
+        return _Piece(self._file.map_private(which * PIECE_SIZE, PIECE_SIZE))
+
+    def _reach(self, end: int) -> File:
+        """The file, made if need be and at least `end` long; growing leaves holes."""
+        if self._file is None:
+            # The column may be the first file of its hour: rows can still sit in the tail.
+            self._fs.mkdir(self._path.rpartition("/")[0])
+            file = self._fs.open(self._path, create=True)
+            self._unsynced = self._created = True
+            self._file = file
+        if self._length < end:
+            self._file.truncate(end)
+            self._length = end
+        return self._file
 
     # ------------------------------------------------------------------ flushing
 
@@ -164,8 +192,9 @@ class StateColumn:
 
     def write(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
         """Write collected runs to the file. May run beside the loop; `settle` comes after."""
-        file = self._file
-        assert file is not None, "collected pages have a file"
+        if not runs:
+            return
+        file = self._reach((max(which for which, _, _ in runs) + 1) * PIECE_SIZE)
         self._unsynced = True
         for which, first, data in runs:
             file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
@@ -177,13 +206,27 @@ class StateColumn:
 
     def settle(self) -> None:
         """Give every clean page back to the kernel; the file holds the same bytes."""
-        for piece in self._pieces.values():
+        for which, piece in list(self._pieces.items()):
+            if isinstance(piece.mapping, _Unbacked):
+                self._back(which, piece)
+                continue
             clean = np.flatnonzero(~piece.dirty)
             if len(clean) == len(piece.dirty):
                 piece.mapping.forget(0, PIECE_SIZE)
                 continue
             for first, count in page_runs(clean):
                 piece.mapping.forget(first * PAGE_SIZE, count * PAGE_SIZE)
+
+    def _back(self, which: int, piece: _Piece) -> None:
+        """Replace an unbacked piece by a mapped one, once the file has reached it."""
+        if self._file is None or (which + 1) * PIECE_SIZE > self._length:
+            return
+        mapped = self._mapped(which)
+        for first, count in page_runs(np.flatnonzero(piece.dirty)):
+            rows = slice(first * PAGE_ROWS, (first + count) * PAGE_ROWS)
+            mapped.entries[rows] = piece.entries[rows]
+        mapped.dirty = piece.dirty
+        self._pieces[which] = mapped
 
     def sync(self) -> None:
         """Make written pages durable."""

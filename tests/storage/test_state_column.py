@@ -7,9 +7,11 @@ restored and given back; the fake disk's mapping reads a forgotten page from the
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
 from tests.storage.fake_disk import FakeDisk
@@ -79,13 +81,13 @@ def test_nothing_is_written_by_itself() -> None:
     assert column.absent
     assert column.get(array([1, 5])).tobytes() == bytes(64)
     column.put(array([1, 500]), entries([7, 8]))
-    assert not any(disk.content(PATH)[: PAGE_SIZE * 8])
+    assert not disk.exists(PATH)
     runs = column.collect(100)
     assert [(piece, first, len(data)) for piece, first, data in runs] == [
         (0, 0, PAGE_SIZE),
         (0, 499 // PAGE_ROWS, PAGE_SIZE),
     ]
-    assert not any(disk.content(PATH)[: PAGE_SIZE * 8])
+    assert not disk.exists(PATH)
     column.write(runs)
     assert disk.content(PATH)[: PAGE_SIZE * 8].count(7) > 0
 
@@ -125,3 +127,23 @@ def test_page_runs() -> None:
     assert page_runs(np.array([], np.intp)) == []
     assert page_runs(np.array([3])) == [(3, 1)]
     assert page_runs(np.array([0, 1, 2, 5, 7, 8])) == [(0, 3), (5, 1), (7, 2)]
+
+
+def test_a_full_disk_refuses_the_write_and_never_the_store() -> None:
+    """Storing works without any space; what could not be written is written once it can be."""
+    disk = FakeDisk()
+    column = StateColumn(disk, PATH)
+    disk.full_at = range(disk.count, disk.count + 1_000)
+    column.put(array([1, 500]), entries([7, 8]))
+    runs = column.collect(100)
+    with pytest.raises(DiskFullError):
+        column.write(runs)
+    column.restore(runs)
+    assert column.get(array([1, 500]))["lease"].tolist() == [7, 8]
+    disk.full_at = range(0)
+    runs = column.collect(100)
+    column.write(runs)
+    column.put(array([2]), entries([9]))
+    column.settle()
+    assert column.get(array([1, 2, 500]))["lease"].tolist() == [7, 9, 8]
+    assert column.dirty_pages == 1

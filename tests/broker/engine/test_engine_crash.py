@@ -397,7 +397,6 @@ def test_full_disk(tmp_path: Path) -> None:
         for delay in (0, 1_000, 60_000, 2 * HOUR_MS):
             life.send([delay + 10 * k for k in range(5)])
             life.sync()
-        disk.full_kinds = ("write",)
         disk.full_at = range(disk.count + at, disk.count + at + 3)
         seen = drain(life)
         assert set(seen) == set(book.messages)
