@@ -53,7 +53,7 @@ def hash_column(column: TextColumn, n: int) -> npt.NDArray[np.uint64] | None:
     return np.fromiter(hashes, dtype=np.uint64, count=n)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PlacedRows:
     """Rows of one frame ordered by (hour, log order).
 

@@ -1,0 +1,39 @@
+"""Tails: a look-up that breaks loose blocks up while a worker sorts them loses no row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.storage.hour_tail import TailPile, sort_loose
+from delaylog.storage.layout import INDEX_ENTRY
+from delaylog.storage.rows import PlacedRows
+
+HOURS = 6
+
+
+def loose_block(number: int, rows_an_hour: int) -> PlacedRows:
+    """Rows of six hours, so thinly spread that the pile keeps them in one block."""
+    n = HOURS * rows_an_hour
+    rows = np.zeros(n, INDEX_ENTRY)
+    rows["size"] = 1
+    rows["offset"] = np.arange(n)
+    first = {1: 1, 2: 3}.get(number, 6)
+    rows["global_index"] = np.tile(np.arange(first, first + rows_an_hour), HOURS)
+    starts = list(range(0, n + 1, rows_an_hour))
+    return PlacedRows(rows, bytes(n), list(range(HOURS)), starts, None, number)
+
+
+def test_a_look_up_during_a_sort_wins() -> None:
+    """The sorted copy is thrown away when its blocks were broken up and others came meanwhile."""
+    pile = TailPile()
+    pile.add(loose_block(1, 2))
+    pile.add(loose_block(2, 3))
+    blocks = pile.begin_merge(10)
+    merged = sort_loose(blocks)
+    assert pile.tail(0) is not None
+    pile.add(loose_block(3, 4))
+    pile.end_merge(blocks, merged)
+    for hour in range(HOURS):
+        tail = pile.tail(hour)
+        assert tail is not None
+        assert tail.rows(np.arange(1, 10))["global_index"].tolist() == list(range(1, 10))
