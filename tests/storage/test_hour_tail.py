@@ -17,7 +17,7 @@ def loose_block(number: int, rows_an_hour: int) -> PlacedRows:
     rows = np.zeros(n, INDEX_ENTRY)
     rows["size"] = 1
     rows["offset"] = np.arange(n)
-    first = {1: 1, 2: 3}.get(number, 6)
+    first = {1: 1, 2: 3, 3: 6, 4: 10}[number]
     rows["global_index"] = np.tile(np.arange(first, first + rows_an_hour), HOURS)
     starts = list(range(0, n + 1, rows_an_hour))
     return PlacedRows(rows, bytes(n), list(range(HOURS)), starts, None, number)
@@ -32,8 +32,9 @@ def test_a_look_up_during_a_sort_wins() -> None:
     merged = sort_loose(blocks)
     assert pile.tail(0) is not None
     pile.add(loose_block(3, 4))
+    pile.add(loose_block(4, 2))
     pile.end_merge(blocks, merged)
     for hour in range(HOURS):
         tail = pile.tail(hour)
         assert tail is not None
-        assert tail.rows(np.arange(1, 10))["global_index"].tolist() == list(range(1, 10))
+        assert tail.rows(np.arange(1, 12))["global_index"].tolist() == list(range(1, 12))
