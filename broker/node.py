@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from time import perf_counter
 from typing import Final
 
@@ -26,6 +27,10 @@ TICK_MS: Final = 50
 SLICE_SECONDS: Final = 0.002
 DISK_LOOK_SECONDS: Final = 0.5
 DISK_RETRY_SECONDS: Final = 0.2
+RELEASE_PACE_SECONDS: Final = 0.002
+"""Least time between two releases while messages become due all the time. A release costs a turn
+of the wheel, a receive, an ack and a new poll, whether it brings one message or a hundred; the
+first one after a pause is never held back."""
 WRITE_INLINE_BYTES: Final = 128 << 10
 """Frames up to this size are written by the loop itself; larger ones by the log thread."""
 
@@ -57,6 +62,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._due_scheduled = False
+        self._next_release = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[str] = set()
         self._stopping = False
@@ -212,9 +218,11 @@ class Node:
         now_ms = self.clock.now_ms()
         try:
             wake = self.engine.next_wake_ms()
-            if wake is not None and wake <= now_ms:
+            if wake is not None and wake <= now_ms and perf_counter() >= self._next_release:
                 if self.engine.run_due(now_ms):
                     self.kick_dispatch()
+                else:
+                    self._next_release = perf_counter() + RELEASE_PACE_SECONDS
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
@@ -240,6 +248,8 @@ class Node:
         wake = self.engine.next_wake_ms()
         if wake is None:
             return
+        if (held := self._next_release - perf_counter()) > 0:
+            wake = max(wake, now_ms + ceil(held * 1000))
         if self._timer is not None:
             if self._timer_ms <= wake and self._timer_ms > now_ms:
                 return

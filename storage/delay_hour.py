@@ -17,6 +17,7 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.storage.batch import Block
+from delaylog.storage.columns import consecutive, every, some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.gather import gather, read_spans, scatter_back
@@ -266,7 +267,7 @@ class DelayHour:
         if high - low + 1 <= 4 * n + _READ_GAP_ROWS:
             raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
             rows = np.frombuffer(raw, INDEX_ENTRY)
-            if high - low + 1 != n or not (np.diff(indexes) == 1).all():
+            if not consecutive(indexes):
                 rows = rows[indexes - low]
             return self._sound(rows, indexes)
         out = np.empty(n, INDEX_ENTRY)
@@ -283,7 +284,7 @@ class DelayHour:
                 out[mask] = rows[indexes[mask] - 1 - which * INDEX_PIECE_ROWS]
                 left &= ~mask
             reader.touched(n)
-        if left.any():
+        if some(left):
             rest = indexes[left] - 1
             starts = rest * INDEX_ENTRY_SIZE
             sizes = np.full(len(rest), INDEX_ENTRY_SIZE, np.int64)
@@ -293,9 +294,9 @@ class DelayHour:
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
         """Refuse rows that do not say the number they stand at: the cheapest check against rot."""
-        wrong = np.flatnonzero(rows["global_index"] != indexes)
-        if len(wrong):
-            index = int(indexes[wrong[0]])
+        wrong = rows["global_index"] != indexes
+        if some(wrong):
+            index = int(indexes[np.flatnonzero(wrong)[0]])
             raise CorruptionError(
                 "a row that is not the one written",
                 path=self._path("delay.index"),
@@ -329,7 +330,7 @@ class DelayHour:
             parts.append(gather(view, starts[mask] - number * LOG_PIECE_SIZE, sizes[mask]))
             places.append(np.flatnonzero(mask))
             left &= ~mask
-        if left.any():
+        if some(left):
             parts.append(read_spans(file.pread, starts[left], sizes[left], gap=4096))
             places.append(np.flatnonzero(left))
         reader.touched(len(rows))
@@ -498,7 +499,7 @@ class DelayHour:
                 return
             rows = np.frombuffer(raw, INDEX_ENTRY)
             named = np.arange(row_count + 1, kept.covers + 1)
-            if not (rows["global_index"] == named).all():
+            if not every(rows["global_index"] == named):
                 return
             kept.rewind(rows, self.hour, row_count)
             self._seconds_dirty = True

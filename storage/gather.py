@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from delaylog.storage.batch import Block
+from delaylog.storage.columns import every
 from delaylog.storage.layout import Int64Array, RowArray
 
 
@@ -22,9 +23,9 @@ def gather(block: Block, starts: Int64Array, sizes: Int64Array) -> bytes:
     first, size = int(starts[0]), int(sizes[0])
     if n == 1:
         return bytes(block[first : first + size])
-    if (starts[1:] == starts[:-1] + sizes[:-1]).all():
+    if every(starts[1:] == starts[:-1] + sizes[:-1]):
         return bytes(block[first : int(starts[-1]) + int(sizes[-1])])
-    if size > 0 and (sizes == size).all() and ((starts - first) % size == 0).all():
+    if size > 0 and every(sizes == size) and every((starts - first) % size == 0):
         phase = first % size
         whole = (len(block) - phase) // size
         table = np.frombuffer(block, np.uint8, whole * size, phase).reshape(whole, size)

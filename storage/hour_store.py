@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.storage.columns import every, hours_of, only_hour, some
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
@@ -147,19 +148,18 @@ class HourStore:
         rows["global_index"] = index
         refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)
         fresh = rows["origin"] == 0
-        rows["origin"] = refs if fresh.all() else np.where(fresh, refs, rows["origin"])
+        rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
         if len(rows):
             self.pile.add(placed)
         return refs
 
     def end_rows(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
         """Count rows that stopped living (ended, or moved on)."""
-        hours = refs >> HOUR_SHIFT
-        first = int(hours[0]) if len(hours) else 0
-        if len(hours) and (hours == first).all():
-            pairs = [(first, len(hours))]
+        only = only_hour(refs)
+        if only is not None:
+            pairs = [(only, len(refs))]
         else:
-            found, lengths = np.unique(hours, return_counts=True)
+            found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
             pairs = list(zip(found.tolist(), lengths.tolist(), strict=True))
         for hour, n in pairs:
             counts = self.counts[hour]
@@ -180,7 +180,7 @@ class HourStore:
         The way to an ended row leads through its origin, which is kept as long as the row.
         """
         away = (refs ^ origins) >> HOUR_SHIFT != 0
-        if away.any():
+        if some(away):
             found, lengths = np.unique(origins[away] >> HOUR_SHIFT, return_counts=True)
             for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
                 counts = self.counts.setdefault(hour, HourCounts())
@@ -190,20 +190,19 @@ class HourStore:
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
-        for hour in np.unique(refs >> HOUR_SHIFT).tolist():
+        for hour in hours_of(refs):
             self.counts[hour].position = end_position
 
     # ------------------------------------------------------------------ look-ups
 
     def known(self, refs: Int64Array) -> Int64Array:
         """Which refs (as a mask) lie inside the rows of an hour that still exists."""
-        hours = refs >> HOUR_SHIFT
         index = refs & INDEX_MASK
         out = np.zeros(len(refs), np.bool_)
-        for hour in np.unique(hours).tolist():
+        for hour in hours_of(refs):
             counts = self.counts.get(hour)
             if counts is not None:
-                out |= (hours == hour) & (index >= 1) & (index <= counts.rows)
+                out |= (refs >> HOUR_SHIFT == hour) & (index >= 1) & (index <= counts.rows)
         return out  # type: ignore[return-value]
 
     def rows(self, refs: Int64Array) -> RowArray:
@@ -231,11 +230,11 @@ class HourStore:
         """Store state entries, one each, in memory (see StateColumn)."""
         if len(refs) == 0:
             return
-        hours = refs >> HOUR_SHIFT
-        first = int(hours[0])
-        if (hours == first).all():
-            self.hour(first).states(group).put(refs & INDEX_MASK, entries)
+        only = only_hour(refs)
+        if only is not None:
+            self.hour(only).states(group).put(refs & INDEX_MASK, entries)
             return
+        hours = refs >> HOUR_SHIFT
         for hour in np.unique(hours).tolist():
             mask = hours == hour
             self.hour(hour).states(group).put(refs[mask] & INDEX_MASK, entries[mask])
@@ -252,10 +251,10 @@ class HourStore:
     ) -> RowArray:
         if len(refs) == 0:
             return np.zeros(0, dtype)
+        only = only_hour(refs)
+        if only is not None:
+            return read(only, refs & INDEX_MASK)
         hours = refs >> HOUR_SHIFT
-        first = int(hours[0])
-        if (hours == first).all():
-            return read(first, refs & INDEX_MASK)
         out = np.empty(len(refs), dtype)
         for hour in np.unique(hours).tolist():
             mask = hours == hour
@@ -281,25 +280,25 @@ class HourStore:
         """The records of `refs` (whose rows are given), one after another."""
         if len(refs) == 0:
             return b""
-        hours = refs >> HOUR_SHIFT
         index = refs & INDEX_MASK
-        first = int(hours[0])
-        if (hours == first).all():
-            flushed = self.flushed(first)
+        only = only_hour(refs)
+        if only is not None:
+            flushed = self.flushed(only)
             if int(index.max()) <= flushed:
-                return self.hour(first).read_records(rows)
-            if int(index.min()) > flushed and (tail := self.pile.tail(first)) is not None:
-                return tail.records(index)
+                return self.hour(only).read_records(rows)
+            if int(index.min()) > flushed and (tail := self.pile.tail(only)) is not None:
+                return tail.records(index, rows)
+        hours = refs >> HOUR_SHIFT
         sources: list[tuple[Int64Array, bytes]] = []
         for hour in np.unique(hours).tolist():
             mask = np.flatnonzero(hours == hour)
             late = index[mask] > self.flushed(hour)
-            if late.any():
+            if some(late):
                 tail = self.pile.tail(hour)
                 assert tail is not None, "rows of refs were found before their records"
                 part = mask[late]
-                sources.append((part, tail.records(index[part])))
-            if not late.all():
+                sources.append((part, tail.records(index[part], rows[part])))
+            if not every(late):
                 part = mask[~late]
                 sources.append((part, self.hour(hour).read_records(rows[part])))
         return scatter_back(

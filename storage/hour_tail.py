@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from delaylog.storage.batch import Block
+from delaylog.storage.columns import rising
 from delaylog.storage.gather import concat_rows, gather, scatter_back
-from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
 from delaylog.storage.rows import PlacedRows
 
 _ROWS_PER_HOUR_MIN: Final = 64
 _DIRECT_HOURS_MAX: Final = 4
 _OVERHEAD_BYTES: Final = 400
+_ROWS_PER_CHUNK_FEW: Final = 16
+"""Below so many rows a chunk, a look-up goes row by row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +39,18 @@ class TailChunk:
     dense: bool
     """The rows' records are exactly `data`, in order: it can be written as it is."""
     position: int
+    _raw: memoryview | None = field(default=None, init=False, repr=False)
 
     @property
     def last_index(self) -> int:
         return self.first_index + len(self.rows) - 1
+
+    def raw_row(self, at: int) -> memoryview:
+        """The bytes of one row."""
+        raw = self._raw
+        if raw is None:
+            raw = self._raw = self.rows.view(np.uint8).data
+        return raw[at * INDEX_ENTRY_SIZE : (at + 1) * INDEX_ENTRY_SIZE]
 
 
 class HourTail:
@@ -56,44 +68,54 @@ class HourTail:
 
     def rows(self, indexes: Int64Array) -> RowArray:
         """Copies of the rows `indexes`, each with its own `global_index`."""
+        first, last = self._chunk_span(indexes)
+        if first == last:
+            chunk = self.chunks[first]
+            return chunk.rows[indexes - chunk.first_index]
+        if len(indexes) < (last - first + 1) * _ROWS_PER_CHUNK_FEW:
+            raw = b"".join([chunk.raw_row(at) for chunk, at in self._each(indexes)])
+            return np.frombuffer(raw, INDEX_ENTRY)
         out = np.empty(len(indexes), INDEX_ENTRY)
-        for mask, chunk in self._split(indexes):
+        for mask, chunk in self._split(indexes, first):
             out[mask] = chunk.rows[indexes[mask] - chunk.first_index]
         return out
 
-    def records(self, indexes: Int64Array) -> bytes:
-        """Their records, one after another."""
-        pieces = list(self._split(indexes))
-        if len(pieces) == 1:
-            chunk = pieces[0][1]
-            rows = chunk.rows[indexes - chunk.first_index]
-            return gather(
-                chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
-            )
-        if (np.diff(indexes) > 0).all():
+    def records(self, indexes: Int64Array, rows: RowArray) -> bytes:
+        """Their records, one after another. `rows` is what `rows(indexes)` said."""
+        starts, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+        first, last = self._chunk_span(indexes)
+        if first == last:
+            return gather(self.chunks[first].data, starts, sizes)
+        if len(indexes) < (last - first + 1) * _ROWS_PER_CHUNK_FEW:
+            ends = (starts + sizes).tolist()
+            places = zip(self._each(indexes), starts.tolist(), ends, strict=True)
+            return b"".join([chunk.data[a:b] for (chunk, _), a, b in places])
+        pieces = self._split(indexes, first)
+        parts = [gather(chunk.data, starts[mask], sizes[mask]) for mask, chunk in pieces]
+        if rising(indexes):
             # Ascending rows meet the chunks in order, so each chunk gives one stretch.
-            return b"".join(self._stretch(chunk, indexes[mask]) for mask, chunk in pieces)
-        sizes = np.empty(len(indexes), np.int64)
-        for mask, chunk in pieces:
-            sizes[mask] = chunk.rows["size"][indexes[mask] - chunk.first_index]
-        return scatter_back(
-            [self._stretch(chunk, indexes[mask]) for mask, chunk in pieces],
-            [mask for mask, _ in pieces],
-            sizes,
-        )
+            return b"".join(parts)
+        return scatter_back(parts, [mask for mask, _ in pieces], sizes)
 
-    @staticmethod
-    def _stretch(chunk: TailChunk, indexes: Int64Array) -> bytes:
-        rows = chunk.rows[indexes - chunk.first_index]
-        return gather(chunk.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64))
-
-    def _split(self, indexes: Int64Array) -> list[tuple[Int64Array, TailChunk]]:
-        """(positions in `indexes`, chunk) for every chunk that holds some of them."""
-        low, high = int(indexes.min()), int(indexes.max())
-        first = bisect_right(self.firsts, low) - 1
+    def _chunk_span(self, indexes: Int64Array) -> tuple[int, int]:
+        """Places of the first and the last chunk that can hold some of `indexes`."""
+        first = bisect_right(self.firsts, int(indexes.min())) - 1
         assert first >= 0, "the caller splits tail from file"
-        if high <= self.chunks[first].last_index:
-            return [(np.arange(len(indexes)), self.chunks[first])]
+        return first, bisect_right(self.firsts, int(indexes.max()), lo=first) - 1
+
+    def _each(self, indexes: Int64Array) -> Iterator[tuple[TailChunk, int]]:
+        """(chunk, place in it) row by row: what is cheapest for few rows of many chunks.
+
+        A turn's worth of short delays comes from as many sends as there are rows; one mask a
+        chunk would cost ten times what one step a row does.
+        """
+        firsts, chunks = self.firsts, self.chunks
+        for index in indexes.tolist():
+            chunk = chunks[bisect_right(firsts, index) - 1]
+            yield chunk, index - chunk.first_index
+
+    def _split(self, indexes: Int64Array, first: int) -> list[tuple[Int64Array, TailChunk]]:
+        """(positions in `indexes`, chunk) for every chunk that holds some of them."""
         which = np.searchsorted(np.array(self.firsts[first:]), indexes, side="right") - 1 + first
         return [
             (np.flatnonzero(which == number), self.chunks[number])

@@ -16,7 +16,8 @@ import msgpack
 import numpy as np
 
 from delaylog.storage.batch import Block, Column
-from delaylog.storage.layout import STATE_ENTRY, Int64Array, StateArray
+from delaylog.storage.columns import alike, some
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
 _HEAD_SIZE: Final = struct.Struct("<I")
 
@@ -159,23 +160,25 @@ class SettleDecision:
 
     def encode(self) -> list[Block]:
         refs = self.refs.astype("<i8", copy=False).tobytes()
-        same = len(self.entries) > 0 and bool((self.entries == self.entries[0]).all())
+        entries = self.entries.tobytes()
+        # Compared as bytes: numpy compares structured columns field by field.
+        one = entries[:STATE_ENTRY_SIZE]
+        same = len(entries) > 0 and entries == one * len(self.entries)
         head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
         leases = b""
         if self.leases is not None:
-            if len(self.leases) and bool((self.leases == self.leases[0]).all()):
+            if len(self.leases) and alike(self.leases):
                 head["lease"] = int(self.leases[0])
             else:
                 head["leases"] = True
                 leases = self.leases.astype("<i8").tobytes()
-        entries = (self.entries[:1] if same else self.entries).tobytes()
         head["same"] = same
         head["keep"] = self.keep_until_ms
         origins = b""
-        if self.origins is not None and (self.origins != self.refs).any():
+        if self.origins is not None and some(self.origins != self.refs):
             head["origins"] = True
             origins = self.origins.astype("<i8").tobytes()
-        return pack(head, refs + leases + origins + entries)
+        return pack(head, refs + leases + origins + (one if same else entries))
 
     @classmethod
     def decode(cls, payload: Block) -> SettleDecision:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.batch import Block, Column, MessageBatch, TextColumn, expand
+from delaylog.storage.columns import some
 from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, NEVER_MS, Int64Array, RowArray
 from delaylog.storage.payloads import SendDecision
 
@@ -158,7 +159,7 @@ def _defaulted(column: Column, kind: str, default: int) -> Column:
     if isinstance(column, int):
         return default if column == mark else column
     hit = column == mark
-    return np.where(hit, default, column) if hit.any() else column
+    return np.where(hit, default, column) if some(hit) else column
 
 
 def _fill_text(rows: RowArray, batch: MessageBatch) -> None:
@@ -197,7 +198,7 @@ def _by_hour(
     if low_hour == max(high // HOUR_MS, hour_floor):
         return PlacedRows(rows, data, [low_hour], [0, n], order, position)
     hour = np.maximum(rows["deliver_at"] // HOUR_MS, hour_floor)
-    if (np.diff(hour) < 0).any():
+    if some(hour[1:] < hour[:-1]):
         by_hour = np.argsort(hour, kind="stable")
         hour = hour[by_hour]
         rows = rows[by_hour]

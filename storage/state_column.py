@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.storage.columns import consecutive
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
@@ -264,10 +265,7 @@ class StateColumn:
 
 def _as_run(at: Int64Array) -> slice | None:
     """The slice that `at` is, if its values follow one another."""
-    first, last = int(at[0]), int(at[-1])
-    if last - first + 1 != len(at) or not (np.diff(at) == 1).all():
-        return None
-    return slice(first, last + 1)
+    return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else None
 
 
 def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:

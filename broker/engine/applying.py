@@ -17,10 +17,12 @@ from delaylog.broker.engine.model import TopicSettings
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.storage.batch import Block, MessageBatch, decode_send
+from delaylog.storage.columns import alike, every, some
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
     HOUR_SHIFT,
+    STATE_ENDED_FIRST,
     STATE_ENTRY,
     Cause,
     FrameHeader,
@@ -215,8 +217,8 @@ def _leave_leases(
     if leases is None or len(leases) == 0:
         return
     topic = state.by_number.get(topic_number)
-    first = int(leases[0])
-    if (leases == first).all():
+    if alike(leases):
+        first = int(leases[0])
         if first:
             state.leases.close(first, refs)
             if topic is not None:
@@ -237,21 +239,20 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     _leave_leases(state, decision.topic, refs, decision.leases)
     kinds = entries["state"]
     topic = state.by_number.get(decision.topic)
-    first = int(kinds[0])
-    if (kinds == first).all():
-        groups = [(first, len(refs))]
+    if alike(kinds):
+        groups = [(int(kinds[0]), len(refs))]
     else:
         found, lengths = np.unique(kinds, return_counts=True)
         groups = list(zip(found.tolist(), lengths.tolist(), strict=True))
-    ended = kinds >= MessageState.ACKED
-    if ended.all():
+    ended = kinds >= STATE_ENDED_FIRST
+    if every(ended):
         _end(state, decision, refs, end)
     else:
         state.hours.touch(refs, end)
-        if ended.any():
+        if some(ended):
             _end(state, decision, refs[ended], end, ended)
     for kind, n in groups:
-        if topic is not None and kind >= MessageState.ACKED:
+        if topic is not None and kind >= STATE_ENDED_FIRST:
             topic.counts.ended(kind, n)
 
 
@@ -284,7 +285,7 @@ def apply_move(
     rows["expires_at"] = decision.expires_at_ms
     rows["priority"] = decision.priority
     rows["epoch_tag"] = decision.tag
-    rows["group"] = decision.group if (decision.attempts > 0).any() else old["group"]
+    rows["group"] = decision.group if some(decision.attempts > 0) else old["group"]
     hour = np.maximum(decision.deliver_at_ms // HOUR_MS, decision.hour_floor)
     order = np.argsort(hour, kind="stable")
     rows, hour = rows[order], hour[order]

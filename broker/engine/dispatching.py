@@ -15,14 +15,15 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import alike, every
 from delaylog.storage.hour_store import IoJob, Work
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
     HOUR_SHIFT,
     INDEX_BITS,
+    STATE_NONE,
     Int64Array,
-    MessageState,
 )
 from delaylog.storage.physical_log import Tick
 from delaylog.wheel import Entries, no_entries, sort_entries
@@ -85,14 +86,13 @@ class Dispatcher:
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
         refs, lanes = entries.refs, entries.lanes
-        living = state.hours.get_states(refs)["state"] == MessageState.NONE
-        if not living.all():
+        living = state.hours.get_states(refs)["state"] == STATE_NONE
+        if not every(living):
             refs, lanes = refs[living], lanes[living]
         if len(refs) == 0:
             return
-        first = int(lanes[0])
-        if (lanes == first).all():
-            self._push(first, refs)
+        if alike(lanes):
+            self._push(int(lanes[0]), refs)
             return
         order = np.argsort(lanes, kind="stable")
         refs, lanes = refs[order], lanes[order]
@@ -237,8 +237,8 @@ class Dispatcher:
                 refs = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
                 due = rows["deliver_at"].astype(np.int64)
                 entries = Entries(due, refs, rows["topic"].astype(np.int64))
-                living = folder.states().get(index)["state"] == MessageState.NONE
-                if not living.all():
+                living = folder.states().get(index)["state"] == STATE_NONE
+                if not every(living):
                     entries = Entries(*(column[living] for column in entries))
                 if entries.count:
                     parts.append(entries)

@@ -169,6 +169,14 @@ def _parse_backoff(value: Any) -> Backoff:
     return Backoff(**value)
 
 
+_ENDED_NAMES: Final[dict[int, str]] = {
+    MessageState.ACKED: "acked",
+    MessageState.EXPIRED: "expired",
+    MessageState.DEAD: "dead",
+    MessageState.DELETED: "deleted",
+}
+
+
 @dataclass(slots=True)
 class TopicCounts:
     """Living messages and, since the topic was made, ended ones."""
@@ -185,12 +193,7 @@ class TopicCounts:
     def ended(self, state: int, n: int) -> None:
         """Count n messages that reached an ended state."""
         self.living -= n
-        name = {
-            MessageState.ACKED: "acked",
-            MessageState.EXPIRED: "expired",
-            MessageState.DEAD: "dead",
-            MessageState.DELETED: "deleted",
-        }[MessageState(state)]
+        name = _ENDED_NAMES[state]
         setattr(self, name, getattr(self, name) + n)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from delaylog.broker.engine.applying import apply_lease, apply_settle
 from delaylog.broker.engine.model import Delivery, Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import alike, every, rising, some
 from delaylog.storage.layout import (
+    STATE_NONE,
     Cause,
     FrameKind,
     Int64Array,
@@ -68,24 +70,24 @@ def _deliverable(
     state: EngineState, topic: Topic, refs: Int64Array, now_ms: int
 ) -> tuple[Int64Array, RowArray, StateArray]:
     """Of popped refs those that may be handed out, once each; ends those past their ttl."""
-    if len(refs) > 1 and not (np.diff(refs) > 0).all():
+    if len(refs) > 1 and not rising(refs):
         _, first = np.unique(refs, return_index=True)
         if len(first) != len(refs):
             refs = refs[np.sort(first)]
     known = state.hours.known(refs)
-    if not known.all():
+    if not every(known):
         refs = refs[known]
     if len(refs) == 0:
         return refs, blank_entries(0), blank_entries(0)
     entries = state.hours.get_states(refs)
-    free = entries["state"] == MessageState.NONE
-    if not free.all():
+    free = entries["state"] == STATE_NONE
+    if not every(free):
         refs, entries = refs[free], entries[free]
         if len(refs) == 0:
             return refs, blank_entries(0), entries
     rows = state.hours.rows(refs)
     over = rows["expires_at"] <= now_ms
-    if over.any():
+    if some(over):
         end_by_ttl(state, topic, refs[over], rows[over], entries[over], now_ms)
         refs, rows, entries = refs[~over], rows[~over], entries[~over]
     return refs, rows, entries
@@ -135,7 +137,7 @@ def _lease(
         topic.ready.push_front(refs[fit:])
         refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
     attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
-    same = int(attempts[0]) if (attempts == attempts[0]).all() else None
+    same = int(attempts[0]) if alike(attempts) else None
     state.lease_number += 1
     number = ((state.epoch_counter & 0xFFFFFF) << 40) | state.lease_number
     decision = LeaseDecision(

@@ -19,6 +19,7 @@ from delaylog.broker.engine.model import (
     empty_refs,
 )
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
 
@@ -129,9 +130,9 @@ def give_back(
     attempts = lease.attempts[rows]
     dead = attempts > kept["max_retry"]
     late = kept["expires_at"] <= now_ms
-    if dead.any():
+    if some(dead):
         _settle(state, topic, lease, rows[dead], MessageState.DEAD, Cause.RETRIES, now_ms)
-    if (late & ~dead).any():
+    if some(late & ~dead):
         _settle(state, topic, lease, rows[late & ~dead], MessageState.DEAD, Cause.TTL, now_ms)
     alive = ~(dead | late)
     rows, kept, attempts = rows[alive], kept[alive], attempts[alive]
@@ -144,12 +145,12 @@ def give_back(
     else:
         delay = np.full(len(rows), delay_ms, np.int64)
     now = delay == 0
-    if now.any():
+    if some(now):
         refs = lease.refs[rows[now]]
         _settle(state, topic, lease, rows[now], MessageState.NONE, cause, now_ms)
         topic.ready.push_front(refs)
         state.woken.add(topic.number)
-    if (~now).any():
+    if not every(now):
         later = ~now
         refs = lease.refs[rows[later]]
         expires = kept["expires_at"][later]

@@ -11,6 +11,7 @@ import numpy as np
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.web.shapes import receipt_text
 from delaylog.storage.batch import BATCH_VERSION
+from delaylog.storage.columns import alike, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
 
@@ -37,7 +38,7 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
     total = rows["size"].astype(np.int64)
     meta = sum(sizes.values())
     assert isinstance(meta, np.ndarray)
-    if not meta.any():
+    if not some(meta):
         fields["body_size"] = _column(total, "<u4")
         fields["bodies"] = delivery.records
         if columns & {"priority"}:
@@ -51,7 +52,7 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
         size = sizes[f"{name}_size"]
         if name == "id" or name in columns:
             fields[f"{name}_size"] = _column(size, "<u2")
-            fields[name] = gather(delivery.records, starts, size) if size.any() else b""
+            fields[name] = gather(delivery.records, starts, size) if some(size) else b""
         starts = starts + size
     fields["body_size"] = _column(total - meta, "<u4")
     fields["bodies"] = gather(delivery.records, starts, total - meta)
@@ -62,9 +63,8 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
 
 def _column(values: Int64Array, dtype: str) -> int | bytes:
     """A scalar when all values are alike, else raw bytes."""
-    first = int(values[0])
-    if (values == first).all():
-        return first
+    if alike(values):
+        return int(values[0])
     return values.astype(dtype).tobytes()
 
 

@@ -1,0 +1,56 @@
+"""Questions about columns, asked in the way that is cheapest for short ones.
+
+At ten messages a turn an engine call is about a hundred numpy calls, so their fixed price counts:
+`mask.all()` costs 1.1 us, counting 0.4; `np.diff` 2.5 us, one subtraction 1.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array
+
+Mask = npt.NDArray[np.bool_]
+
+
+def every(mask: npt.NDArray[Any]) -> bool:
+    """Whether all values are true (also when there is none)."""
+    return int(np.count_nonzero(mask)) == mask.size
+
+
+def some(mask: npt.NDArray[Any]) -> bool:
+    """Whether any value is true."""
+    return int(np.count_nonzero(mask)) > 0
+
+
+def alike(column: npt.NDArray[Any]) -> bool:
+    """Whether all values are the first one (also when there is none)."""
+    return column.size == 0 or every(column == column[0])
+
+
+def rising(column: Int64Array) -> bool:
+    """Whether every value is greater than the one before it."""
+    return every(column[1:] > column[:-1])
+
+
+def consecutive(column: Int64Array) -> bool:
+    """Whether every value is the one before it plus one. The column is not empty."""
+    return int(column[-1]) - int(column[0]) + 1 == len(column) and every(
+        column[1:] - column[:-1] == 1
+    )
+
+
+def only_hour(refs: Int64Array) -> int | None:
+    """The hour of all these refs, or None when they are of several (or there is none)."""
+    if len(refs) == 0:
+        return None
+    return None if some((refs ^ refs[0]) >> HOUR_SHIFT) else int(refs[0]) >> HOUR_SHIFT
+
+
+def hours_of(refs: Int64Array) -> list[int]:
+    """The distinct hours of refs, ascending."""
+    only = only_hour(refs)
+    return np.unique(refs >> HOUR_SHIFT).tolist() if only is None else [only]
