@@ -228,6 +228,8 @@ class Node:
                     self.appended()
             if self.engine.dispatcher.loading:
                 self.spawn("load", self.engine.dispatcher.load_work)
+            if self.engine.dispatcher.laying_out:
+                self.spawn("lay out", self.engine.dispatcher.lay_out_work)
         except Exception as error:
             self._on_fatal(error)
             return
@@ -356,6 +358,9 @@ class Node:
         if now - self._free_looked > DISK_LOOK_SECONDS:
             self._free_looked = now
             self._free_bytes = self.engine.fs.free_bytes(self.engine.folder)
+            if self._free_bytes < 2 * self.engine.limits.disk_reserve_bytes:
+                # Copies that only save time make room for messages.
+                self.engine.state.hot.clear()
         return self._free_bytes
 
     @property

@@ -2,8 +2,7 @@
 
 Rows are appended in flushes: prepared on the loop (`prepare`), written by any thread
 (`write_flush`), then taken over (`commit_flush`); until the last step readers see the old count.
-Reads go through mapped pieces where a whole piece is there and through pread elsewhere, and what
-they return is copied bytes.
+Rows and records are read by a `HourReader`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.storage.batch import Block
-from delaylog.storage.columns import consecutive, every, some
+from delaylog.storage.columns import every
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
-from delaylog.storage.gather import gather, read_spans, scatter_back
+from delaylog.storage.hour_reader import HourReader
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_MAGIC,
@@ -34,7 +33,6 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
@@ -43,7 +41,6 @@ DEFAULT_GROUP: Final = 1
 _WALK_SLICE: Final = 8192
 _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
-_READ_GAP_ROWS: Final = 36
 _SCAN_ROWS: Final = 65_536
 
 
@@ -79,12 +76,9 @@ class DelayHour:
         self._fs = fs
         self.folder = folder
         self.hour = hour
-        self.row_count = 0
-        self.log_size = 0
         self.extent_count = 0
-        self.mapped = False
         self._files: dict[str, File] = {}
-        self._pieces: dict[str, MappedPieces] = {}
+        self._reader = HourReader(self._file, folder)
         self._seconds: SecondIndex | None = None
         self._seconds_dirty = False
         self._unsynced = False
@@ -216,8 +210,8 @@ class DelayHour:
         """Take a written flush over: from here on readers find its rows in the files."""
         self.seconds().apply(flush.chain)
         self._seconds_dirty = True
-        self.row_count += len(flush.rows)
-        self.log_size += flush.data_size
+        self._reader.row_count += len(flush.rows)
+        self._reader.log_size += flush.data_size
         self.extent_count += 1
 
     def write_seconds(self) -> None:
@@ -250,91 +244,32 @@ class DelayHour:
 
     # ------------------------------------------------------------------ reading
 
-    def _piece_reader(self, name: str, piece_size: int) -> MappedPieces | None:
-        if not self.mapped:
-            return None
-        reader = self._pieces.get(name)
-        if reader is None:
-            reader = MappedPieces(self._file(name), piece_size)
-            self._pieces[name] = reader
-        return reader
-
     def read_rows(self, indexes: Int64Array) -> RowArray:
         """Copies of the index rows `indexes` (all of them in the files)."""
-        n = len(indexes)
-        low, high = int(indexes.min()), int(indexes.max())
-        file = self._file("delay.index")
-        if high - low + 1 <= 4 * n + _READ_GAP_ROWS:
-            raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
-            rows = np.frombuffer(raw, INDEX_ENTRY)
-            if not consecutive(indexes):
-                rows = rows[indexes - low]
-            return self._sound(rows, indexes)
-        out = np.empty(n, INDEX_ENTRY)
-        left = np.ones(n, np.bool_)
-        reader = self._piece_reader("delay.index", INDEX_PIECE_ROWS * INDEX_ENTRY_SIZE)
-        if reader is not None:
-            number = (indexes - 1) // INDEX_PIECE_ROWS
-            for which in np.unique(number).tolist():
-                view = reader.piece(which, self.row_count * INDEX_ENTRY_SIZE)
-                if view is None:
-                    continue
-                mask = number == which
-                rows = np.frombuffer(view, INDEX_ENTRY)
-                out[mask] = rows[indexes[mask] - 1 - which * INDEX_PIECE_ROWS]
-                left &= ~mask
-            reader.touched(n)
-        if some(left):
-            rest = indexes[left] - 1
-            starts = rest * INDEX_ENTRY_SIZE
-            sizes = np.full(len(rest), INDEX_ENTRY_SIZE, np.int64)
-            raw = read_spans(file.pread, starts, sizes, gap=_READ_GAP_ROWS * INDEX_ENTRY_SIZE)
-            out[left] = np.frombuffer(raw, INDEX_ENTRY)
-        return self._sound(out, indexes)
-
-    def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
-        """Refuse rows that do not say the number they stand at: the cheapest check against rot."""
-        wrong = rows["global_index"] != indexes
-        if some(wrong):
-            index = int(indexes[np.flatnonzero(wrong)[0]])
-            raise CorruptionError(
-                "a row that is not the one written",
-                path=self._path("delay.index"),
-                position=(index - 1) * INDEX_ENTRY_SIZE,
-                detail=f"row {index}",
-            )
-        return rows
+        return self._reader.rows(indexes)
 
     def read_records(self, rows: RowArray) -> bytes:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""
-        starts = rows["offset"].astype(np.int64)
-        sizes = rows["size"].astype(np.int64)
-        file = self._file("delay.log")
-        reader = self._piece_reader("delay.log", LOG_PIECE_SIZE)
-        if reader is None or len(rows) == 0:
-            return read_spans(file.pread, starts, sizes, gap=4096)
+        return self._reader.records(rows)
 
-        low, high = int(starts.min()), int((starts + sizes).max())
-        if high - low <= 2 * int(sizes.sum()) + 4096:
-            return read_spans(file.pread, starts, sizes, gap=4096)
-        which = starts // LOG_PIECE_SIZE
-        inside = (starts + sizes - 1) // LOG_PIECE_SIZE == which
-        parts: list[bytes] = []
-        places: list[Int64Array] = []
-        left = np.ones(len(rows), np.bool_)
-        for number in np.unique(which[inside]).tolist():
-            view = reader.piece(number, self.log_size)
-            if view is None:
-                continue
-            mask = inside & (which == number)
-            parts.append(gather(view, starts[mask] - number * LOG_PIECE_SIZE, sizes[mask]))
-            places.append(np.flatnonzero(mask))
-            left &= ~mask
-        if some(left):
-            parts.append(read_spans(file.pread, starts[left], sizes[left], gap=4096))
-            places.append(np.flatnonzero(left))
-        reader.touched(len(rows))
-        return scatter_back(parts, places, sizes)
+    @property
+    def mapped(self) -> bool:
+        """Whether scattered reads go through maps."""
+        return self._reader.mapped
+
+    @mapped.setter
+    def mapped(self, mapped: bool) -> None:
+        self._reader.mapped = mapped
+
+    @property
+    def row_count(self) -> int:
+        """Rows that stand in the files."""
+        return self._reader.row_count
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of records that stand in the files."""
+        return self._reader.log_size
 
     def walk_second(self, second: int, last: int) -> Generator[list[int], None, None]:
         """Follow one second's chain newest first, in slices; rows behind `last` are passed over.
@@ -442,9 +377,9 @@ class DelayHour:
                 position=index.size(),
                 detail=f"{row_count} rows were durable",
             )
-        self.row_count = row_count
+        self._reader.row_count = row_count
         last = self.read_rows(np.array([row_count], np.int64))[0]
-        self.log_size = int(last["offset"]) + int(last["size"])
+        self._reader.log_size = int(last["offset"]) + int(last["size"])
         log = self._file("delay.log")
         if log.size() < self.log_size:
             raise CorruptionError(
@@ -507,15 +442,11 @@ class DelayHour:
 
     def forget_pages(self) -> None:
         """Give resident pages of the mapped pieces back."""
-        for reader in self._pieces.values():
-            reader.forget()
+        self._reader.forget_pages()
 
     def unmap(self) -> None:
         """Stop serving reads through maps."""
-        self.mapped = False
-        for reader in self._pieces.values():
-            reader.close()
-        self._pieces.clear()
+        self._reader.unmap()
 
     def close_files(self) -> None:
         """Give back descriptors; they reopen on demand. Unsynced appends must be synced before."""

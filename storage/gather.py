@@ -35,6 +35,14 @@ def gather(block: Block, starts: Int64Array, sizes: Int64Array) -> bytes:
     return b"".join([view[a:b] for a, b in zip(starts.tolist(), ends, strict=True)])
 
 
+def join_ranges(
+    views: Sequence[memoryview | bytes], starts: Int64Array, sizes: Int64Array
+) -> bytes:
+    """Range k of `views[k]` for every k, one after another: one pass over ranges of many sizes."""
+    ends = (starts + sizes).tolist()
+    return b"".join([v[a:b] for v, a, b in zip(views, starts.tolist(), ends, strict=True)])
+
+
 def read_spans(
     pread: Callable[[int, int], bytes], starts: Int64Array, sizes: Int64Array, *, gap: int
 ) -> bytes:

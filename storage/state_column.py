@@ -43,12 +43,46 @@ class _Unbacked:
 
 
 class _Piece:
-    __slots__ = ("dirty", "entries", "mapping")
+    __slots__ = ("dirty", "entries", "mapping", "touched")
 
-    def __init__(self, mapping: Mapping) -> None:
+    def __init__(self, mapping: Mapping, *, fresh: bool) -> None:
         self.mapping = mapping
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
         self.dirty = np.zeros(PIECE_SIZE // PAGE_SIZE, np.bool_)
+        self.touched = np.zeros(PIECE_ROWS // 8, np.uint8) if fresh else None
+        """A bit per entry that was ever stored, while that is known from the piece's birth.
+
+        Messages that come up for the first time stand all over the piece: a bit each is found in
+        the processor's cache, where an entry each would be fetched from memory.
+        """
+
+    def get(self, at: Int64Array) -> StateArray:
+        """Copies of entries."""
+        if self.touched is not None:
+            bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
+            stored = int(np.count_nonzero(bits))
+            if stored < len(at):
+                out = np.zeros(len(at), STATE_ENTRY)
+                if stored:
+                    places = np.flatnonzero(bits)
+                    out[places] = self.entries[at[places]]
+                return out
+        run = _as_run(at)
+        return self.entries[at] if run is None else self.entries[run].copy()
+
+    def put(self, at: Int64Array, entries: Any) -> None:
+        """Store entries (one for all, or one each)."""
+        run = _as_run(at)
+        if run is None:
+            self.entries[at] = entries
+            self.dirty[at // PAGE_ROWS] = True
+        else:
+            # Rows in a row are one copy instead of a thousand scattered ones.
+            self.entries[run] = entries
+            self.dirty[run.start // PAGE_ROWS : (run.stop - 1) // PAGE_ROWS + 1] = True
+        if self.touched is not None:
+            bits = np.left_shift(1, at & 7).astype(np.uint8)
+            np.bitwise_or.at(self.touched, at >> 3, bits)
 
 
 class StateColumn:
@@ -86,16 +120,14 @@ class StateColumn:
         if len(at) and int(at.max()) < PIECE_ROWS:
             if not self._has(0):
                 return np.zeros(len(at), STATE_ENTRY)
-            entries = self._piece(0).entries
-            run = _as_run(at)
-            return entries[at] if run is None else entries[run].copy()
+            return self._piece(0).get(at)
         out = np.zeros(len(at), STATE_ENTRY)
         number = at // PIECE_ROWS
         for which in np.unique(number).tolist():
             if self._has(which):
                 mask = number == which
                 piece = self._piece(which)
-                out[mask] = piece.entries[at[mask] - which * PIECE_ROWS]
+                out[mask] = piece.get(at[mask] - which * PIECE_ROWS)
         return out
 
     def get_one(self, index: int) -> Any:
@@ -109,30 +141,21 @@ class StateColumn:
         at = indexes - 1
         low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
         if low == high:
-            self._store(low, at - low * PIECE_ROWS if low else at, entries)
+            self._piece(low).put(at - low * PIECE_ROWS if low else at, entries)
             return
         number = at // PIECE_ROWS
         each = isinstance(entries, np.ndarray) and entries.ndim == 1
         for which in np.unique(number).tolist():
             mask = number == which
-            self._store(which, at[mask] - which * PIECE_ROWS, entries[mask] if each else entries)
+            self._piece(which).put(
+                at[mask] - which * PIECE_ROWS, entries[mask] if each else entries
+            )
 
     def put_forward(self, index: int, forward: int) -> None:
         """Point one row (an origin) at the newest row of its message."""
         entry = self.get(np.array([index], np.int64))
         entry["forward"] = forward
         self.put(np.array([index], np.int64), entry)
-
-    def _store(self, which: int, at: Int64Array, entries: Any) -> None:
-        piece = self._piece(which)
-        run = _as_run(at)
-        if run is None:
-            piece.entries[at] = entries
-            piece.dirty[at // PAGE_ROWS] = True
-        else:
-            # Rows in a row are one copy instead of a thousand scattered ones.
-            piece.entries[run] = entries
-            piece.dirty[run.start // PAGE_ROWS : (run.stop - 1) // PAGE_ROWS + 1] = True
 
     def _has(self, which: int) -> bool:
         """Whether the piece can hold anything: mapped already, or inside the file."""
@@ -144,13 +167,15 @@ class StateColumn:
             # Storing a state must not touch the disk: its frame is in the log already, and a
             # full disk may refuse the file. `write` makes and extends it.
             covered = self._file is not None and (which + 1) * PIECE_SIZE <= self._length
-            piece = self._mapped(which) if covered else _Piece(_Unbacked())
+            fresh = which * PIECE_SIZE >= self._length
+            mapping = self._map(which) if covered else _Unbacked()
+            piece = _Piece(mapping, fresh=fresh)
             self._pieces[which] = piece
         return piece
 
-    def _mapped(self, which: int) -> _Piece:
+    def _map(self, which: int) -> Mapping:
         assert self._file is not None, "a covered piece has a file"
-        return _Piece(self._file.map_private(which * PIECE_SIZE, PIECE_SIZE))
+        return self._file.map_private(which * PIECE_SIZE, PIECE_SIZE)
 
     def _reach(self, end: int) -> File:
         """The file, made if need be and at least `end` long; growing leaves holes."""
@@ -222,7 +247,8 @@ class StateColumn:
         """Replace an unbacked piece by a mapped one, once the file has reached it."""
         if self._file is None or (which + 1) * PIECE_SIZE > self._length:
             return
-        mapped = self._mapped(which)
+        mapped = _Piece(self._map(which), fresh=False)
+        mapped.touched = piece.touched
         for first, count in page_runs(np.flatnonzero(piece.dirty)):
             rows = slice(first * PAGE_ROWS, (first + count) * PAGE_ROWS)
             mapped.entries[rows] = piece.entries[rows]

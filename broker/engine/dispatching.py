@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import alike, every
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import IoJob, Work
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -41,6 +43,7 @@ class Dispatcher:
         self._past_opens: deque[int] = deque()
         self._loads: deque[int] = deque()
         self._past_loads: deque[int] = deque()
+        self._hot: deque[tuple[int, Int64Array, Int64Array]] = deque()
         self._open_mark: dict[int, tuple[int, int]] = {}
         self._now_ms = 0
         self._shown_position = 0
@@ -138,6 +141,36 @@ class Dispatcher:
                 yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
             yield None
 
+    @property
+    def laying_out(self) -> bool:
+        """Whether `lay_out_work` has something to do."""
+        return bool(self._hot)
+
+    def lay_out_work(self) -> Work:
+        """Copy loaded seconds of many messages in dispatch order, until they are due."""
+        state = self._state
+        while self._hot:
+            second, refs, lanes = self._hot.popleft()
+            hour = second // HOUR_SECONDS
+            if not self._ahead(second) or hour not in state.hours.counts:
+                continue
+            free_bytes = state.fs.free_bytes(state.folder) - 2 * state.limits.disk_reserve_bytes
+            try:
+                yield from state.hot.lay_out(
+                    second,
+                    refs,
+                    lanes,
+                    state.hours.hour(hour),
+                    free_bytes=free_bytes,
+                    in_time=partial(self._ahead, second),
+                )
+            except DiskFullError:
+                # They are served from the hour then.
+                state.hot.clear()
+
+    def _ahead(self, second: int) -> bool:
+        return second * 1000 > self._now_ms
+
     @staticmethod
     def _kept(work: Callable[[list[int]], Work], queue: deque[int], items: list[int]) -> Work:
         """Work through `items`; what a fault (a full disk) leaves of them goes back in front."""
@@ -218,6 +251,8 @@ class Dispatcher:
                 entries = sort_entries(entries)
             state.wheel.second_loaded(second, entries)
             seconds.pop(0)
+            if entries.count >= state.hot.rows_min and self._ahead(second):
+                self._hot.append((second, entries.refs, entries.lanes))
             yield None
 
     def _walk(

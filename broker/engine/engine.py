@@ -191,6 +191,7 @@ class Engine:
         state = self.state
         for topic in state.by_number.values():
             topic.ready.clear()
+        state.hot.clear()
         state.hours.close()
         state.log.close()
         state.ids.close()

@@ -12,7 +12,9 @@ from delaylog.broker.engine.applying import apply_lease, apply_settle
 from delaylog.broker.engine.model import Delivery, Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import alike, every, rising, some
+from delaylog.storage.gather import scatter_back
 from delaylog.storage.layout import (
+    INDEX_ENTRY,
     STATE_NONE,
     Cause,
     FrameKind,
@@ -85,12 +87,40 @@ def _deliverable(
         refs, entries = refs[free], entries[free]
         if len(refs) == 0:
             return refs, blank_entries(0), entries
-    rows = state.hours.rows(refs)
+    rows = _rows(state, topic, refs, now_ms)
     over = rows["expires_at"] <= now_ms
     if some(over):
         end_by_ttl(state, topic, refs[over], rows[over], entries[over], now_ms)
         refs, rows, entries = refs[~over], rows[~over], entries[~over]
     return refs, rows, entries
+
+
+def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> RowArray:
+    """Rows of refs, from copies of hot seconds where there are some."""
+    found = state.hot.rows(topic.number, refs, now_ms) if len(state.hot) else None
+    if found is None:
+        return state.hours.rows(refs)
+    mask, rows = found
+    if mask is None:
+        return rows
+    out = np.empty(len(refs), INDEX_ENTRY)
+    out[mask] = rows
+    out[~mask] = state.hours.rows(refs[~mask])
+    return out
+
+
+def _records(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
+    """Records of rows that `_rows` returned."""
+    copied = state.hot.copied(rows)
+    if not some(copied):
+        return state.hours.records(refs, rows)
+    if every(copied):
+        return state.hot.records(rows)
+    return scatter_back(
+        [state.hot.records(rows[copied]), state.hours.records(refs[~copied], rows[~copied])],
+        [np.flatnonzero(copied), np.flatnonzero(~copied)],
+        rows["size"].astype(np.int64),
+    )
 
 
 def end_by_ttl(
@@ -148,7 +178,7 @@ def _lease(
         refs=refs,
         attempts=attempts if same is None else same,
     )
-    records = state.hours.records(refs, rows)
+    records = _records(state, refs, rows)
     _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
     apply_lease(state, decision, end, rows)
     return Delivery(
@@ -163,4 +193,4 @@ def peek(
     refs = topic.ready.pop(count_max)
     refs, rows, entries = _deliverable(state, topic, refs, now_ms)
     topic.ready.push_front(refs)
-    return refs, rows, entries, state.hours.records(refs, rows)
+    return refs, rows, entries, _records(state, refs, rows)

@@ -22,6 +22,7 @@ from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
+from delaylog.storage.hot_seconds import HotSeconds
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import (
@@ -68,6 +69,7 @@ class EngineState:
         self.limits = limits
         self.random = random
         self.wheel = TimingWheel(now_ms)
+        self.hot = HotSeconds(fs, f"{folder}/ready")
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.next_topic = 1
@@ -81,7 +83,6 @@ class EngineState:
         self.replaying = False
         self.woken: set[int] = set()
         """Topic numbers that got something ready since the edge last looked."""
-        self.early_released = 0
         self._runs = 0
 
     @property

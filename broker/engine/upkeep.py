@@ -116,6 +116,7 @@ class Upkeep:
             self.checkpoint_position = position
             self.checkpoint_ms = clock()
             self.checkpoints += 1
+            state.hot.drop_read()
             yield self._drop_segments
             yield from self._drop_hours(clock())
         finally:
@@ -140,5 +141,6 @@ class Upkeep:
                     for rows in state.hours.hour(hour).scan_rows():
                         state.ids.forget_rows(rows)
                         yield None
+                state.hot.drop_hour(hour)
                 state.hours.remove(hour)
                 yield None

@@ -24,6 +24,7 @@ from delaylog.broker.engine.model import Found, SendResult, Settlement
 from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, ref_to_id
 
 HOUR = HOUR_MS
@@ -56,6 +57,7 @@ class Host:
     now_ms: int = START_MS
     limits: Limits = field(default_factory=Limits)
     topic_name: str = "t"
+    hot_rows_min: int = HOT_ROWS_MIN
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ class Host:
             random=Random(7),
             limits=self.limits,
         )
+        self.engine.state.hot.rows_min = self.hot_rows_min
         self.turn()
 
     # ------------------------------------------------------------------ time and durability
@@ -86,6 +89,8 @@ class Host:
             more = self.engine.run_due(self.now_ms)
             if self.engine.dispatcher.loading:
                 self.engine.run_inline(self.engine.dispatcher.load_work())
+            elif self.engine.dispatcher.laying_out:
+                self.engine.run_inline(self.engine.dispatcher.lay_out_work())
             elif not more and not self.engine.state.log.pending_size:
                 return
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.run_file import RunFile
@@ -223,3 +226,46 @@ def test_the_present_hour_opened_late_makes_nothing_ready_twice(host) -> None:
     assert len(host.topic.ready) == 20
     host.advance(5_000)
     assert len(host.topic.ready) == 21
+
+
+def test_a_hot_second_comes_whole_and_in_order(open_host: Callable[..., Any]) -> None:
+    """Through its copy: with cancelled ones, live arrivals and retries in between."""
+    host = open_host(hot_rows_min=8)
+    second = (host.now_ms // 1000 + 60) * 1000
+    bodies = [b"%d" % k * (1 + k % 5) for k in range(200)]
+    due = [second + (k * 37) % 1000 for k in range(200)]
+    ids = host.ids_of(host.send(bodies, at=due))
+    host.advance(52_000)
+    hot = host.engine.state.hot
+    assert len(hot) == 1
+    assert host.cancel(ids[10:20]) == [0] * 10
+    host.send([b"live"], at=second + 500)
+    host.advance(10_000)
+    expected = [
+        b for _, b in sorted(zip(due[:10] + due[20:], bodies[:10] + bodies[20:], strict=True))
+    ]
+    expected.insert(
+        next(k for k, d in enumerate(sorted(due[:10] + due[20:])) if d > 500 + second), b"live"
+    )
+    first = host.receive(50)
+    assert host.nack(first[:5], delay=0) == 5
+    got = [m.body for m in first[5:]] + host.bodies(150)
+    assert got == expected[5:50] + expected[:5] + expected[50:]
+    assert host.bodies() == []
+    host.checkpoint()
+    assert len(hot) == 0
+
+
+def test_a_hot_second_without_room_for_a_copy(
+    open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = open_host(hot_rows_min=8)
+
+    def full(*_: object, **__: object) -> Iterator[None]:
+        raise DiskFullError("no space")
+        yield
+
+    monkeypatch.setattr(host.engine.state.hot, "lay_out", full)
+    host.send(20, delay=60_000)
+    host.advance(60_000)
+    assert sorted(host.bodies(), key=int) == [b"%d" % k for k in range(20)]

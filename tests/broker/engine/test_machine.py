@@ -8,9 +8,13 @@ give is known as a set, since deliveries of one millisecond have no order a clie
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from delaylog.broker.engine.model import Backoff
+from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import MessageState as S
 
 HOUR = 3_600_000
@@ -57,7 +62,7 @@ class Model:
 class EngineMachine(RuleBasedStateMachine):
     """`host_class` is given by the test."""
 
-    host_class: type
+    host_class: Callable[..., Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,13 +263,14 @@ class EngineMachine(RuleBasedStateMachine):
             assert getattr(counts, name) == sum(m.state.name == name.upper() for m in self.messages)
 
 
-def test_the_engine_agrees_with_a_model(host_class: type) -> None:
-    """Messages, states, due times and counts, after each step."""
+@pytest.mark.parametrize("hot_rows_min", [HOT_ROWS_MIN, 2])
+def test_the_engine_agrees_with_a_model(host_class: type, hot_rows_min: int) -> None:
+    """Messages, states, due times and counts, after each step; with and without hot seconds."""
 
     class Machine(EngineMachine):
         pass
 
-    Machine.host_class = host_class
+    Machine.host_class = partial(host_class, hot_rows_min=hot_rows_min)
     run_state_machine_as_test(
         Machine,
         settings=settings(

@@ -1,0 +1,196 @@
+"""Hot seconds: whatever a copy gives out is what the hour holds, and nothing of it stays behind.
+
+Method: Hypothesis draws a second of several topics, lays it out in small slices and hands out what
+a ready queue could ask for (in order, with gaps, with rows that are not in the copy, once more);
+rows and records are compared with the hour's own, byte for byte but for the place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.storage import hot_seconds
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.hot_seconds import HotSeconds
+from delaylog.storage.hour_store import HourStore
+from delaylog.storage.layout import HOUR_MS, Int64Array
+from tests.storage.fake_disk import FakeDisk
+from tests.storage.test_hour_store import FIRST, Model, open_store, run
+
+SECOND = FIRST * HOUR_MS // 1000 + 5
+LATER = (SECOND + 1) * 1000
+SCRATCH = "data/ready"
+
+
+def filled(bodies: list[bytes]) -> tuple[FakeDisk, HourStore, Int64Array]:
+    """A store whose hour holds messages due in SECOND, flushed; refs in log order."""
+    disk = FakeDisk()
+    store = open_store(disk)
+    disk.mkdir(SCRATCH)
+    model = Model()
+    for at in range(0, len(bodies), 7):
+        part = bodies[at : at + 7]
+        model.add(store, [SECOND * 1000] * len(part), part, FIRST)
+    run(store.flush(upto=model.position))
+    return disk, store, np.array(model.refs, np.int64)
+
+
+def lay_out(
+    hot: HotSeconds,
+    store: HourStore,
+    refs: Int64Array,
+    topics: Int64Array,
+    *,
+    slices: int = 1 << 30,
+    free_bytes: int = 1 << 40,
+    second: int = SECOND,
+) -> None:
+    left = iter(range(slices - 1, -1, -1))
+    run(
+        hot.lay_out(
+            second,
+            refs,
+            topics,
+            store.hour(FIRST),
+            free_bytes=free_bytes,
+            in_time=lambda: next(left) > 0,
+        )
+    )
+
+
+def check(hot: HotSeconds, store: HourStore, topic: int, wanted: Int64Array) -> int:
+    """What the copies say of `wanted` is true; returns how many they know."""
+    found = hot.rows(topic, wanted, LATER)
+    if found is None:
+        return 0
+    mask, rows = found
+    refs = wanted if mask is None else wanted[mask]
+    assert hot.copied(rows).all()
+    true_rows = store.rows(refs)
+    assert not hot.copied(true_rows).any()
+    assert hot.records(rows) == store.records(refs, true_rows)
+    plain = rows.copy()
+    plain["offset"] = true_rows["offset"]
+    assert plain.tobytes() == true_rows.tobytes()
+    return len(refs)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_copies_give_out_is_what_the_hour_holds(data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, 60))
+    sizes = data.draw(st.lists(st.integers(0, 30), min_size=n, max_size=n))
+    disk, store, refs = filled([bytes([k % 251]) * size for k, size in enumerate(sizes)])
+    order = np.array(data.draw(st.permutations(range(n))))
+    refs, topics = (
+        refs[order],
+        np.array(data.draw(st.lists(st.sampled_from([1, 2, 3]), min_size=n, max_size=n))),
+    )
+    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    cut = data.draw(st.integers(0, n))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_seconds, "_SLICE_ROWS", data.draw(st.integers(1, 20)))
+        slices = data.draw(st.integers(1, 10) | st.just(1 << 30))
+        lay_out(hot, store, refs[:cut], topics[:cut], slices=slices)
+        lay_out(hot, store, refs[cut:], topics[cut:], slices=slices, second=SECOND + 1)
+    for topic in (1, 2, 3):
+        mine = refs[topics == topic]
+        kept = mine[
+            np.array(
+                data.draw(st.lists(st.booleans(), min_size=len(mine), max_size=len(mine))), bool
+            )
+        ]
+        while len(kept):
+            count = data.draw(st.integers(1, len(kept)))
+            check(hot, store, topic, kept[:count])
+            if data.draw(st.booleans()):
+                back = data.draw(st.integers(0, count - 1))
+                check(hot, store, topic, kept[back:count])
+            kept = kept[count:]
+    hot.clear()
+    assert disk.listdir(SCRATCH) == []
+
+
+def test_everything_is_found_in_order_with_gaps_and_with_strangers() -> None:
+    disk, store, refs = filled([b"%d" % k for k in range(100)])
+    order = np.random.default_rng(1).permutation(90)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    lay_out(hot, store, refs[order], np.ones(90, np.int64))
+    inside = refs[order]
+    assert check(hot, store, 1, inside[:10]) == 10
+    assert check(hot, store, 1, np.delete(inside[10:30], [0, 7, 12])) == 17
+    came_live = np.insert(inside[30:40], 4, refs[95])
+    assert check(hot, store, 1, came_live) == 10
+    assert check(hot, store, 1, inside[35:45]) == 10, "given back and taken again"
+    assert check(hot, store, 2, inside[45:50]) == 0, "another topic's"
+    assert hot.rows(1, inside[45:50], SECOND * 1000 - 1) is None, "not due yet"
+    assert check(hot, store, 1, inside[45:90]) == 45
+    assert len(hot) == 1
+    assert hot.rows(1, refs[95:], LATER) is None
+    assert len(hot) == 0, "read to its end"
+    assert disk.listdir(SCRATCH) == []
+
+
+def test_a_copy_that_was_passed_by_goes() -> None:
+    """The last of a second were cancelled: the next second's hand-out says that it is over."""
+    disk, store, refs = filled([b"x"] * 40)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    lay_out(hot, store, refs[:20], np.ones(20, np.int64))
+    lay_out(hot, store, refs[20:], np.ones(20, np.int64), second=SECOND + 1)
+    assert check(hot, store, 1, refs[:15]) == 15
+    assert check(hot, store, 1, refs[20:30]) == 10
+    assert len(hot) == 2
+    assert check(hot, store, 1, refs[30:35]) == 5
+    assert len(hot) == 1
+
+
+def test_room_and_small_topics() -> None:
+    disk, store, refs = filled([b"x" * 50] * 64)
+    topics = np.array([1] * 63 + [2])
+    hot = HotSeconds(disk, SCRATCH, rows_min=32)
+    lay_out(hot, store, refs[:31], topics[:31])
+    assert len(hot) == 0, "too few"
+    lay_out(hot, store, refs, topics, free_bytes=63 * 112 - 1)
+    assert len(hot) == 0, "no room"
+    lay_out(hot, store, refs, topics)
+    bodies = int(store.rows(refs[:63])["size"].sum())
+    assert hot.size_bytes == 63 * 112 + bodies, "the topic of one message is left out"
+    hot.drop_hour(FIRST + 1)
+    assert len(hot) == 1
+    hot.drop_hour(FIRST)
+    assert disk.listdir(SCRATCH) == []
+
+
+def test_a_copy_dropped_while_it_is_made() -> None:
+    disk, store, refs = filled([b"x"] * 64)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_seconds, "_SLICE_ROWS", 8)
+        work = hot.lay_out(
+            SECOND,
+            refs,
+            np.ones(64, np.int64),
+            store.hour(FIRST),
+            free_bytes=1 << 40,
+            in_time=lambda: True,
+        )
+        job = next(work)
+        assert job is not None
+        job()
+        hot.clear()
+        assert len(disk.listdir(SCRATCH)) == 1, "the worker still writes it"
+        run(work)
+    assert disk.listdir(SCRATCH) == []
+
+
+def test_a_full_disk_is_told() -> None:
+    disk, store, refs = filled([b"x"] * 64)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    disk.full_at = range(disk.count + 3, 1 << 30)
+    with pytest.raises(DiskFullError):
+        lay_out(hot, store, refs, np.ones(64, np.int64))
+    hot.clear()
+    assert disk.listdir(SCRATCH) == []
