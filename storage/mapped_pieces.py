@@ -16,7 +16,7 @@ LOG_PIECE_SIZE: Final = 8 << 20
 unfinished piece cost a pread each, four times a mapped look-up."""
 INDEX_PIECE_ROWS: Final = 18 * 4096
 """Rows in an index piece: about 8 MiB, with row and page boundaries together."""
-RESIDENT_BYTES_MAX: Final = 48 << 20
+RESIDENT_BYTES_MAX: Final = 24 << 20
 """Estimate of resident mapped pages after which they are given back."""
 _FAULT_AROUND_BYTES: Final = 65_536
 """A touched page brings its neighbours along."""

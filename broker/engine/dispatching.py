@@ -46,6 +46,7 @@ class Dispatcher:
         self._hot: deque[tuple[int, Int64Array, Int64Array]] = deque()
         self._open_mark: dict[int, tuple[int, int]] = {}
         self._now_ms = 0
+        self._near_hour = -1
         self._shown_position = 0
 
     # ------------------------------------------------------------------ on the loop
@@ -56,6 +57,7 @@ class Dispatcher:
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
         state.wheel.note_hours(living)
         self._now_ms = now_ms
+        self._move_near(now_ms // HOUR_MS)
 
     def commit(self, position: int, now_ms: int) -> None:
         """Rows of frames below `position` become visible to the wheel."""
@@ -73,6 +75,7 @@ class Dispatcher:
         """Turn the wheel once: release what is due (a bounded slice); returns how many."""
         state = self._state
         self._now_ms = max(now_ms, self._now_ms)
+        self._move_near(self._now_ms // HOUR_MS)
         turn = state.wheel.turn(now_ms, RELEASE_MAX)
         if turn.open_hours:
             self._queue_opens(turn.open_hours, now_ms)
@@ -85,6 +88,13 @@ class Dispatcher:
         second, local_index = state.wheel.tick()
         state.tick = Tick(second, local_index, state.log.durable_position)
         return released.count
+
+    def _move_near(self, hour: int) -> None:
+        """The hours now and next are read through maps."""
+        if hour != self._near_hour:
+            self._near_hour = hour
+            self._state.hours.set_near((hour, hour + 1))
+            self._state.wheel.drop_hours_below(hour - 1)
 
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
@@ -205,8 +215,6 @@ class Dispatcher:
         hour = hours[0]
         yield from self._drain_tail(hour)
         now_hour = self._now_ms // HOUR_MS
-        state.hours.set_near((now_hour, now_hour + 1))
-        state.wheel.drop_hours_below(now_hour - 1)
         if hour not in state.hours.counts:
             state.wheel.hour_opened(hour, ())
             return
