@@ -66,7 +66,7 @@ SMALL: Final = Settings(
     burst_messages=1_000_000,
     burst_ahead_s=18.0,
     pending=(100_000, 300_000),
-    settle_s=6.0,
+    settle_s=30.0,
     restarts=1,
     restart_burst=100_000,
 )

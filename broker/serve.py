@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import fcntl
 import logging
 import os
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from delaylog.broker import process_memory
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine
@@ -42,22 +42,6 @@ def _lock(folder: str) -> int:
         os.close(fd)
         raise ConfigError(f"data folder {folder} is in use by another process") from None
     return fd
-
-
-def _give_memory_back() -> None:
-    """Have freed blocks of a flush go back to the system instead of staying in malloc's heap.
-
-    glibc raises its own threshold for mapped blocks as they are freed, after which megabytes of
-    columns fragment the heap: resident size would grow with load and never shrink.
-    """
-    trim_threshold, mmap_threshold, arena_max = -1, -3, -8
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(mmap_threshold, 1 << 20)
-        libc.mallopt(trim_threshold, 4 << 20)
-        libc.mallopt(arena_max, 2)
-    except (OSError, AttributeError):
-        log.debug("this system's malloc cannot be tuned")
 
 
 def _raise_file_limit() -> int:
@@ -121,7 +105,8 @@ async def _serve(config: Config) -> int:
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
     lock = _lock(config.data_dir)
-    _give_memory_back()
+    process_memory.tune()
+    process_memory.start_keeper()
     files = _raise_file_limit()
     # A quarter of the descriptors for hours, the rest for connections and the log.
     open_hours = max(config.limits.open_hours_max, min(files // 20, 1_024))

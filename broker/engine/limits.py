@@ -41,6 +41,11 @@ class Limits:
     """Log bytes after which a checkpoint is taken: bounds the replay of a restart."""
     checkpoint_ms: int = 30_000
     """Time after which a checkpoint is taken if anything happened."""
+    checkpoint_idle_ms: int = 3_000
+    """Time without a frame after which one is taken if `checkpoint_idle_bytes` of log came before:
+    a quiet broker holds nothing in memory and is back at once."""
+    checkpoint_idle_bytes: int = 4 << 20
+    """See `checkpoint_idle_ms`."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
     open_hours_max: int = 96

@@ -76,16 +76,25 @@ class Upkeep:
         self.checkpoint_ms = 0
         self.checkpoint_running = False
         self.checkpoints = 0
+        self._seen_position = 0
+        self._seen_ms = 0
 
     def checkpoint_due(self, now_ms: int) -> bool:
         """Enough log or time has passed since the last one."""
         state = self._state
         grown = state.log.end_position - self.checkpoint_position
+        if state.log.end_position != self._seen_position:
+            self._seen_position, self._seen_ms = state.log.end_position, now_ms
         if self.checkpoint_running or grown == 0:
             return False
+        limits = state.limits
         return (
-            grown >= state.limits.checkpoint_bytes
-            or now_ms - self.checkpoint_ms >= state.limits.checkpoint_ms
+            grown >= limits.checkpoint_bytes
+            or now_ms - self.checkpoint_ms >= limits.checkpoint_ms
+            or (
+                grown >= limits.checkpoint_idle_bytes
+                and now_ms - self._seen_ms >= limits.checkpoint_idle_ms
+            )
         )
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:

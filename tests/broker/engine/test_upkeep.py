@@ -120,3 +120,30 @@ def test_an_id_whose_newest_row_went_with_its_hour(host) -> None:
     assert host.send(1, ids=["moved"]).results == 0
     host.advance(0)
     assert host.state_of("moved").name == "READY"
+
+
+def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(open_host) -> None:
+    """A broker that went quiet takes one early, but not for a trickle."""
+    host = open_host()
+    due = host.engine.upkeep.checkpoint_due
+    limits = host.limits
+    host.checkpoint()
+    host.now_ms += 60_000
+    assert not due(host.now_ms), "nothing happened"
+    host.send([b"x" * 100], delay=HOUR)
+    assert due(host.now_ms), "by time"
+    host.checkpoint()
+    host.send([b"x" * limits.checkpoint_idle_bytes], delay=HOUR)
+    assert not due(host.now_ms)
+    assert not due(host.now_ms + limits.checkpoint_idle_ms - 1)
+    host.send([b"y"], delay=HOUR)
+    assert not due(host.now_ms + limits.checkpoint_idle_ms), "it goes on"
+    assert due(host.now_ms + 2 * limits.checkpoint_idle_ms), "after a pause"
+    host.checkpoint()
+    host.send([b"y"], delay=HOUR)
+    assert not due(host.now_ms), "a trickle"
+    assert not due(host.now_ms + 2 * limits.checkpoint_idle_ms)
+    for _ in range(41):
+        host.send([b"x" * (4 << 20)], delay=HOUR, turn=False)
+        host.sync()
+    assert due(host.now_ms), "by bytes"

@@ -1,0 +1,87 @@
+"""How this process keeps its resident size small: glibc's malloc, told what a broker needs.
+
+Columns of a few hundred KiB come and go by the thousand. glibc keeps what was freed, so a day's
+backlog would leave its high-water mark behind: after loading 12 million messages 182 MiB stayed
+resident, of which 120 were free blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+LOOK_SECONDS: Final = 1.0
+_GROWTH_BYTES: Final = 4 << 20
+_LARGE_BYTES: Final = 48 << 20
+_LOOKS_LARGE: Final = 4
+
+log = logging.getLogger("delaylog.memory")
+
+
+def _libc() -> Any | None:
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
+    except OSError:
+        return None
+
+
+_LIBC: Final[Any] = _libc()
+
+
+def tune() -> None:
+    """Have large freed blocks go back to the system at once.
+
+    glibc raises its own threshold for mapped blocks as they are freed, after which megabytes of
+    columns fragment the heap.
+    """
+    if _LIBC is None:
+        log.debug("this system's malloc cannot be tuned")
+        return
+    _LIBC.mallopt(_MMAP_THRESHOLD, 1 << 20)
+    _LIBC.mallopt(_TRIM_THRESHOLD, 4 << 20)
+    _LIBC.mallopt(_ARENA_MAX, 2)
+
+
+def anonymous_bytes() -> int | None:
+    """Resident memory that is not of files, or None where the system does not tell."""
+    try:
+        _, resident, shared = Path("/proc/self/statm").read_text().split()[:3]
+    except (OSError, ValueError):
+        return None
+    return (int(resident) - int(shared)) * resource.getpagesize()
+
+
+def start_keeper() -> None:
+    """Have a thread return free heap pages to the system, time and again.
+
+    Giving back takes 1 to 6 ms, without the interpreter's lock; a look costs 20 us.
+    """
+    if _LIBC is not None:
+        threading.Thread(target=_keep, name="delaylog-memory", daemon=True).start()
+
+
+def _keep() -> None:
+    rest_bytes, looks = 0, 0
+    while True:
+        time.sleep(LOOK_SECONDS)
+        looks += 1
+        now = anonymous_bytes()
+        if now is not None:
+            # What is freed later does not show in the resident size, so a large one is tried
+            # again although it has not grown.
+            grown = now - rest_bytes >= _GROWTH_BYTES
+            large = now >= _LARGE_BYTES and looks % _LOOKS_LARGE == 0
+            if not grown and not large:
+                rest_bytes = min(rest_bytes, now)
+                continue
+        _LIBC.malloc_trim(0)
+        rest_bytes = anonymous_bytes() or 0
