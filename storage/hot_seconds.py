@@ -32,8 +32,6 @@ from delaylog.storage.layout import (
 
 HOT_ROWS_MIN: Final = 8_192
 """A second of fewer messages is not worth a file of its own; nor is a topic of an eighth in it."""
-SCRATCH_BYTES_MAX: Final = 1 << 30
-"""Disk that all copies together may take."""
 _SLICE_ROWS: Final = 4_096
 _LOOK_AROUND_ROWS: Final = 4_096
 _COPIED: Final = np.uint64(1 << 63)
@@ -146,7 +144,10 @@ class _Copy:
 
 
 class HotSeconds:
-    """The copies of a node. `folder` is scratch, emptied by whoever opens the node."""
+    """The copies of a node, in at most `bytes_max` of disk.
+
+    `folder` is scratch, emptied by whoever opens the node.
+    """
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class HotSeconds:
         folder: str,
         *,
         rows_min: int = HOT_ROWS_MIN,
-        bytes_max: int = SCRATCH_BYTES_MAX,
+        bytes_max: int,
     ) -> None:
         self.rows_min = rows_min
         self._fs = fs

@@ -48,6 +48,8 @@ class Limits:
     """See `checkpoint_idle_ms`."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
+    hot_bytes_max: int = 1 << 30
+    """Disk for copies of hot seconds in dispatch order; 0 turns them off."""
     open_hours_max: int = 96
     """Hours whose files stay open: five descriptors each; `serve` raises it where it can."""
     connections_max: int = 20_000

@@ -69,7 +69,7 @@ class EngineState:
         self.limits = limits
         self.random = random
         self.wheel = TimingWheel(now_ms)
-        self.hot = HotSeconds(fs, f"{folder}/ready")
+        self.hot = HotSeconds(fs, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.next_topic = 1

@@ -89,7 +89,7 @@ def test_what_copies_give_out_is_what_the_hour_holds(data: st.DataObject) -> Non
         refs[order],
         np.array(data.draw(st.lists(st.sampled_from([1, 2, 3]), min_size=n, max_size=n))),
     )
-    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
     cut = data.draw(st.integers(0, n))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_seconds, "_SLICE_ROWS", data.draw(st.integers(1, 20)))
@@ -117,7 +117,7 @@ def test_what_copies_give_out_is_what_the_hour_holds(data: st.DataObject) -> Non
 def test_everything_is_found_in_order_with_gaps_and_with_strangers() -> None:
     disk, store, refs = filled([b"%d" % k for k in range(100)])
     order = np.random.default_rng(1).permutation(90)
-    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
     lay_out(hot, store, refs[order], np.ones(90, np.int64))
     inside = refs[order]
     assert check(hot, store, 1, inside[:10]) == 10
@@ -137,7 +137,7 @@ def test_everything_is_found_in_order_with_gaps_and_with_strangers() -> None:
 def test_a_copy_that_was_passed_by_goes() -> None:
     """The last of a second were cancelled: the next second's hand-out says that it is over."""
     disk, store, refs = filled([b"x"] * 40)
-    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
     lay_out(hot, store, refs[:20], np.ones(20, np.int64))
     lay_out(hot, store, refs[20:], np.ones(20, np.int64), second=SECOND + 1)
     assert check(hot, store, 1, refs[:15]) == 15
@@ -150,7 +150,7 @@ def test_a_copy_that_was_passed_by_goes() -> None:
 def test_room_and_small_topics() -> None:
     disk, store, refs = filled([b"x" * 50] * 64)
     topics = np.array([1] * 63 + [2])
-    hot = HotSeconds(disk, SCRATCH, rows_min=32)
+    hot = HotSeconds(disk, SCRATCH, rows_min=32, bytes_max=1 << 30)
     lay_out(hot, store, refs[:31], topics[:31])
     assert len(hot) == 0, "too few"
     lay_out(hot, store, refs, topics, free_bytes=63 * 112 - 1)
@@ -166,7 +166,7 @@ def test_room_and_small_topics() -> None:
 
 def test_a_copy_dropped_while_it_is_made() -> None:
     disk, store, refs = filled([b"x"] * 64)
-    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_seconds, "_SLICE_ROWS", 8)
         work = hot.lay_out(
@@ -188,7 +188,7 @@ def test_a_copy_dropped_while_it_is_made() -> None:
 
 def test_a_full_disk_is_told() -> None:
     disk, store, refs = filled([b"x"] * 64)
-    hot = HotSeconds(disk, SCRATCH, rows_min=2)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
     disk.full_at = range(disk.count + 3, 1 << 30)
     with pytest.raises(DiskFullError):
         lay_out(hot, store, refs, np.ones(64, np.int64))
