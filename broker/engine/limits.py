@@ -37,7 +37,7 @@ class Limits:
     """Where sends wait for the splitter."""
     state_bytes_max: int = 24 << 20
     """Changed state pages in memory before they are written."""
-    checkpoint_bytes: int = 160 << 20
+    checkpoint_bytes: int = 96 << 20
     """Log bytes after which a checkpoint is taken: bounds the replay of a restart."""
     checkpoint_ms: int = 30_000
     """Time after which a checkpoint is taken if anything happened."""
