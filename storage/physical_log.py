@@ -10,97 +10,17 @@ a torn tail and is cut, below it is rot and an error that names segment and posi
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
-
-from crc32c import crc32c
 
 from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import File, FileSystem, parent_of
-from delaylog.storage.layout import (
-    FRAME_HEADER,
-    FRAME_HEADER_SIZE,
-    FRAME_MAGIC,
-    FRAME_VERSION,
-    FrameHeader,
-    FrameKind,
-)
+from delaylog.storage.frames import Frame, Tick, encode_frame
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
 
 SEGMENT_BYTES_MAX: Final = 128 << 20
-PAYLOAD_BYTES_MAX: Final = 256 << 20
-_READ_BYTES: Final = 4 << 20
-_KINDS: Final = frozenset(FrameKind)
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """How far dispatch has got: Unix second, rows of it released, log position it covers."""
-
-    second: int = 0
-    local_index: int = 0
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame read back: its header and its payload."""
-
-    header: FrameHeader
-    payload: Block
-
-    @property
-    def end(self) -> int:
-        """Position just behind the frame."""
-        return self.header.position + FRAME_HEADER_SIZE + self.header.payload_size
-
-
-def encode_frame(
-    kind: FrameKind,
-    payload: Sequence[Block],
-    *,
-    epoch: int,
-    position: int,
-    synced_position: int,
-    leader_time_ms: int,
-    tick: Tick,
-) -> tuple[list[Block], int]:
-    """Buffers of one frame (header first, payload uncopied) and its total size."""
-    size = sum(len(part) for part in payload)
-    assert size <= PAYLOAD_BYTES_MAX, "the edge's limits keep payloads below the frame limit"
-    args = (epoch, position, synced_position, leader_time_ms)
-    ticks = (tick.second, tick.local_index, tick.position)
-    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, 0, *args, *ticks)
-    crc = crc32c(head)
-    for part in payload:
-        crc = crc32c(part, crc)
-    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, crc, *args, *ticks)
-    return [head, *payload], FRAME_HEADER_SIZE + size
-
-
-def check_header(raw: bytes, position: int) -> FrameHeader | None:
-    """The header at `position`, or None if its fields cannot be a frame's."""
-    header = FrameHeader(*FRAME_HEADER.unpack(raw))
-    sound = (
-        header.magic == FRAME_MAGIC
-        and header.version == FRAME_VERSION
-        and header.kind in _KINDS
-        and header.position == position
-        and header.payload_size <= PAYLOAD_BYTES_MAX
-        and header.synced_position <= position
-    )
-    return header if sound else None
-
-
-def frame_crc(raw_header: bytes, payload: Block) -> int:
-    """Checksum of a frame: the header with its crc field zeroed, then the payload."""
-    return crc32c(payload, crc32c(raw_header[:12] + b"\0\0\0\0" + raw_header[16:]))
-
-
-def segment_name(base: int) -> str:
-    """File name of the segment that begins at `base`."""
-    return f"{base:020d}.log"
 
 
 class PhysicalLog:
@@ -115,7 +35,7 @@ class PhysicalLog:
         fs.mkdir(folder)
         # A process may have died between making the folder and making that durable.
         fs.sync_folder(parent_of(folder))
-        self._bases = sorted(int(name[:-4]) for name in fs.listdir(folder) if name.endswith(".log"))
+        self._bases = segment_bases(fs, folder)
         self._file: File | None = None
         self._pending: list[Block] = []
         self._pending_size = 0
@@ -173,7 +93,7 @@ class PhysicalLog:
                 # What is replayed may reach derived files, so it must be durable itself: after a
                 # kill the tail may be in the page cache only.
                 file.fdatasync()
-                position = yield from self._scan(file, base, position)
+                position = yield from scan_segment(file, base, position)
                 left = file.size() - (position - base)
             finally:
                 file.close()
@@ -181,7 +101,7 @@ class PhysicalLog:
                 bad = "a bad frame"
                 break
         if bad is not None:
-            self._judge(bad, position, durable_end, at)
+            judge_tail(self._fs, self._folder, self._bases[at:], bad, position, durable_end)
         elif position < durable_end:
             raise CorruptionError(
                 "durable frames are missing",
@@ -191,74 +111,6 @@ class PhysicalLog:
             )
         self._cut(position)
         self.end_position = self.written_position = self.durable_position = position
-
-    def _scan(self, file: File, base: int, position: int) -> Generator[Frame, None, int]:
-        """Yield good frames from `position`; returns the position of the first that is not."""
-        size = file.size()
-        window, window_at = b"", 0
-        while True:
-            at = position - base
-            if at + FRAME_HEADER_SIZE > size:
-                return position
-            if not window_at <= at or at + FRAME_HEADER_SIZE > window_at + len(window):
-                window, window_at = file.pread(_READ_BYTES, at), at
-            raw = window[at - window_at : at - window_at + FRAME_HEADER_SIZE]
-            header = check_header(raw, position)
-            if header is None:
-                return position
-            body_at = at + FRAME_HEADER_SIZE
-            if body_at + header.payload_size > size:
-                return position
-            if body_at + header.payload_size > window_at + len(window):
-                window = file.pread(max(_READ_BYTES, header.payload_size), body_at)
-                window_at = body_at
-            payload = window[body_at - window_at : body_at - window_at + header.payload_size]
-            if frame_crc(raw, payload) != header.crc:
-                return position
-            yield Frame(header, payload)
-            position += FRAME_HEADER_SIZE + header.payload_size
-
-    def _judge(self, what: str, position: int, durable_end: int, at: int) -> None:
-        """Tell a torn tail from rot: look for proof that bytes from `position` on were synced."""
-        path = self._path(self._bases[at])
-        if position < durable_end:
-            raise CorruptionError(
-                what, path=path, position=position, detail=f"durable to {durable_end}"
-            )
-        for base in self._bases[at:]:
-            file = self._fs.open(self._path(base))
-            try:
-                proof = self._find_later_sync(file, base, position)
-            finally:
-                file.close()
-            if proof is not None:
-                raise CorruptionError(
-                    what,
-                    path=path,
-                    position=position,
-                    detail=f"the frame at {proof} says that it had been synced",
-                )
-
-    def _find_later_sync(self, file: File, base: int, position: int) -> int | None:
-        """Position of a whole later frame whose `synced_position` lies behind `position`."""
-        size = file.size()
-        at = max(position - base, 0)
-        magic = FRAME_MAGIC.to_bytes(4, "little")
-        while at < size:
-            window = file.pread(_READ_BYTES, at)
-            found = window.find(magic)
-            while found >= 0:
-                where = base + at + found
-                raw = file.pread(FRAME_HEADER_SIZE, at + found)
-                if len(raw) == FRAME_HEADER_SIZE and where > position:
-                    header = check_header(raw, where)
-                    if header is not None and header.synced_position > position:
-                        payload = file.pread(header.payload_size, at + found + FRAME_HEADER_SIZE)
-                        if frame_crc(raw, payload) == header.crc:
-                            return where
-                found = window.find(magic, found + 1)
-            at += max(len(window) - 3, 1)
-        return None
 
     def _cut(self, position: int) -> None:
         """Drop everything from `position` on, durably, and open the last segment for appending."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from delaylog.storage.file_system import FileSystem
+from delaylog.storage.frames import Tick
 from delaylog.storage.layout import (
     FILE_VERSION,
     TICK_MAGIC,
@@ -23,7 +24,6 @@ from delaylog.storage.layout import (
     TICK_SLOT_SIZE,
     TICK_SLOT_STRIDE,
 )
-from delaylog.storage.physical_log import Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.storage.batch import Block, MessageBatch, decode_send
 from delaylog.storage.columns import alike, every, some
+from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
@@ -38,7 +39,6 @@ from delaylog.storage.payloads import (
     SettleDecision,
     unpack,
 )
-from delaylog.storage.physical_log import Frame, Tick
 from delaylog.storage.rows import PlacedRows, place_rows
 from delaylog.wheel import Entries
 

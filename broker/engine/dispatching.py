@@ -18,6 +18,7 @@ import numpy as np
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import alike, every
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import IoJob, Work
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -27,7 +28,6 @@ from delaylog.storage.layout import (
     STATE_NONE,
     Int64Array,
 )
-from delaylog.storage.physical_log import Tick
 from delaylog.wheel import Entries, no_entries, sort_entries
 
 RELEASE_MAX: Final = 16_384

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delaylog.storage.physical_log import PAYLOAD_BYTES_MAX
+from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
+from delaylog.storage.frames import Tick
 from delaylog.storage.hot_seconds import HotSeconds
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
@@ -32,7 +33,7 @@ from delaylog.storage.layout import (
     FrameKind,
     Int64Array,
 )
-from delaylog.storage.physical_log import PhysicalLog, Tick
+from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.run_file import RunFile
 from delaylog.wheel import Entries, TimingWheel
 

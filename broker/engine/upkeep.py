@@ -13,9 +13,9 @@ import msgpack
 from delaylog.broker.engine.model import TopicCounts, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.checkpoint import write_checkpoint
+from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
 from delaylog.storage.layout import HOUR_MS, FrameKind
-from delaylog.storage.physical_log import Tick
 
 _HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
 _COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "sent", "delivered")

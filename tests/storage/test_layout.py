@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.storage import layout
+from delaylog.storage.frames import Tick, encode_frame
 from delaylog.storage.layout import (
     CHECKPOINT_MAGIC,
     EXTENT,
@@ -34,7 +35,8 @@ from delaylog.storage.layout import (
     ref_to_id,
     seal_file,
 )
-from delaylog.storage.physical_log import PhysicalLog, Tick, encode_frame, segment_name
+from delaylog.storage.log_reader import segment_name
+from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
 from tests.storage.fake_disk import FakeDisk

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
-from delaylog.storage.physical_log import Frame, PhysicalLog, Tick, segment_name
+from delaylog.storage.log_reader import segment_name
+from delaylog.storage.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 FOLDER = "data/log"

@@ -9,8 +9,8 @@ import contextlib
 
 import pytest
 
+from delaylog.storage.frames import Tick
 from delaylog.storage.layout import TICK_SLOT_SIZE, TICK_SLOT_STRIDE
-from delaylog.storage.physical_log import Tick
 from delaylog.storage.tick_slots import TickRecord, TickSlots
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
