@@ -61,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="report as JSON")
     check.add_argument("--bound-ms", type=int, default=5_000, metavar="MS")
     check.add_argument("--rules", default="", help="letters, for example A,B,C (default all)")
+
+    verify = verbs.add_parser(
+        "verify", help="read a data folder whole (no broker may serve it) and name what is damaged"
+    )
+    verify.add_argument("data_dir", metavar="DIR")
+    verify.add_argument("--json", action="store_true", help="report as JSON")
     return parser
 
 
@@ -96,6 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 as_json=args.json,
                 rules=rules or RULES,
             )
+        if args.verb == "verify":
+            from delaylog.broker.cli.local import verify_command
+
+            return verify_command(args)
         verbs = {"send": send_command, "receive": receive_command, "stats": stats_command}
         return asyncio.run(verbs[args.verb](args))
     except ConfigError as error:

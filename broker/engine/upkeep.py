@@ -17,7 +17,7 @@ from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
 from delaylog.storage.layout import HOUR_MS, FrameKind
 
-_HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
+HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
 _COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "sent", "delivered")
 
 
@@ -42,7 +42,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
             for topic in state.by_number.values()
         ],
         "hours": {
-            hour: [getattr(counts, name) for name in _HOUR_FIELDS]
+            hour: [getattr(counts, name) for name in HOUR_FIELDS]
             for hour, counts in state.hours.counts.items()
         },
         "leases": state.leases.snapshot(),

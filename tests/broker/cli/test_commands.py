@@ -162,3 +162,26 @@ def test_check(tmp_path: Path) -> None:
         assert done.returncode == 2, done
         assert b"delaylog check: " in done.stderr
         assert b"Traceback" not in done.stderr
+
+
+def test_verify(start_broker: Any) -> None:
+    """A folder that is served is left alone; one that was left is sound; damage is named."""
+    broker = start_broker()
+    folder = Path(broker.data_dir)
+    later = {"body": "x" * 50, "delay_ms": 3_600_000}
+    broker.post("/v1/topics/t/messages", [later | {"id": f"m{k}"} for k in range(20)])
+    done = delaylog("verify", folder)
+    assert done.returncode == 2
+    assert b"in use" in done.stderr
+    assert broker.stop() == 0
+    (report,) = rows(delaylog("verify", folder, "--json"))
+    assert report["sound"] is True
+    assert report["rows"] == 20
+    (path,) = folder.rglob("delay.log")
+    raw = bytearray(path.read_bytes())
+    raw[100] ^= 1
+    path.write_bytes(raw)
+    done = delaylog("verify", folder)
+    assert done.returncode == 1
+    assert path.relative_to(folder).as_posix().encode() in done.stdout.splitlines()[0]
+    assert delaylog("verify", folder / "hours").returncode == 2

@@ -1,0 +1,147 @@
+"""Verify a whole data folder that no process serves."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from delaylog.broker.engine.upkeep import HOUR_FIELDS
+from delaylog.broker.verify.hours import HourCheck
+from delaylog.broker.verify.physical_log import LogRange, verify_log
+from delaylog.broker.verify.report import Report
+from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
+from delaylog.storage.delay_hour import hour_name, hour_of_name
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    INDEX_MASK,
+    TICK_SLOT_SIZE,
+    TICK_SLOT_STRIDE,
+    Int64Array,
+)
+from delaylog.storage.tick_slots import decode_slot
+
+_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ready"})
+
+
+def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
+    """Check every checksum, chain, count and pointer; yields what it is at, returns the report."""
+    report = Report()
+    for name in fs.listdir(folder):
+        if name not in _KNOWN and not name.startswith("checkpoint-"):
+            report.note(name, 0, "not a file of a data folder")
+    positions, counts, floor = _checkpoints(fs, folder, report)
+    after = positions[-1] if positions else 0
+    durable_end = max(after, _ticks(fs, folder, report))
+    log = yield from _labelled(
+        "log", verify_log(fs, folder, report, after=after, durable_end=durable_end)
+    )
+    _reach(positions, log, report)
+    yield from _hours(fs, folder, counts, floor, log, report)
+    return report
+
+
+def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[str, None, LogRange]:
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            found: LogRange = stop.value
+            return found
+        yield label
+
+
+def _checkpoints(
+    fs: FileSystem, folder: str, report: Report
+) -> tuple[list[int], dict[int, HourCounts], int]:
+    """Positions of the whole checkpoints, oldest first; the newest's counts and hour floor."""
+    positions: list[int] = []
+    counts: dict[int, HourCounts] = {}
+    floor = 0
+    for name in checkpoint_names(fs, folder):
+        report.files += 1
+        found = read_checkpoint(fs, f"{folder}/{name}")
+        if found is None:
+            report.damaged(name, 0, "a damaged checkpoint")
+            continue
+        members, position = found
+        positions.append(position)
+        floor = members["hour_floor"]
+        counts = {
+            hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
+            for hour, values in members["hours"].items()
+        }
+    return positions, counts, floor
+
+
+def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
+    """The durable end that the tick slots prove."""
+    if not fs.exists(f"{folder}/tick"):
+        return 0
+    report.files += 1
+    file = fs.open(f"{folder}/tick")
+    durable_end = 0
+    for slot in range(2):
+        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
+        found = decode_slot(raw)
+        if found is not None:
+            durable_end = max(durable_end, found[0].durable_end)
+        elif any(raw):
+            report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one counts")
+    file.close()
+    return durable_end
+
+
+def _reach(positions: list[int], log: LogRange, report: Report) -> None:
+    for position in positions:
+        if not log.first <= position <= log.end:
+            what = f"a checkpoint at {position} outside the log, which is [{log.first}, {log.end})"
+            report.damaged("log", position, what)
+
+
+def _hours(
+    fs: FileSystem,
+    folder: str,
+    counts: dict[int, HourCounts],
+    floor: int,
+    log: LogRange,
+    report: Report,
+) -> Generator[str, None, None]:
+    place = f"{folder}/hours"
+    present = {
+        hour: name
+        for name in (fs.listdir(place) if fs.exists(place) else [])
+        if (hour := hour_of_name(name)) is not None
+    }
+    for name in fs.listdir(place) if fs.exists(place) else []:
+        if hour_of_name(name) is None:
+            report.note(f"hours/{name}", 0, "not an hour's folder")
+
+    def is_row(refs: Int64Array) -> np.ndarray:
+        good = np.zeros(len(refs), np.bool_)
+        hours, index = refs >> HOUR_SHIFT, refs & INDEX_MASK
+        for hour in np.unique(hours).tolist():
+            known = counts.get(hour)
+            # Frames behind the checkpoint may have made more rows than it counts, and hours that
+            # ended may be gone while others still name them.
+            open_ended = log.changed or (known is None and hour < floor)
+            most = 1 << 32 if open_ended else (known.rows if known is not None else 0)
+            good |= (hours == hour) & (index >= 1) & (index <= most)
+        return good
+
+    for hour in sorted(set(present) | {h for h, c in counts.items() if c.rows}):
+        name = f"hours/{present.get(hour, hour_name(hour))}"
+        known = counts.get(hour, HourCounts())
+        if known.rows and known.ended and not fs.exists(f"{folder}/{name}/delay.index"):
+            report.note(name, 0, "an ended hour that was being removed")
+            continue
+        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row)
+        for _ in check.run():
+            yield name
+        # States are newer than the checkpoint while frames behind it wait for a replay.
+        living = known.rows + check.living
+        if not log.changed and known.rows and living != known.living:
+            what = f"{living} rows have not ended, the checkpoint counts {known.living}"
+            report.damaged(f"{name}/state", 0, what)

@@ -1,0 +1,263 @@
+"""Verify one delay hour: extents, rows, chains, records, second index and states.
+
+Chains and second index are worked out anew from the rows and compared; nothing is believed
+because another file says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.broker.verify.report import Report
+from delaylog.storage.columns import every
+from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.layout import (
+    EXTENT,
+    EXTENT_MAGIC,
+    EXTENT_SIZE,
+    HOUR_MS,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    STATE_ENDED_FIRST,
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
+    Int64Array,
+    MessageState,
+    RowArray,
+)
+from delaylog.storage.rows import hash_u64, seconds_of
+from delaylog.storage.second_index import SecondIndex
+
+IsRow = Callable[[Int64Array], np.ndarray]
+"""Mask of the refs that name a row the log knows."""
+_STATE_ROWS = 65_536
+
+
+class HourCheck:
+    """Reads one hour's folder. `rows_promised` is what the newest checkpoint counts."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        name: str,
+        hour: int,
+        rows_promised: int,
+        report: Report,
+        is_row: IsRow,
+    ) -> None:
+        self._fs = fs
+        self._place = f"{folder}/{name}"
+        self._name = name
+        self._hour = hour
+        self._promised = rows_promised
+        self._report = report
+        self._is_row = is_row
+        self._seconds = SecondIndex()
+        self.living = 0
+
+    def run(self) -> Generator[None, None, None]:
+        """Check everything, yielding between slices."""
+        if not self._fs.exists(f"{self._place}/delay.index"):
+            if self._promised:
+                self._report.damaged(
+                    f"{self._name}/delay.index", 0, f"missing; {self._promised} rows were durable"
+                )
+            return
+        rows = yield from self._extents()
+        if rows < self._promised:
+            self._damaged(
+                "extents", 0, f"they cover {rows} rows; {self._promised} rows were durable"
+            )
+        if rows:
+            self._second_index(rows)
+        for name in self._fs.listdir(self._place):
+            if name == "state" or name.startswith("state."):
+                yield from self._states(name, rows)
+
+    def _damaged(self, name: str, position: int, what: str) -> None:
+        self._report.damaged(f"{self._name}/{name}", position, what)
+
+    def _open(self, name: str) -> File | None:
+        path = f"{self._place}/{name}"
+        if not self._fs.exists(path):
+            self._damaged(name, 0, "missing")
+            return None
+        self._report.files += 1
+        return self._fs.open(path)
+
+    # ------------------------------------------------------------------ rows and records
+
+    def _extents(self) -> Generator[None, None, int]:
+        """Check flushed range by flushed range; returns how many rows they cover."""
+        files = [self._open(name) for name in ("extents", "delay.index", "delay.log")]
+        extents, index, log = files
+        rows = 0
+        try:
+            if extents is None or index is None or log is None:
+                return 0
+            raw = extents.pread(extents.size(), 0)
+            self._report.bytes_read += len(raw)
+            log_end = 0
+            for at in range(0, len(raw) - EXTENT_SIZE + 1, EXTENT_SIZE):
+                one = np.frombuffer(raw[at : at + EXTENT_SIZE], EXTENT)[0]
+                # What lies behind the checkpoint's rows is cut at a start and comes again.
+                promised = rows < self._promised
+                if one["magic"] != EXTENT_MAGIC or crc32c(raw[at : at + EXTENT_SIZE - 4]) != int(
+                    one["crc"]
+                ):
+                    self._say("extents", at, "a damaged extent", promised=promised)
+                    break
+                if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
+                    self._say("extents", at, "it does not follow the one before", promised=promised)
+                    break
+                count, size = int(one["count"]), int(one["log_size"])
+                head = index.pread(count * INDEX_ENTRY_SIZE, rows * INDEX_ENTRY_SIZE)
+                body = log.pread(size, log_end)
+                self._report.bytes_read += len(head) + len(body)
+                sound = True
+                for name, data, position, crc in (
+                    ("delay.index", head, rows * INDEX_ENTRY_SIZE, int(one["index_crc"])),
+                    ("delay.log", body, log_end, int(one["log_crc"])),
+                ):
+                    if crc32c(data) != crc:
+                        what = f"bytes that are not the ones written, within {len(data)} from here"
+                        self._say(name, position, what, promised=promised)
+                        sound = False
+                if sound:
+                    self._rows(np.frombuffer(head, INDEX_ENTRY), body, rows + 1, log_end)
+                elif not promised:
+                    break
+                else:
+                    self._seconds.covers = -1
+                rows += count
+                log_end += size
+                self._report.rows += count
+                yield
+        finally:
+            for file in files:
+                if file is not None:
+                    file.close()
+        return rows
+
+    def _say(self, name: str, position: int, what: str, *, promised: bool) -> None:
+        if promised:
+            self._damaged(name, position, what)
+        else:
+            tail = f"{what}; it is behind the checkpoint, a start cuts it and replays the log"
+            self._report.note(f"{self._name}/{name}", position, tail)
+
+    def _rows(self, rows: RowArray, body: bytes, first: int, log_start: int) -> None:
+        """Rows of one extent against themselves, their records and the chains so far."""
+        size = rows["size"].astype(np.int64)
+        ends = np.cumsum(size) + log_start
+        known = self._seconds.covers >= 0
+        expected = rows.copy()
+        if known:
+            update = self._seconds.chain(expected, seconds_of(expected, self._hour))
+            self._seconds.apply(update)
+        numbers = np.arange(first, first + len(rows))
+        before, local = expected["pre_global_index"], expected["local_index"]
+        meta = sum(
+            rows[name].astype(np.int64)
+            for name in ("id_size", "key_size", "tags_size", "headers_size")
+        )
+        for what, good in (
+            (
+                "a row with another's number",
+                rows["global_index"] == numbers,
+            ),
+            ("a record that does not follow the one before", rows["offset"] == ends - size),
+            ("id, key, tags and headers longer than the record", meta <= size),
+            ("a row that is due after its hour", rows["deliver_at"] // HOUR_MS <= self._hour),
+            (
+                "a chain that leads elsewhere",
+                rows["pre_global_index"] == before,
+            ),
+            (
+                "a number in its second that is not its own",
+                rows["local_index"] == local,
+            ),
+            ("an origin that is no row", self._is_row(rows["origin"].astype(np.int64))),
+            ("an id whose hash differs", self._id_hashes(rows, body, ends - size - log_start)),
+        ):
+            for row in np.flatnonzero(~np.asarray(good))[:3].tolist():
+                at = (first - 1 + row) * INDEX_ENTRY_SIZE
+                self._damaged("delay.index", at, f"row {first + row}: {what}")
+
+    @staticmethod
+    def _id_hashes(rows: RowArray, body: bytes, starts: Int64Array) -> np.ndarray:
+        good = np.ones(len(rows), np.bool_)
+        named = np.flatnonzero(rows["id_size"] > 0)
+        columns = (starts[named], rows["id_size"][named], rows["id_hash"][named])
+        for row, start, size, value in zip(
+            named.tolist(), *(column.tolist() for column in columns), strict=True
+        ):
+            good[row] = hash_u64(body[start : start + size]) == value
+        good[rows["id_size"] == 0] = rows["id_hash"][rows["id_size"] == 0] == 0
+        return good
+
+    # ------------------------------------------------------------------ second index, states
+
+    def _second_index(self, rows: int) -> None:
+        path = f"{self._place}/second.index"
+        if not self._fs.exists(path) or self._seconds.covers < 0:
+            return
+        file = self._fs.open(path)
+        raw = file.pread(file.size(), 0)
+        file.close()
+        self._report.files += 1
+        self._report.bytes_read += len(raw)
+        kept = SecondIndex.decode(raw)
+        name = f"{self._name}/second.index"
+        if kept is None:
+            self._report.note(name, 0, "damaged; a start rebuilds it from the delay index")
+        elif kept.covers != rows:
+            self._report.note(name, 0, f"it covers {kept.covers} rows of {rows}; a start mends it")
+        elif not (
+            every(kept.newest == self._seconds.newest) and every(kept.count == self._seconds.count)
+        ):
+            self._damaged("second.index", 0, "it is whole, but not the index of these rows")
+
+    def _states(self, name: str, rows: int) -> Generator[None, None, None]:
+        file = self._open(name)
+        if file is None:
+            return
+        ended = 0
+        size = min(file.size(), rows * STATE_ENTRY_SIZE)
+        for start in range(0, size, _STATE_ROWS * STATE_ENTRY_SIZE):
+            raw = file.pread(min(_STATE_ROWS * STATE_ENTRY_SIZE, size - start), start)
+            entries = np.frombuffer(
+                raw[: len(raw) // STATE_ENTRY_SIZE * STATE_ENTRY_SIZE], STATE_ENTRY
+            )
+            self._report.bytes_read += len(raw)
+            self._report.states += int(np.count_nonzero(entries["state"]))
+            kinds = entries["state"]
+            unstored = (kinds == MessageState.WAITING) | (kinds == MessageState.READY)
+            leased = kinds == MessageState.LEASED
+            moved = kinds == MessageState.MOVED
+            forward = entries["forward"].astype(np.int64)
+            leads = np.ones(len(entries), np.bool_)
+            leads[forward != 0] = self._is_row(forward[forward != 0])
+            for what, bad in (
+                (
+                    "a state that does not exist",
+                    (kinds > MessageState.MOVED) | unstored,
+                ),
+                ("a moved message that leads to no row", (moved & (forward == 0)) | ~leads),
+                (
+                    "a lease without a number",
+                    leased & (entries["lease"] == 0),
+                ),
+            ):
+                for row in np.flatnonzero(bad)[:3].tolist():
+                    at = start + row * STATE_ENTRY_SIZE
+                    self._damaged(name, at, f"row {at // STATE_ENTRY_SIZE + 1}: {what}")
+            ended += int(np.count_nonzero(kinds >= STATE_ENDED_FIRST))
+            yield
+        file.close()
+        if name == "state":
+            self.living = -ended

@@ -1,0 +1,79 @@
+"""Verify the physical log: every frame of every segment, and that segments join.
+
+Reads, never cuts: what a start would take for a torn tail is a note, what it would refuse is
+damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from delaylog.broker.verify.report import Report
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.frames import Frame
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """What the log holds: [first, end), and whether frames from `after` on change anything."""
+
+    first: int
+    end: int
+    changed: bool
+
+
+def verify_log(
+    fs: FileSystem, folder: str, report: Report, *, after: int, durable_end: int
+) -> Generator[None, None, LogRange]:
+    """Check the log below `folder`, yielding now and then.
+
+    `after` is the newest checkpoint's position, `durable_end` what the node knows to be synced.
+    """
+    place = f"{folder}/log"
+    bases = segment_bases(fs, place) if fs.exists(place) else []
+    if not bases:
+        if max(after, durable_end) > 0:
+            report.damaged("log", 0, f"no segment is there; it was durable to {durable_end}")
+        return LogRange(0, 0, changed=False)
+    changed = False
+    end = bases[0]
+    for at, base in enumerate(bases):
+        name = f"log/{segment_name(base)}"
+        if base != end:
+            report.damaged(name, base, f"a gap between segments: the one before ends at {end}")
+        file = fs.open(f"{folder}/{name}")
+        try:
+            size = file.size()
+            scan = scan_segment(file, base, base)
+            while True:
+                try:
+                    frame: Frame = next(scan)
+                except StopIteration as stop:
+                    end = stop.value
+                    break
+                report.frames += 1
+                late = frame.header.position >= after
+                changed |= late and frame.header.kind != FrameKind.EPOCH_BEGIN
+                yield
+        finally:
+            file.close()
+        report.files += 1
+        report.bytes_read += size
+        left = base + size - end
+        if left == 0:
+            continue
+        try:
+            judge_tail(fs, place, bases[at:], "a bad frame", end, durable_end)
+        except CorruptionError as error:
+            report.damaged(name, end, f"a bad frame ({error.detail})")
+            end = base + size
+        else:
+            report.note(name, end, f"a torn tail of {left} bytes; a start cuts it")
+    if end < durable_end:
+        name = f"log/{segment_name(bases[-1])}"
+        report.damaged(name, end, f"the log ends here; it was durable to {durable_end}")
+    return LogRange(bases[0], end, changed)
