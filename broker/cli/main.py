@@ -8,11 +8,28 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from delaylog import __version__
-from delaylog.broker.cli.remote import receive_command, send_command, stats_command
+from delaylog.broker.cli.remote import (
+    cancel_command,
+    receive_command,
+    reschedule_command,
+    send_command,
+    stats_command,
+    topics_command,
+)
 from delaylog.broker.config import OPTIONS, ConfigError, load_config
 from delaylog.broker.logs import set_up_logs
+
+_REMOTE: Final = {
+    "send": send_command,
+    "receive": receive_command,
+    "stats": stats_command,
+    "topics": topics_command,
+    "cancel": cancel_command,
+    "reschedule": reschedule_command,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +73,21 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("topic", nargs="?")
     _add_url(stats)
 
+    topics = verbs.add_parser("topics", help="the topics and their settings")
+    _add_url(topics)
+
+    cancel = verbs.add_parser("cancel", help="cancel messages by id")
+    _add_remote(cancel)
+    cancel.add_argument("id", nargs="+")
+    cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
+
+    reschedule = verbs.add_parser("reschedule", help="give messages another time, by id")
+    _add_remote(reschedule)
+    reschedule.add_argument("id", nargs="+")
+    new = reschedule.add_mutually_exclusive_group(required=True)
+    new.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now; 0 = now")
+    new.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+
     check = verbs.add_parser("check", help="check recorded histories against the promises")
     check.add_argument("history", nargs="+", type=Path, help="JSON-lines files")
     check.add_argument("--json", action="store_true", help="report as JSON")
@@ -67,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("data_dir", metavar="DIR")
     verify.add_argument("--json", action="store_true", help="report as JSON")
+
+    dump = verbs.add_parser("dump", help="one file of a data folder as JSON lines")
+    dump.add_argument("file", metavar="FILE", type=Path)
     return parser
 
 
@@ -106,8 +141,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             from delaylog.broker.cli.local import verify_command
 
             return verify_command(args)
-        verbs = {"send": send_command, "receive": receive_command, "stats": stats_command}
-        return asyncio.run(verbs[args.verb](args))
+        if args.verb == "dump":
+            from delaylog.broker.cli.dump import dump_command
+
+            return dump_command(args)
+        return asyncio.run(_REMOTE[args.verb](args))
     except ConfigError as error:
         print(f"delaylog: {error}", file=sys.stderr)
         return 2

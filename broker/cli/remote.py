@@ -1,16 +1,16 @@
-"""Verbs that talk to a running broker: send, receive, stats."""
+"""Verbs that talk to a running broker."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
 
-from delaylog.client.answers import with_body
+from delaylog.client.answers import ApiError, with_body
 from delaylog.client.http_client import AsyncClient, ClientError, Message
 
 _LINES_A_CALL = 1_000
@@ -138,3 +138,62 @@ async def stats_command(args: argparse.Namespace) -> int:
     for row in rows:
         print(f"{row['topic']:<24}" + "".join(f"{row['counts'][name]:>12}" for name in states))
     return 0
+
+
+async def topics_command(args: argparse.Namespace) -> int:
+    """`delaylog topics`."""
+    try:
+        async with AsyncClient(args.url) as client:
+            rows = list((await client.topics())["topics"])
+    except ClientError as error:
+        return _fail(error)
+    for row in rows:
+        if args.json:
+            _emit(row)
+        else:
+            settings = " ".join(f"{name}={value}" for name, value in row["settings"].items())
+            print(row["topic"], settings)
+    return 0
+
+
+async def cancel_command(args: argparse.Namespace) -> int:
+    """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
+
+    def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
+        return client.cancel(args.topic, message_id, force=args.force)
+
+    return await _control(args, cancel)
+
+
+async def reschedule_command(args: argparse.Namespace) -> int:
+    """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
+
+    def reschedule(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
+        return client.reschedule(
+            args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
+        )
+
+    return await _control(args, reschedule)
+
+
+async def _control(
+    args: argparse.Namespace, act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]]
+) -> int:
+    """One line an id: done, too_late with the state, or unknown."""
+    status = 0
+    try:
+        async with AsyncClient(args.url) as client:
+            for message_id in args.id:
+                try:
+                    answer = await act(client, message_id)
+                except ApiError as error:
+                    if error.code not in ("too_late", "unknown"):
+                        raise
+                    answer, status = {"result": error.code, "state": error.state}, 1
+                if args.json:
+                    _emit({"id": message_id} | answer)
+                else:
+                    print(message_id, answer["result"], answer.get("state") or "")
+    except ClientError as error:
+        return _fail(error)
+    return status

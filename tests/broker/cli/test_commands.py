@@ -185,3 +185,72 @@ def test_verify(start_broker: Any) -> None:
     assert done.returncode == 1
     assert path.relative_to(folder).as_posix().encode() in done.stdout.splitlines()[0]
     assert delaylog("verify", folder / "hours").returncode == 2
+
+
+def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
+    """By id, each with its own result; the status says whether all were done."""
+    url = ["--url", broker.url]
+    for name in "abc":
+        delaylog("send", topic, "x", "--id", name, "--delay-ms", 3_600_000, *url)
+    assert topic in [row["topic"] for row in rows(delaylog("topics", "--json", *url))]
+    assert delaylog("topics", *url).stdout.decode().count(topic) == 1
+    done = delaylog("cancel", topic, "a", "nobody", "b", *url)
+    assert done.returncode == 1
+    assert done.stdout.decode().split() == [
+        "a",
+        "done",
+        "deleted",
+        "nobody",
+        "unknown",
+        "b",
+        "done",
+        "deleted",
+    ]
+    (moved,) = rows(delaylog("reschedule", topic, "c", "--delay-ms", 0, "--json", *url))
+    assert (moved["id"], moved["result"]) == ("c", "done")
+    (got,) = rows(delaylog("receive", topic, "--wait-ms", 20_000, "--json", *url))
+    assert got["id"] == "c"
+    assert delaylog("reschedule", topic, "c", *url).returncode == 2
+    assert delaylog("cancel", topic, "c", "--url", "http://127.0.0.1:1").returncode == 1
+
+
+def test_dump(start_broker: Any) -> None:
+    """Every file of a folder that holds a bit of everything."""
+    broker = start_broker()
+    folder = Path(broker.data_dir)
+    path = "/v1/topics/t"
+    broker.post(
+        f"{path}/messages", [{"body": "x", "delay_ms": 3_600_000, "id": f"m{k}"} for k in range(3)]
+    )
+    broker.post(f"{path}/messages", [{"body": "y", "id": "now"}, {"body": "z", "id": "again"}])
+    got = broker.post(f"{path}/receive", {"wait_ms": 20_000, "max": 2})["messages"]
+    broker.post(f"{path}/ack", {"receipts": [got[0]["receipt"]]})
+    broker.post(f"{path}/nack", {"receipts": [got[1]["receipt"]], "delay_ms": 60_000})
+    assert broker.stop() == 0
+    (log,) = (folder / "log").iterdir()
+    frames = rows(delaylog("dump", log))
+    assert [line["kind"] for line in frames if line["kind"] in ("SEND", "LEASE", "SETTLE", "MOVE")] == [
+        "SEND", "SEND", "LEASE", "SETTLE", "MOVE",
+    ]  # fmt: skip
+    assert not any("error" in line for line in frames)
+    indexed = [
+        line for file in folder.rglob("delay.index") for line in rows(delaylog("dump", file))
+    ]
+    assert len(indexed) == 6
+    states = [
+        line["state"] for file in folder.rglob("state") for line in rows(delaylog("dump", file))
+    ]
+    assert sorted(s for s in states if s != "NONE") == ["ACKED", "MOVED"]
+    for name in ("extents", "second.index", "tick"):
+        for file in folder.rglob(name):
+            assert rows(delaylog("dump", file)), name
+    (checkpoint,) = rows(delaylog("dump", max(folder.glob("checkpoint-*"))))
+    assert [item["name"] for item in checkpoint["topics"]] == ["t"]
+    raw = bytearray(log.read_bytes())
+    raw[-1] ^= 1
+    log.write_bytes(raw)
+    done = delaylog("dump", log)
+    assert done.returncode == 1
+    assert b"no whole frame" in done.stdout.splitlines()[-1]
+    assert delaylog("dump", folder / "lock").returncode == 2
+    assert delaylog("dump", folder / "log" / "5.log").returncode == 2

@@ -1,0 +1,258 @@
+"""`delaylog dump`: any file of a data folder as lines of JSON, for people and for jq.
+
+Reads one file and believes nothing: what cannot be decoded is said where it stands, and the rest
+goes on. Safe beside a running broker, which may be writing what is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from delaylog.broker.config import ConfigError
+from delaylog.storage.batch import decode_send
+from delaylog.storage.checkpoint import read_checkpoint
+from delaylog.storage.errors import BatchError
+from delaylog.storage.file_system import File, OsFileSystem
+from delaylog.storage.frames import Frame
+from delaylog.storage.layout import (
+    EXTENT,
+    HOUR_SECONDS,
+    INDEX_ENTRY,
+    STATE_ENTRY,
+    TICK_SLOT_SIZE,
+    TICK_SLOT_STRIDE,
+    Cause,
+    FrameKind,
+    MessageState,
+    ref_to_id,
+)
+from delaylog.storage.log_reader import scan_segment
+from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
+from delaylog.storage.second_index import SecondIndex
+from delaylog.storage.tick_slots import decode_slot
+
+Lines = Iterator[dict[str, Any]]
+_PART_RECORDS = 4_096
+_REFS_SHOWN = 5
+
+
+def _time(ms: int) -> str | None:
+    """A time for people; None for none, and for what is out of every calendar."""
+    try:
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return None if ms == 0 else at.isoformat(timespec="milliseconds")
+
+
+def _refs(refs: np.ndarray) -> dict[str, Any]:
+    shown = [ref_to_id(ref) for ref in refs[:_REFS_SHOWN].tolist()]
+    return {"n": len(refs), "refs": [*shown, "…"] if len(refs) > _REFS_SHOWN else shown}
+
+
+# --------------------------------------------------------------------------- the physical log
+
+
+def dump_segment(file: File, path: Path) -> Lines:
+    """A line a frame."""
+    base = int(path.stem)
+    scan = scan_segment(file, base, base)
+    while True:
+        try:
+            frame = next(scan)
+        except StopIteration as stop:
+            left = base + file.size() - stop.value
+            if left:
+                yield {"position": stop.value, "error": f"no whole frame in the last {left} bytes"}
+            return
+        header = frame.header
+        line = {
+            "position": header.position,
+            "kind": FrameKind(header.kind).name,
+            "bytes": header.payload_size,
+            "epoch": header.epoch >> 16,
+            "time": _time(header.leader_time_ms),
+            "synced": header.synced_position,
+            "tick": [header.tick_second, header.tick_local_index, header.tick_position],
+        }
+        try:
+            yield line | _payload(frame)
+        except (ValueError, KeyError, BatchError) as error:
+            yield line | {"error": f"the payload cannot be decoded: {error}"}
+
+
+def _payload(frame: Frame) -> dict[str, Any]:
+    kind = frame.header.kind
+    if kind == FrameKind.SEND:
+        head, wire = unpack(frame.payload)
+        batch = decode_send(wire, rows_max=1 << 31)
+        topic = head["topic"]
+        return {
+            "n": batch.n,
+            "topic": topic if isinstance(topic, int) else "several",
+            "producer": head.get("producer"),
+            "sequence": head.get("sequence"),
+        }
+    if kind == FrameKind.LEASE:
+        lease = LeaseDecision.decode(frame.payload)
+        until = _time(lease.deadline_ms)
+        return {"topic": lease.topic, "lease": f"{lease.lease:016x}", "until": until} | _refs(
+            lease.refs
+        )
+    if kind == FrameKind.SETTLE:
+        settle = SettleDecision.decode(frame.payload)
+        states = sorted({MessageState(s).name for s in settle.entries["state"].tolist()})
+        causes = sorted({Cause(c).name for c in settle.entries["cause"].tolist()})
+        return {"topic": settle.topic, "states": states, "causes": causes} | _refs(settle.refs)
+    if kind == FrameKind.MOVE:
+        move = MoveDecision.decode(frame.payload)
+        due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
+        return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
+    return {}
+
+
+# --------------------------------------------------------------------------- an hour's files
+
+
+def _records(file: File, dtype: np.dtype[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number from 1, fields) of every record."""
+    size, part = file.size() // dtype.itemsize, _PART_RECORDS
+    names = [name for name in dtype.names or () if name not in ("unused", "reserved")]
+    for start in range(0, size, part):
+        raw = file.pread(min(part, size - start) * dtype.itemsize, start * dtype.itemsize)
+        columns = [np.frombuffer(raw, dtype)[name].tolist() for name in names]
+        for at, values in enumerate(zip(*columns, strict=True), start + 1):
+            yield at, dict(zip(names, values, strict=True))
+
+
+def dump_index(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
+    """A line a row."""
+    for _, row in _records(file, INDEX_ENTRY):
+        for name in ("deliver_at", "sent_at"):
+            row[name] = _time(row[name])
+        row["origin"] = ref_to_id(row["origin"])
+        for name in ("tag_mask", "key_hash", "id_hash"):
+            row[name] = f"{row[name]:016x}"
+        yield row
+
+
+def dump_state(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line a row that was ever handed out or changed."""
+    for number, entry in _records(file, STATE_ENTRY):
+        if not any(entry.values()):
+            continue
+        kind, cause = entry["state"], entry["cause"]
+        entry["state"] = MessageState(kind).name if kind in set(MessageState) else kind
+        entry["cause"] = Cause(cause).name if cause in set(Cause) else cause
+        entry["lease"] = f"{entry['lease']:016x}"
+        entry["time"] = _time(entry["time"])
+        entry["forward"] = ref_to_id(entry["forward"]) if entry["forward"] else None
+        yield {"row": number} | entry
+
+
+def dump_extents(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line a flush."""
+    for _, extent in _records(file, EXTENT):
+        extent["due_min"], extent["due_max"] = _time(extent["due_min"]), _time(extent["due_max"])
+        for name in ("index_crc", "log_crc", "crc", "magic"):
+            extent[name] = f"{extent[name]:08x}"
+        yield extent
+
+
+def dump_seconds(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """How many rows it covers, then a line a second that has some."""
+    index = SecondIndex.decode(file.pread(file.size(), 0))
+    if index is None:
+        yield {"error": "a damaged second index"}
+        return
+    yield {"covers": index.covers}
+    for second in range(HOUR_SECONDS):
+        if index.count[second]:
+            yield {
+                "second": second,
+                "newest": int(index.newest[second]),
+                "count": int(index.count[second]),
+            }
+
+
+# --------------------------------------------------------------------------- single files
+
+
+def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line a slot."""
+    for slot in range(2):
+        found = decode_slot(file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE))
+        if found is None:
+            yield {"slot": slot, "error": "empty or damaged"}
+            continue
+        record, sequence = found
+        yield {
+            "slot": slot,
+            "sequence": sequence,
+            "epoch": record.epoch >> 16,
+            "second": _time(record.tick.second * 1000),
+            "local_index": record.tick.local_index,
+            "position": record.tick.position,
+            "durable_end": record.durable_end,
+            "written": _time(record.wall_time_ms),
+        }
+
+
+def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """One line with everything but the columns of leases and answers of producers."""
+    found = read_checkpoint(OsFileSystem(), str(path))
+    if found is None:
+        yield {"error": "a damaged checkpoint"}
+        return
+    members, position = found
+    for name in ("leases", "producers"):
+        members[name] = len(members[name])
+    members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
+    yield {"position": position} | members
+
+
+def _dumper(path: Path) -> Callable[[File, Path], Lines]:
+    by_name = {
+        "delay.index": dump_index,
+        "extents": dump_extents,
+        "second.index": dump_seconds,
+        "tick": dump_tick,
+    }
+    if path.name in by_name:
+        return by_name[path.name]
+    if path.name == "state" or path.name.startswith("state."):
+        return dump_state
+    if path.name.startswith("checkpoint-") and not path.name.endswith(".tmp"):
+        return dump_checkpoint
+    if path.suffix == ".log" and path.stem.isdigit():
+        return dump_segment
+    raise ConfigError(
+        f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
+        "second.index, state, extents, tick or a checkpoint"
+    )
+
+
+def dump_command(args: argparse.Namespace) -> int:
+    """`delaylog dump`: 0, or 1 when something could not be decoded."""
+    path = args.file
+    dumper = _dumper(path)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    file = OsFileSystem().open(str(path))
+    status = 0
+    try:
+        for line in dumper(file, path):
+            status = 1 if "error" in line else status
+            sys.stdout.write(orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
+    finally:
+        file.close()
+    sys.stdout.flush()
+    return status
