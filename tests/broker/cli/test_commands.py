@@ -196,22 +196,22 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     assert delaylog("topics", *url).stdout.decode().count(topic) == 1
     done = delaylog("cancel", topic, "a", "nobody", "b", *url)
     assert done.returncode == 1
-    assert done.stdout.decode().split() == [
-        "a",
-        "done",
-        "deleted",
-        "nobody",
-        "unknown",
-        "b",
-        "done",
-        "deleted",
-    ]
+    lines = [line.split() for line in done.stdout.decode().splitlines()]
+    assert lines == [["a", "done", "deleted"], ["nobody", "unknown"], ["b", "done", "deleted"]]
     (moved,) = rows(delaylog("reschedule", topic, "c", "--delay-ms", 0, "--json", *url))
     assert (moved["id"], moved["result"]) == ("c", "done")
     (got,) = rows(delaylog("receive", topic, "--wait-ms", 20_000, "--json", *url))
     assert got["id"] == "c"
     assert delaylog("reschedule", topic, "c", *url).returncode == 2
     assert delaylog("cancel", topic, "c", "--url", "http://127.0.0.1:1").returncode == 1
+
+
+KINDS = ("SEND", "LEASE", "SETTLE", "MOVE")
+
+
+def dumped(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of all files of a name."""
+    return [line for file in folder.rglob(name) for line in rows(delaylog("dump", file))]
 
 
 def test_dump(start_broker: Any) -> None:
@@ -229,21 +229,14 @@ def test_dump(start_broker: Any) -> None:
     assert broker.stop() == 0
     (log,) = (folder / "log").iterdir()
     frames = rows(delaylog("dump", log))
-    assert [line["kind"] for line in frames if line["kind"] in ("SEND", "LEASE", "SETTLE", "MOVE")] == [
-        "SEND", "SEND", "LEASE", "SETTLE", "MOVE",
-    ]  # fmt: skip
+    kinds = [line["kind"] for line in frames]
+    assert [kind for kind in kinds if kind in KINDS] == ["SEND", "SEND", "LEASE", "SETTLE", "MOVE"]
     assert not any("error" in line for line in frames)
-    indexed = [
-        line for file in folder.rglob("delay.index") for line in rows(delaylog("dump", file))
-    ]
-    assert len(indexed) == 6
-    states = [
-        line["state"] for file in folder.rglob("state") for line in rows(delaylog("dump", file))
-    ]
+    assert len(dumped(folder, "delay.index")) == 6
+    states = [line["state"] for line in dumped(folder, "state")]
     assert sorted(s for s in states if s != "NONE") == ["ACKED", "MOVED"]
     for name in ("extents", "second.index", "tick"):
-        for file in folder.rglob(name):
-            assert rows(delaylog("dump", file)), name
+        assert dumped(folder, name), name
     (checkpoint,) = rows(delaylog("dump", max(folder.glob("checkpoint-*"))))
     assert [item["name"] for item in checkpoint["topics"]] == ["t"]
     raw = bytearray(log.read_bytes())
