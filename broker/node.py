@@ -86,6 +86,7 @@ class Node:
         if self._timer is not None:
             self._timer.cancel()
         self.waiters.close()
+        self.engine.state.hot.close()
         await self.durable(self.engine.state.log.end_position)
         for task in list(self._tasks):
             await asyncio.gather(task, return_exceptions=True)

@@ -296,9 +296,14 @@ class HotSeconds:
                 self._drop(copy)
 
     def clear(self) -> None:
-        """Drop every copy (the disk is needed, or the node stops)."""
+        """Drop every copy (the disk is needed)."""
         for copy in list(self._copies.values()):
             self._drop(copy)
+
+    def close(self) -> None:
+        """Drop every copy and make no more: work in progress ends with its slice."""
+        self._bytes_max = 0
+        self.clear()
 
 
 _SOURCES: Final = ("delay.index", "delay.log")

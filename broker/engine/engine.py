@@ -191,7 +191,7 @@ class Engine:
         state = self.state
         for topic in state.by_number.values():
             topic.ready.clear()
-        state.hot.clear()
+        state.hot.close()
         state.hours.close()
         state.log.close()
         state.ids.close()

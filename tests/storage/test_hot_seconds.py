@@ -180,10 +180,12 @@ def test_a_copy_dropped_while_it_is_made() -> None:
         job = next(work)
         assert job is not None
         job()
-        hot.clear()
+        hot.close()
         assert len(disk.listdir(SCRATCH)) == 1, "the worker still writes it"
-        run(work)
-    assert disk.listdir(SCRATCH) == []
+        assert list(work) == [], "no more slices"
+        assert disk.listdir(SCRATCH) == []
+        lay_out(hot, store, refs, np.ones(64, np.int64))
+    assert disk.listdir(SCRATCH) == [], "and no more copies"
 
 
 def test_a_full_disk_is_told() -> None:
