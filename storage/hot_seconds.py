@@ -232,7 +232,6 @@ class HotSeconds:
         (mask of the refs that were found, None = all of them; their rows), or None. The `offset`
         of such a row leads to `records` of this object and nowhere else.
         """
-        self.drop_read()
         got: list[tuple[Int64Array, RowArray]] = []
         left = np.arange(len(refs))
         passed: list[_Copy] = []
@@ -280,7 +279,10 @@ class HotSeconds:
         return scatter_back(parts, places, rows["size"].astype(np.int64))
 
     def drop_read(self) -> None:
-        """Drop the copies from which everything has been handed out."""
+        """Drop the copies from which everything has been handed out.
+
+        Not between `rows` and `records` of what they returned.
+        """
         for copy in list(self._copies.values()):
             if copy.read:
                 self._drop(copy)

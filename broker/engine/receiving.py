@@ -42,6 +42,7 @@ def receive(
         return None
     found: list[tuple[Int64Array, RowArray, StateArray]] = []
     left = count_max
+    state.hot.drop_read()
     for number in range(_ROUNDS_MAX):
         popped = topic.ready.pop(max(left, _ROUND_REFS) if number else left)
         if len(popped) == 0:

@@ -63,6 +63,7 @@ def lay_out(
 
 def check(hot: HotSeconds, store: HourStore, topic: int, wanted: Int64Array) -> int:
     """What the copies say of `wanted` is true; returns how many they know."""
+    hot.drop_read()
     found = hot.rows(topic, wanted, LATER)
     if found is None:
         return 0
@@ -130,6 +131,7 @@ def test_everything_is_found_in_order_with_gaps_and_with_strangers() -> None:
     assert check(hot, store, 1, inside[45:90]) == 45
     assert len(hot) == 1
     assert hot.rows(1, refs[95:], LATER) is None
+    hot.drop_read()
     assert len(hot) == 0, "read to its end"
     assert disk.listdir(SCRATCH) == []
 

@@ -256,6 +256,21 @@ def test_a_hot_second_comes_whole_and_in_order(open_host: Callable[..., Any]) ->
     assert len(hot) == 0
 
 
+def test_a_receive_that_reads_a_hot_second_to_its_end_and_looks_for_more(
+    open_host: Callable[..., Any],
+) -> None:
+    """What it found must not go while it looks on: some of what it popped had been cancelled."""
+    host = open_host(hot_rows_min=8)
+    second = (host.now_ms // 1000 + 60) * 1000
+    ids = host.ids_of(host.send(40, at=[second + k for k in range(40)]))
+    host.advance(52_000)
+    assert len(host.engine.state.hot) == 1
+    host.send([b"later"], at=second + 100)
+    host.advance(9_000)
+    assert host.cancel(ids[5:8]) == [0] * 3
+    assert host.bodies(40) == [b"%d" % k for k in range(40) if not 5 <= k < 8] + [b"later"]
+
+
 def test_a_hot_second_without_room_for_a_copy(
     open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
