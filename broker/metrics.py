@@ -86,7 +86,7 @@ class Metrics:
                 "How far the clock waits for wall time after a backward step.",
                 node.clock.held_ms,
             ),
-            "delaylog_disk_full": ("1 while sends are refused.", int(node.disk_full)),
+            "delaylog_disk_full": ("1 while sends are refused.", int(node.refusing_sends)),
         }
         for gauge, (text, value) in gauges.items():
             family = GaugeMetricFamily(gauge, text)

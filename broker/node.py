@@ -65,6 +65,7 @@ class Node:
         self._next_release = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[str] = set()
+        self._waiting_for_space: set[str] = set()
         self._stopping = False
         self.waiters = Waiters()
         self.disk_full = False
@@ -90,7 +91,13 @@ class Node:
         await self.durable(self.engine.state.log.end_position)
         for task in list(self._tasks):
             await asyncio.gather(task, return_exceptions=True)
-        await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
+        try:
+            await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
+        except DiskFullError as error:
+            log.warning(
+                "no space for a last checkpoint; the next start replays the log",
+                extra={"why": str(error)},
+            )
         self.engine.write_tick(self.clock.now_ms())
         self._log_thread.stop()
         self._io.shutdown()
@@ -279,10 +286,13 @@ class Node:
     async def _guard(self, name: str, work: Work) -> None:
         try:
             await self._drive(work)
+            self._waiting_for_space.discard(name)
         except DiskFullError as error:
-            log.warning(
-                "background work waits for disk space", extra={"work": name, "why": str(error)}
-            )
+            if name not in self._waiting_for_space:
+                self._waiting_for_space.add(name)
+                log.warning(
+                    "background work waits for disk space", extra={"work": name, "why": str(error)}
+                )
             self.disk_full = True
             await asyncio.sleep(DISK_RETRY_SECONDS)
             self._retry_log()
@@ -363,6 +373,11 @@ class Node:
                 # Copies that only save time make room for messages.
                 self.engine.state.hot.clear()
         return self._free_bytes
+
+    @property
+    def refusing_sends(self) -> bool:
+        """Whether sends are refused for lack of space."""
+        return self.free_bytes() < self.engine.limits.disk_reserve_bytes
 
     @property
     def crowded(self) -> bool:

@@ -9,10 +9,13 @@ is missing or behind, it is rebuilt from the rows.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import lmdb
 
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import Int64Array, RowArray
 
 _KEY: Final = struct.Struct(">IQ")
@@ -37,6 +40,15 @@ class IdIndex:
         return lmdb.open(
             self._path, map_size=MAP_SIZE, subdir=True, max_spare_txns=1, readahead=False
         )
+
+    @contextmanager
+    def _writing(self) -> Iterator[lmdb.Transaction]:
+        """A write transaction; a full disk is told as one, and nothing was changed then."""
+        try:
+            with self._env.begin(write=True) as txn:
+                yield txn
+        except lmdb.DiskError as error:
+            raise DiskFullError(f"no space for {self._path}: {error}") from error
 
     @property
     def position(self) -> int:
@@ -93,7 +105,7 @@ class IdIndex:
             (_KEY.pack(topic, value), _REF.pack(ref))
             for (topic, value), ref in self._flushing.items()
         )
-        with self._env.begin(write=True) as txn:
+        with self._writing() as txn:
             with txn.cursor() as cursor:
                 cursor.putmulti(items)
             txn.put(_POSITION, _REF.pack(position))
@@ -112,7 +124,7 @@ class IdIndex:
         wanted = rows[rows["id_hash"] != 0]
         if len(wanted) == 0:
             return
-        with self._env.begin(write=True) as txn:
+        with self._writing() as txn:
             for topic, value, origin in zip(
                 wanted["topic"].tolist(),
                 wanted["id_hash"].tolist(),
@@ -125,7 +137,7 @@ class IdIndex:
 
     def clear(self) -> None:
         """Empty the database before a rebuild."""
-        with self._env.begin(write=True) as txn:
+        with self._writing() as txn:
             txn.drop(self._env.open_db(txn=txn), delete=False)
         self._recent, self._flushing = {}, {}
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.run_file import RunFile
 
@@ -29,22 +30,36 @@ class ReadyQueue:
         self._head: deque[Int64Array] = deque()
         self._head_count = 0
         self._run: RunFile | None = None
+        self._behind: deque[Int64Array] = deque()
+        """What a full disk kept out of the run: it comes after it."""
 
     def __len__(self) -> int:
-        return self._head_count + (len(self._run) if self._run is not None else 0)
+        behind = sum(len(refs) for refs in self._behind) if self._behind else 0
+        return self._head_count + (len(self._run) if self._run is not None else 0) + behind
 
     def push(self, refs: Int64Array) -> None:
         """Append behind everything."""
         if len(refs) == 0:
             return
-        spilled = self._run is not None and len(self._run) > 0
+        spilled = bool(self._behind) or (self._run is not None and len(self._run) > 0)
         if spilled or self._head_count + len(refs) > self._head_max:
             if self._run is None:
                 self._run = self._make_run()
-            self._run.push(refs)
+            self._behind.append(refs)
+            self._write_behind()
             return
         self._head.append(refs)
         self._head_count += len(refs)
+
+    def _write_behind(self) -> None:
+        assert self._run is not None
+        try:
+            while self._behind:
+                self._run.push(self._behind[0])
+                self._behind.popleft()
+        except DiskFullError:
+            # Eight bytes a message stay in memory until space returns; deliveries go on.
+            return
 
     def push_front(self, refs: Int64Array) -> None:
         """Give refs back to the front (they were handed out and returned)."""
@@ -59,6 +74,9 @@ class ReadyQueue:
             if len(refill):
                 self._head.append(refill)
                 self._head_count = len(refill)
+            elif self._behind:
+                self._head.append(self._behind.popleft())
+                self._head_count = len(self._head[0])
         parts = []
         left = count
         while left > 0 and self._head:
@@ -76,6 +94,7 @@ class ReadyQueue:
     def clear(self) -> None:
         """Drop everything."""
         self._head.clear()
+        self._behind.clear()
         self._head_count = 0
         if self._run is not None:
             self._run.close()

@@ -81,13 +81,13 @@ def _deliverable(
     if not every(known):
         refs = refs[known]
     if len(refs) == 0:
-        return refs, blank_entries(0), blank_entries(0)
+        return refs, np.zeros(0, INDEX_ENTRY), blank_entries(0)
     entries = state.hours.get_states(refs)
     free = entries["state"] == STATE_NONE
     if not every(free):
         refs, entries = refs[free], entries[free]
         if len(refs) == 0:
-            return refs, blank_entries(0), entries
+            return refs, np.zeros(0, INDEX_ENTRY), entries
     rows = _rows(state, topic, refs, now_ms)
     over = rows["expires_at"] <= now_ms
     if some(over):
@@ -113,7 +113,7 @@ def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> Ro
 def _records(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
     """Records of rows that `_rows` returned."""
     copied = state.hot.copied(rows)
-    if not some(copied):
+    if len(refs) == 0 or not some(copied):
         return state.hours.records(refs, rows)
     if every(copied):
         return state.hot.records(rows)

@@ -206,8 +206,6 @@ def send(
 ) -> SendResult:
     """One topic's batch. Raises EngineError; then nothing was done."""
     check_batch(state, batch, now_ms)
-    if free_bytes < state.limits.disk_reserve_bytes:
-        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
     seen: FirstAnswer | None = None
     producer = None if batch.producer is None else f"{topic.number}/{batch.producer}"
     if producer is not None and batch.sequence is not None:
@@ -216,6 +214,9 @@ def send(
         if seen is not None:
             refs, due, results = seen.unpack()
             return SendResult(refs, due, results, state.log.end_position)
+    if free_bytes < state.limits.disk_reserve_bytes:
+        # After the look at what was accepted before: a repeat is answered whatever the disk says.
+        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
     settings = topic.settings
     merge = _merge_ids(state, topic, batch, batch.merge or settings.merge)
     decision = SendDecision(

@@ -222,7 +222,7 @@ class HttpFace:
     async def _readyz(self, ctx: Context) -> web.StreamResponse:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
-        return ctx.answer({"status": "ready", "disk_full": self._node.disk_full})
+        return ctx.answer({"status": "ready", "disk_full": self._node.refusing_sends})
 
     async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

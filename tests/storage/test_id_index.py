@@ -8,12 +8,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage import id_index
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
 
@@ -116,4 +118,28 @@ def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
     flush(ids, 2)
     assert ids.get_many(1, [11]) == [500], "a newer message has the id"
     assert ids.get_many(2, [10]) == ([None] if flushed else [103])
+    ids.close()
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB has an error of its own for it; the ids stay findable and are stored later."""
+    ids = IdIndex(str(tmp_path))
+    ids.put(1, 7, 70)
+    ids.begin_flush()
+    real = ids._env
+
+    class Full:
+        def begin(self, *, write: bool = False) -> lmdb.Transaction:
+            if write:
+                raise lmdb.DiskError("mdb_txn_commit: No space left on device")
+            return real.begin()
+
+    monkeypatch.setattr(ids, "_env", Full())
+    with pytest.raises(DiskFullError):
+        ids.write_flush(100)
+    assert ids.get_many(1, [7]) == [70]
+    monkeypatch.setattr(ids, "_env", real)
+    flush(ids, 100)
+    assert ids.get_many(1, [7]) == [70]
+    assert ids.position == 100
     ids.close()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from delaylog.broker.engine.model import DiskFullRefusal
 from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.broker.engine.sending import send
+from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
@@ -284,3 +288,43 @@ def test_a_hot_second_without_room_for_a_copy(
     host.send(20, delay=60_000)
     host.advance(60_000)
     assert sorted(host.bodies(), key=int) == [b"%d" % k for k in range(20)]
+
+
+def test_a_ready_queue_on_a_full_disk(tmp_path: Path) -> None:
+    """What the run cannot take stays in memory, in order, and goes there once space is back."""
+    full = True
+
+    class Run(RunFile):
+        def push(self, values: np.ndarray) -> None:
+            if full:
+                raise DiskFullError("no space")
+            super().push(values)
+
+    queue = ReadyQueue(lambda: Run(OsFileSystem(), str(tmp_path / "run")), head_max=4)
+    for start in range(0, 30, 3):
+        full = start < 20
+        queue.push(np.arange(start, start + 3))
+        assert len(queue) == start + 3
+    out: list[int] = []
+    full = True
+    queue.push(np.arange(30, 33))
+    while len(part := queue.pop(2)):
+        out += part.tolist()
+    assert out == list(range(33))
+    assert len(queue) == 0
+    queue.clear()
+
+
+def test_a_repeated_send_is_answered_when_the_disk_is_full(host) -> None:
+    """What was accepted once is answered as it was; only new messages are refused."""
+    columns = {"n": 1, "delay_ms": 1_000, "body_size": 1, "bodies": b"x", "producer": "p"}
+    topic, state = host.topic, host.engine.state
+
+    def send_again(sequence: int, free_bytes: int) -> np.ndarray:
+        batch = decode_send(encode_send(columns | {"sequence": sequence}), rows_max=10)
+        return send(state, topic, batch, host.now_ms, free_bytes=free_bytes).refs
+
+    first = send_again(1, 1 << 60)
+    assert send_again(1, 0).tolist() == first.tolist()
+    with pytest.raises(DiskFullRefusal):
+        send_again(2, 0)

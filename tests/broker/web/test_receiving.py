@@ -274,3 +274,16 @@ def test_max_is_kept(broker: Any, topic: str) -> None:
     got = broker.post(f"{path}/receive", {"max": 3})["messages"]
     assert [each["body"] for each in got] == ["0", "1", "2"]
     assert broker.counts(topic) == EMPTY | {"ready": 7, "leased": 3}
+
+
+def test_peek_when_nothing_is_ready(broker: Any, topic: str) -> None:
+    """A topic that has messages, but none that may be handed out: an empty list."""
+    path = f"/v1/topics/{topic}"
+    assert broker.post(f"{path}/peek", {})["messages"] == []
+    broker.post(f"{path}/messages", {"body": "later", "delay_ms": 3_600_000})
+    assert broker.post(f"{path}/peek", {})["messages"] == []
+    broker.post(f"{path}/messages", {"body": "now"})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    assert broker.post(f"{path}/peek", {})["messages"] == []
+    broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "delay_ms": 0})
+    assert [m["body"] for m in broker.post(f"{path}/peek", {})["messages"]] == ["now"]
