@@ -42,6 +42,8 @@ OPTIONS: Final = (
     Option("data-dir", "./delaylog-data", "folder of the log and the hours"),
     Option("http", "127.0.0.1:8711", "where HTTP listens; port 0 picks a free one"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
+    Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
+    Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
@@ -55,6 +57,8 @@ class Config:
     http_host: str
     http_port: int
     fsync: str
+    camellia_monitor_seconds: float
+    camellia_metrics_prefix: str
     log_level: str
     log_format: str
     limits: Limits = field(default_factory=Limits)
@@ -73,6 +77,19 @@ def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value
+
+
+def _seconds(values: Mapping[str, str], name: str) -> float:
+    text = values[name.replace("-", "_")]
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or float(text) <= 0:
+        raise ConfigError(f"{name} must be a number of seconds above 0, not {text!r}")
+    return float(text)
+
+
+def _metrics_prefix(text: str) -> str:
+    if not re.fullmatch(r"([A-Za-z_:][A-Za-z0-9_:]*)?", text):
+        raise ConfigError(f"camellia-metrics-prefix must be letters, digits, _ or :, not {text!r}")
+    return text
 
 
 def _read_file(path: str) -> dict[str, Any]:
@@ -106,6 +123,8 @@ def load_config(flags: Mapping[str, str | None], environ: Mapping[str, str] = os
         http_host=host,
         http_port=port,
         fsync=_one_of(values["fsync"], "fsync", ("always", "interval")),
+        camellia_monitor_seconds=_seconds(values, "camellia-monitor-seconds"),
+        camellia_metrics_prefix=_metrics_prefix(values["camellia_metrics_prefix"]),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
         limits=_limits(limits_table),

@@ -54,7 +54,7 @@ class Metrics:
         for topic in topics:
             name = [topic.namespace, topic.name]
             living.add_metric(name, topic.counts.living)
-            ready.add_metric(name, len(topic.ready))
+            ready.add_metric(name, topic.ready.living)
             leased.add_metric(name, topic.counts.leased)
             sent.add_metric(name, topic.counts.sent)
             delivered.add_metric(name, topic.counts.delivered)

@@ -219,14 +219,18 @@ class Node:
         self._due_scheduled = False
         self.run_due()
 
-    def run_due(self) -> None:
-        """Release what is due, wake who waits for it, and set the timer for the next."""
+    def run_due(self, *, unpaced: bool = False) -> None:
+        """Release what is due, wake who waits for it, and set the timer for the next.
+
+        `unpaced` = whatever was released a moment ago: for a caller who does not wait.
+        """
         if self._stopping:
             return
         now_ms = self.clock.now_ms()
         try:
             wake = self.engine.next_wake_ms()
-            if wake is not None and wake <= now_ms and perf_counter() >= self._next_release:
+            paced = not unpaced and perf_counter() < self._next_release
+            if wake is not None and wake <= now_ms and not paced:
                 if self.engine.run_due(now_ms):
                     self.kick_dispatch()
                 else:
@@ -304,6 +308,10 @@ class Node:
             self._running.discard(name)
             self._wake_room()
         self.kick_dispatch()
+
+    async def run(self, work: Work) -> None:
+        """Run work to its end for somebody who waits for it; its errors are the caller's."""
+        await self._drive(work)
 
     async def _drive(self, work: Work) -> None:
         """Run a generator of slices and I/O jobs to its end."""

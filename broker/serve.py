@@ -20,6 +20,7 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.app import HttpFace
+from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.storage.errors import StorageError
 from delaylog.storage.file_system import OsFileSystem
 
@@ -75,7 +76,12 @@ async def _serve(config: Config) -> int:
         stop.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
-    face = HttpFace(node, Metrics(node))
+    camellia = CamelliaFace(
+        node,
+        monitor_seconds=config.camellia_monitor_seconds,
+        metrics_prefix=config.camellia_metrics_prefix,
+    )
+    face = HttpFace(node, Metrics(node), camellia)
     node.start()
     try:
         port = await face.start(config.http_host, config.http_port)

@@ -23,6 +23,10 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
+    def waiting(self, key: TopicKey) -> int:
+        """How many wait for a topic."""
+        return len(self._queues.get(key, ()))
+
     async def wait(self, key: TopicKey, seconds: float) -> bool:
         """True when woken, False when the time is up or the node stops."""
         if self._closed or seconds <= 0:

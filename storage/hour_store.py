@@ -188,6 +188,13 @@ class HourStore:
                 counts.position = max(counts.position, end_position)
                 counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 
+    def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
+        """Rows that had ended changed and stay readable for so long."""
+        for hour in hours_of(refs):
+            counts = self.counts[hour]
+            counts.position = end_position
+            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
         for hour in hours_of(refs):

@@ -188,6 +188,8 @@ STATE_ENTRY: Final = np.dtype(
     ]
 )
 STATE_ENTRY_SIZE: Final = 32
+STATE_FLAG_HIDDEN: Final = 1
+"""In `flags`: an ended message whose sender asked for it to be forgotten at once."""
 assert STATE_ENTRY.itemsize == STATE_ENTRY_SIZE
 
 EXTENT: Final = np.dtype(

@@ -157,6 +157,8 @@ class SettleDecision:
     """Origins, where they are not the refs themselves."""
     keep_until_ms: int = 0
     """Until when ended rows stay readable."""
+    was: int = 0
+    """The ended state that all rows were in already; 0 = they lived."""
 
     def encode(self) -> list[Block]:
         refs = self.refs.astype("<i8", copy=False).tobytes()
@@ -174,6 +176,8 @@ class SettleDecision:
                 leases = self.leases.astype("<i8").tobytes()
         head["same"] = same
         head["keep"] = self.keep_until_ms
+        if self.was:
+            head["was"] = self.was
         origins = b""
         if self.origins is not None and some(self.origins != self.refs):
             head["origins"] = True
@@ -199,7 +203,16 @@ class SettleDecision:
         entries = np.frombuffer(tail[at:], STATE_ENTRY)
         if head["same"]:
             entries = np.repeat(entries, n)
-        return cls(head["topic"], head["group"], refs, entries, leases, origins, head["keep"])
+        return cls(
+            head["topic"],
+            head["group"],
+            refs,
+            entries,
+            leases,
+            origins,
+            head["keep"],
+            head.get("was", 0),
+        )
 
 
 @dataclass(slots=True)

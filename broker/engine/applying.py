@@ -7,13 +7,14 @@ the frame alone, so replaying from a checkpoint gives the same state.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.model import TopicSettings
+from delaylog.broker.engine.model import Topic, TopicSettings
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.storage.batch import Block, MessageBatch, decode_send
@@ -111,10 +112,17 @@ def apply_send(
     if not batch.id.empty:
         state.ids.put_rows(rows, refs)
     if isinstance(decision.topic, int):
-        _count_sent(state, decision.topic, len(rows))
+        topic = state.by_number.get(decision.topic)
+        if topic is not None:
+            topic.counts.living += len(rows)
+            topic.counts.sent += len(rows)
+            for hour, (start, stop) in zip(
+                placed.hours, itertools.pairwise(placed.starts), strict=True
+            ):
+                topic.count_hour(hour, stop - start)
     else:
-        for number, n in zip(*np.unique(rows["topic"], return_counts=True), strict=True):
-            _count_sent(state, int(number), int(n))
+        for number in np.unique(rows["topic"]).tolist():
+            _count_sent(state, number, refs[rows["topic"] == number])
     if decision.producer is not None and decision.sequence is not None:
         remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
     _expose(state, placed, refs, end)
@@ -165,11 +173,12 @@ def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64A
     return out_refs, out_due
 
 
-def _count_sent(state: EngineState, number: int, n: int) -> None:
+def _count_sent(state: EngineState, number: int, refs: Int64Array) -> None:
     topic = state.by_number.get(number)
     if topic is not None:
-        topic.counts.living += n
-        topic.counts.sent += n
+        topic.counts.living += len(refs)
+        topic.counts.sent += len(refs)
+        topic.count_refs(refs, +1)
 
 
 def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
@@ -239,6 +248,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     _leave_leases(state, decision.topic, refs, decision.leases)
     kinds = entries["state"]
     topic = state.by_number.get(decision.topic)
+    if decision.was:
+        _change_ended(state, decision, topic, end)
+        return
     if alike(kinds):
         groups = [(int(kinds[0]), len(refs))]
     else:
@@ -256,6 +268,19 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
             topic.counts.ended(kind, n)
 
 
+def _change_ended(
+    state: EngineState, decision: SettleDecision, topic: Topic | None, end: int
+) -> None:
+    """Rows that had ended take another ended state: nothing that lives is counted."""
+    refs, kinds = decision.refs, decision.entries["state"]
+    origins = refs if decision.origins is None else decision.origins
+    for rows in (refs, origins):
+        state.hours.keep_until(rows, end, decision.keep_until_ms)
+    if topic is not None:
+        for kind, n in zip(*np.unique(kinds, return_counts=True), strict=True):
+            topic.counts.changed(decision.was, int(kind), int(n))
+
+
 def _end(
     state: EngineState,
     decision: SettleDecision,
@@ -264,6 +289,9 @@ def _end(
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> None:
     state.hours.end_rows(refs, end, decision.keep_until_ms)
+    topic = state.by_number.get(decision.topic)
+    if topic is not None:
+        topic.count_refs(refs, -1)
     origins = decision.origins
     if origins is not None:
         origins = origins if mask is None else origins[mask]
@@ -309,13 +337,17 @@ def apply_move(
     for at in np.flatnonzero(origins != old_refs).tolist():
         state.hours.put_forward(int(origins[at]), int(new_refs[at]), decision.group)
         state.hours.touch(origins[at : at + 1], end)
+    topic = state.by_number.get(decision.topic)
+    if topic is not None:
+        topic.count_refs(new_refs, +1)
     if decision.from_ended:
-        topic = state.by_number.get(decision.topic)
         if topic is not None:
             topic.counts.dead -= len(refs)
             topic.counts.living += len(refs)
         state.hours.touch(old_refs, end)
     else:
+        if topic is not None:
+            topic.count_refs(old_refs, -1)
         state.hours.end_rows(old_refs, end, 0)
         state.hours.count_guests(old_refs, origins, -1, end)
     state.hours.count_guests(new_refs, origins, +1, end)

@@ -14,7 +14,17 @@ from delaylog.broker.engine.applying import apply_move, apply_settle
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.model import BadRequestError, Found, Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.layout import NEVER_MS, Cause, FrameKind, Int64Array, MessageState
+from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    NEVER_MS,
+    STATE_ENTRY,
+    STATE_FLAG_HIDDEN,
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+    StateArray,
+)
 from delaylog.storage.payloads import MoveDecision, SettleDecision
 
 DONE = 0
@@ -73,35 +83,90 @@ def cancel(
             good.append(at)
         else:
             codes.append(TOO_LATE)
-    good = _unique(found, good)
-    if good:
-        items = [item for at in good if (item := found[at]) is not None]
-        refs = np.array([item.ref for item in items], np.int64)
-        entries = blank_entries(len(items))
-        entries["state"] = MessageState.DELETED
-        entries["cause"] = Cause.CANCEL
-        entries["attempts"] = [int(item.entry["attempts"]) for item in items]
-        entries["time"] = now_ms
-        leases = np.array(
-            [
-                int(item.entry["lease"]) if item.state is MessageState.LEASED else 0
-                for item in items
-            ],
-            np.int64,
-        )
-        decision = SettleDecision(
-            topic.number,
-            1,
-            refs,
-            entries,
-            leases,
-            np.array([item.origin for item in items], np.int64),
-            now_ms + topic.settings.ended_keep_ms,
-        )
-        _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-        apply_settle(state, decision, end)
+    items = [item for at in _unique(found, good) if (item := found[at]) is not None]
+    if items:
+        end_found(state, topic, items, MessageState.DELETED, Cause.CANCEL, now_ms)
     due = [int(item.row["deliver_at"]) if item is not None else 0 for item in found]
     return ControlResult(codes, found, due, state.log.end_position)
+
+
+def end_found(
+    state: EngineState,
+    topic: Topic,
+    items: list[Found],
+    kind: MessageState,
+    cause: Cause,
+    now_ms: int,
+    *,
+    hide: bool = False,
+) -> None:
+    """End living messages, wherever they are; those under lease come out of it.
+
+    `hide` marks them as forgotten: see `STATE_FLAG_HIDDEN`.
+    """
+    entries = blank_entries(len(items))
+    entries["state"] = kind
+    entries["cause"] = cause
+    entries["attempts"] = [int(item.entry["attempts"]) for item in items]
+    entries["flags"] = STATE_FLAG_HIDDEN if hide else 0
+    entries["time"] = now_ms
+    leases = [
+        int(item.entry["lease"]) if item.state is MessageState.LEASED else 0 for item in items
+    ]
+    _append_settle(state, topic, items, entries, now_ms, leases=np.array(leases, np.int64))
+    _leave_ready(state, topic, items)
+
+
+def change_ended(
+    state: EngineState,
+    topic: Topic,
+    item: Found,
+    now_ms: int,
+    *,
+    kind: MessageState | None = None,
+    hide: bool = False,
+) -> None:
+    """Give an ended message another ended state, or mark it as forgotten."""
+    entries = np.array([item.entry], STATE_ENTRY)
+    if kind is not None:
+        entries["state"] = kind
+        entries["time"] = now_ms
+    if hide:
+        entries["flags"] |= STATE_FLAG_HIDDEN
+    _append_settle(state, topic, [item], entries, now_ms, was=int(item.state))
+
+
+def _leave_ready(state: EngineState, topic: Topic, items: list[Found]) -> None:
+    """Tell the ready queue which of its refs mean nothing any more."""
+    rows = np.array([item.row for item in items if item.state is MessageState.READY], INDEX_ENTRY)
+    topic.ready.left(state.count_released(rows))
+
+
+def _append_settle(
+    state: EngineState,
+    topic: Topic,
+    items: list[Found],
+    entries: StateArray,
+    now_ms: int,
+    *,
+    leases: Int64Array | None = None,
+    was: int = 0,
+) -> None:
+    settings = topic.settings
+    dead = (entries["state"] == MessageState.DEAD).any()
+    keep_ms = settings.dead_keep_ms if dead else settings.ended_keep_ms
+    decision = SettleDecision(
+        topic.number,
+        1,
+        np.array([item.ref for item in items], np.int64),
+        entries,
+        leases,
+        np.array([item.origin for item in items], np.int64),
+        now_ms + keep_ms,
+        was,
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
 
 
 def reschedule(
@@ -161,6 +226,7 @@ def reschedule(
         )
         _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
         apply_move(state, decision, now_ms, end)
+        _leave_ready(state, topic, items)
         for at, moment in zip(good, due.tolist(), strict=True):
             due_out[at] = moment
     return ControlResult(codes, found, due_out, state.log.end_position)

@@ -57,6 +57,7 @@ class Dispatcher:
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
         state.wheel.note_hours(living)
         self._now_ms = now_ms
+        self._shown_position = state.log.durable_position
         self._move_near(now_ms // HOUR_MS)
 
     def commit(self, position: int, now_ms: int) -> None:
@@ -85,6 +86,8 @@ class Dispatcher:
         if released.count:
             assert int(released.due_ms.max()) <= self._now_ms, "never early"
             self._make_ready(released)
+        if released.count < RELEASE_MAX:
+            state.dispatched = (self._now_ms, self._shown_position)
         second, local_index = state.wheel.tick()
         state.tick = Tick(second, local_index, state.log.durable_position)
         return released.count
@@ -104,21 +107,28 @@ class Dispatcher:
             refs, lanes = refs[living], lanes[living]
         if len(refs) == 0:
             return
+        due_ms = entries.due_ms if every(living) else entries.due_ms[living]
         if alike(lanes):
-            self._push(int(lanes[0]), refs)
+            self._push(int(lanes[0]), refs, due_ms)
             return
         order = np.argsort(lanes, kind="stable")
-        refs, lanes = refs[order], lanes[order]
+        refs, lanes, due_ms = refs[order], lanes[order], due_ms[order]
         cuts = np.flatnonzero(np.diff(lanes)) + 1
         bounds = [0, *cuts.tolist(), len(refs)]
         for a, b in itertools.pairwise(bounds):
-            self._push(int(lanes[a]), refs[a:b])
+            self._push(int(lanes[a]), refs[a:b], due_ms[a:b])
 
-    def _push(self, number: int, refs: Int64Array) -> None:
+    def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
         if topic is not None:
             topic.ready.push(refs)
             self._state.woken.add(number)
+            activity = topic.activity
+            activity.released += len(refs)
+            activity.released_late_ms += self._now_ms * len(refs) - int(due_ms.sum())
+            activity.released_late_max_ms = max(
+                activity.released_late_max_ms, self._now_ms - int(due_ms.min())
+            )
 
     def _queue_opens(self, hours: list[int], now_ms: int) -> None:
         frontier = self._state.wheel.frontier()

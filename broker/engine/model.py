@@ -12,7 +12,9 @@ import numpy as np
 
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.batch import MERGE_MODES
+from delaylog.storage.columns import only_hour
 from delaylog.storage.layout import (
+    HOUR_SHIFT,
     STATE_ENTRY,
     Int64Array,
     MessageState,
@@ -196,6 +198,30 @@ class TopicCounts:
         name = _ENDED_NAMES[state]
         setattr(self, name, getattr(self, name) + n)
 
+    def changed(self, before: int, after: int, n: int) -> None:
+        """Count n ended messages that went from one ended state to another."""
+        for state, by in ((before, -n), (after, n)):
+            name = _ENDED_NAMES[state]
+            setattr(self, name, getattr(self, name) + by)
+
+
+@dataclass(slots=True)
+class Activity:
+    """What happened to a topic's messages by itself since somebody last took note.
+
+    Not part of the state: no frame carries it and a restart begins with zeros.
+    """
+
+    released: int = 0
+    """Messages that became ready at their time."""
+    released_late_ms: int = 0
+    """Sum of how late they did."""
+    released_late_max_ms: int = 0
+    timed_out: int = 0
+    """Messages whose lease ended without a settle."""
+    found_ended: int = 0
+    """Messages found to be past their ttl or their retries."""
+
 
 @dataclass(slots=True)
 class Topic:
@@ -209,6 +235,27 @@ class Topic:
     counts: TopicCounts = field(default_factory=TopicCounts)
     made: bool = False
     """Made by PUT (kept when empty) rather than by a first send."""
+    hours: dict[int, int] = field(default_factory=dict)
+    """Living rows by the hour they stand in; hours without any are absent."""
+    activity: Activity = field(default_factory=Activity)
+
+    def count_hour(self, hour: int, n: int) -> None:
+        """Rows of an hour began (n > 0) or stopped to live."""
+        total = self.hours.get(hour, 0) + n
+        if total:
+            self.hours[hour] = total
+        else:
+            self.hours.pop(hour, None)
+
+    def count_refs(self, refs: Int64Array, sign: int) -> None:
+        """The same for rows by their refs."""
+        only = only_hour(refs)
+        if only is not None:
+            self.count_hour(only, sign * len(refs))
+            return
+        found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
+        for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
+            self.count_hour(hour, sign * n)
 
 
 @dataclass(frozen=True, slots=True)

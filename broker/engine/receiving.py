@@ -73,6 +73,7 @@ def _deliverable(
     state: EngineState, topic: Topic, refs: Int64Array, now_ms: int
 ) -> tuple[Int64Array, RowArray, StateArray]:
     """Of popped refs those that may be handed out, once each; ends those past their ttl."""
+    popped = len(refs)
     if len(refs) > 1 and not rising(refs):
         _, first = np.unique(refs, return_index=True)
         if len(first) != len(refs):
@@ -80,12 +81,12 @@ def _deliverable(
     known = state.hours.known(refs)
     if not every(known):
         refs = refs[known]
-    if len(refs) == 0:
-        return refs, np.zeros(0, INDEX_ENTRY), blank_entries(0)
     entries = state.hours.get_states(refs)
     free = entries["state"] == STATE_NONE
     if not every(free):
         refs, entries = refs[free], entries[free]
+    if len(refs) < popped:
+        topic.ready.dropped(popped - len(refs))
         if len(refs) == 0:
             return refs, np.zeros(0, INDEX_ENTRY), entries
     rows = _rows(state, topic, refs, now_ms)
@@ -150,6 +151,7 @@ def end_by_ttl(
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end)
+    topic.activity.found_ended += len(refs)
 
 
 def _lease(

@@ -255,7 +255,9 @@ def _end_replaced(state: EngineState, topic: Topic, refs: Int64Array, now_ms: in
     entries["state"] = MessageState.DELETED
     entries["cause"] = Cause.REPLACED
     entries["time"] = now_ms
-    origins = state.hours.rows(refs)["origin"].astype(np.int64)
+    rows = state.hours.rows(refs)
+    origins = rows["origin"].astype(np.int64)
+    topic.ready.left(state.count_released(rows))
     decision = SettleDecision(
         topic.number, 1, refs, entries, None, origins, now_ms + topic.settings.ended_keep_ms
     )

@@ -32,6 +32,7 @@ from delaylog.storage.layout import (
     TAG_COUNT,
     FrameKind,
     Int64Array,
+    RowArray,
 )
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.run_file import RunFile
@@ -82,6 +83,9 @@ class EngineState:
         self.tick = Tick()
         self.exposures: deque[Exposure] = deque()
         self.replaying = False
+        self.dispatched = (0, 0)
+        """(time, log position): what was due by then and durable below it has been released,
+        unless it is still being loaded."""
         self.woken: set[int] = set()
         """Topic numbers that got something ready since the edge last looked."""
         self._runs = 0
@@ -102,6 +106,12 @@ class EngineState:
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
         return position, self.log.end_position
+
+    def count_released(self, rows: RowArray) -> int:
+        """How many of these rows, not handed out, have come to the ready queue."""
+        due_ms, position = self.dispatched
+        there = (rows["deliver_at"] <= due_ms) & (rows["sent_position"] < position)
+        return int(np.count_nonzero(there))
 
     def until_durable(self) -> Work:
         """Wait for every frame appended so far to be durable."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
+import numpy as np
 
 from delaylog.broker.engine.model import TopicCounts, TopicSettings
 from delaylog.broker.engine.state import EngineState
@@ -38,6 +39,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "settings": topic.settings.as_dict(),
                 "made": topic.made,
                 "counts": [getattr(topic.counts, name) for name in _COUNT_FIELDS],
+                "hours": np.array(list(topic.hours.items()), "<i8").tobytes(),
             }
             for topic in state.by_number.values()
         ],
@@ -61,6 +63,7 @@ def restore(state: EngineState, saved: dict[str, Any]) -> None:
         settings = TopicSettings.from_dict(item["settings"])
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         topic.counts = TopicCounts(*item["counts"])
+        topic.hours = dict(np.frombuffer(item["hours"], "<i8").reshape(-1, 2).tolist())
     state.hours.recover({hour: HourCounts(*values) for hour, values in saved["hours"].items()})
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])

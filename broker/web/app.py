@@ -20,6 +20,7 @@ from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web import control, messages, topics
+from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
@@ -87,10 +88,11 @@ class _Server(web.Server):
 class HttpFace:
     """Serves one node."""
 
-    def __init__(self, node: Node, metrics: Metrics) -> None:
+    def __init__(self, node: Node, metrics: Metrics, camellia: CamelliaFace) -> None:
         self._node = node
         self._merger = SingleMerger(node)
         self._metrics = metrics
+        self._camellia = camellia
         self._ops: dict[str, Handler] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -123,6 +125,7 @@ class HttpFace:
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
+        self._camellia.start()
         self._site = web.TCPSite(self._runner, host, port, backlog=4096)
         await self._site.start()
         inner = self._site._server
@@ -138,6 +141,7 @@ class HttpFace:
 
     async def stop(self) -> None:
         """Close connections, those in use after what they are doing."""
+        self._camellia.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -181,6 +185,8 @@ class HttpFace:
         if ops is not None:
             return _pick({"GET": ops, "HEAD": ops}, method)
         parts = path.split("/")
+        if path.startswith("/camellia/"):
+            return self._camellia.route(path, method)
         if len(parts) < 3 or parts[1] != "v1":
             raise Problem("unknown", f"there is nothing at {path[:200]}")
         namespace = "default"

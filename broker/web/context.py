@@ -114,6 +114,17 @@ class Context:
             out[name] = values[-1]
         return out
 
+    @staticmethod
+    def flag(name: str, query: dict[str, str], default: bool) -> bool:
+        """A query parameter that is true or false; named without a value it is true."""
+        text = query.get(name)
+        if text is None:
+            return default
+        known = {"true": True, "1": True, "": True, "false": False, "0": False}
+        if text.lower() not in known:
+            raise Problem("bad_request", f"{name} is true or false", field=name)
+        return known[text.lower()]
+
     def answer(self, members: Any, status: int = 200) -> web.StreamResponse:
         """An answer in the form the caller reads."""
         packed = self.packed

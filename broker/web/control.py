@@ -100,9 +100,7 @@ async def _one_result(ctx: Context, result: ControlResult) -> web.StreamResponse
 
 async def cancel_message(ctx: Context) -> web.StreamResponse:
     """DELETE …/messages/{id}."""
-    force = ctx.query(("force",)).get("force", "false").lower()
-    if force not in ("true", "false", "1", "0", ""):
-        raise Problem("bad_request", "force is true or false", field="force")
+    force = ctx.flag("force", ctx.query(("force",)), False)
     topic, found = _find_one(ctx)
     node = ctx.node
     result = control.cancel(
@@ -110,7 +108,7 @@ async def cancel_message(ctx: Context) -> web.StreamResponse:
         topic,
         [found],
         node.clock.now_ms(),
-        force=force in ("true", "1", ""),
+        force=force,
     )
     return await _one_result(ctx, result)
 

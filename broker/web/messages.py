@@ -185,7 +185,7 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
         wait_max=limits.wait_ms_max,
         lease_max=limits.lease_ms_max,
     )
-    delivery = await _receive(ctx, call)
+    delivery = await receive_or_wait(ctx, call)
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         if delivery is None:
@@ -211,11 +211,15 @@ async def _receive_members(ctx: Context) -> Any:
     return await ctx.members()
 
 
-async def _receive(ctx: Context, call: ReceiveCall) -> Delivery | None:
+async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
+    """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
     node = ctx.node
     state = node.engine.state
     loop = asyncio.get_running_loop()
     until = loop.time() + call.wait_ms / 1000
+    if call.wait_ms == 0:
+        # Who does not wait is told of everything that is due: a send that was answered counts.
+        node.run_due(unpaced=True)
     while True:
         topic = state.topics.get(ctx.topic_key)
         if topic is not None:
@@ -250,6 +254,7 @@ async def peek_messages(ctx: Context) -> web.StreamResponse:
         wait_max=limits.wait_ms_max,
         lease_max=limits.lease_ms_max,
     )
+    ctx.node.run_due(unpaced=True)
     state = ctx.node.engine.state
     topic = state.topics.get(ctx.topic_key)
     messages = []
@@ -313,7 +318,7 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
             for at in places:
                 if at not in unknown and pairs[at][1] not in gone and pairs[at][1]:
                     results[at] = "done"
-    await _settled(ctx)
+    await settled(ctx)
     return ctx.answer({"results": results})
 
 
@@ -362,7 +367,7 @@ def _settle(
     return settling.extend(state, topic, lease, origins, now_ms, lease_ms=length, except_=except_)
 
 
-async def _settled(ctx: Context) -> None:
+async def settled(ctx: Context) -> None:
     """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
     ctx.node.wake_ready()
     ctx.node.kick_dispatch()
@@ -408,7 +413,7 @@ async def _settle_bulk(ctx: Context, action: str) -> web.StreamResponse:
     if topic is not None:
         settlement = _settle(ctx, topic, action, lease, refs, delay_ms, lease_ms, except_)
         done, gone = settlement.done, settlement.gone
-    await _settled(ctx)
+    await settled(ctx)
     answer = {
         "v": BATCH_VERSION,
         "n": n or done,

@@ -8,6 +8,7 @@ import msgpack
 from aiohttp import web
 
 from delaylog.broker.engine.applying import apply_topic
+from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.model import Topic, parse_settings
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.control import the_topic
@@ -18,7 +19,7 @@ from delaylog.storage.layout import FrameKind
 def topic_counts(topic: Topic) -> dict[str, int]:
     """Messages by state. A due message that is still being loaded counts as waiting."""
     counts = topic.counts
-    ready = min(len(topic.ready), max(counts.living - counts.leased, 0))
+    ready = min(topic.ready.living, max(counts.living - counts.leased, 0))
     return {
         "waiting": max(counts.living - counts.leased - ready, 0),
         "ready": ready,
@@ -82,11 +83,18 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
 
 async def topic_stats(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}/stats."""
+    wanted = ctx.flag("delay_buckets", ctx.query(("delay_buckets",)), True)
     topic = the_topic(ctx)
+    members: dict[str, Any] = {}
+    if wanted:
+        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic)
+        await ctx.node.run(waiting.work())
+        members["delay_buckets"] = waiting.buckets(topic)
     return ctx.answer(
         {
             "topic": topic.name,
             "counts": topic_counts(topic),
+            **members,
             "sent": topic.counts.sent,
             "delivered": topic.counts.delivered,
             "now_ms": ctx.node.clock.now_ms(),

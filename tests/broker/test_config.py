@@ -60,7 +60,7 @@ def test_each_option_in_each_source(tmp_path: Path) -> None:
         "log_format": "text",
     }
     assert values.keys() <= {option.key for option in OPTIONS}
-    expected = Config("d", "h", 5, "interval", "error", "text")
+    expected = Config("d", "h", 5, "interval", 60.0, "", "error", "text")
     lines = "".join(f'{key} = "{value}"\n' for key, value in values.items())
     for flags, variables in (
         (values, {}),

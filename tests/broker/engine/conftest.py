@@ -25,7 +25,7 @@ from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.hot_seconds import HOT_ROWS_MIN
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, ref_to_id
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
 
 HOUR = HOUR_MS
 START_MS = 450_000 * HOUR + 20 * 60_000
@@ -237,6 +237,18 @@ class Host:
         self.turn()
         return result.codes
 
+    def end_by_force(self, id: str, kind: MessageState, *, hide: bool) -> None:
+        """End a message whatever it is, or give it another ended state."""
+        state, found = self.engine.state, self.find([id])[0]
+        assert found is not None
+        if found.state < MessageState.ACKED:
+            cause = Cause.ACK if kind is MessageState.ACKED else Cause.CANCEL
+            items = [found]
+            controlling.end_found(state, self.topic, items, kind, cause, self.now_ms, hide=hide)
+        else:
+            controlling.change_ended(state, self.topic, found, self.now_ms, kind=kind, hide=hide)
+        self.turn()
+
     def reschedule(self, ids: Sequence[str], at: int | None, **how: Any) -> list[int]:
         result = controlling.reschedule(
             self.engine.state, self.topic, self.find(ids), self.now_ms, deliver_at_ms=at, **how
@@ -259,14 +271,16 @@ class Host:
                 continue
             folder = hours.hour(hour)
             assert folder.row_count == known.rows
-            living = 0
+            living = living_mine = 0
             for rows in folder.scan_rows():
                 entries = folder.states().get(rows["global_index"].astype(np.int64))
                 assert entries.dtype == STATE_ENTRY
                 living += int(np.count_nonzero(entries["state"] < MessageState.ACKED))
                 mine = rows["topic"] == self.topic.number
                 counts.update(MessageState(int(s)).name for s in entries["state"][mine])
+                living_mine += int(np.count_nonzero(entries["state"][mine] < MessageState.ACKED))
             assert living == known.living, f"hour {hour} counts its living rows"
+            assert living_mine == self.topic.hours.get(hour, 0), f"and the topic its own in {hour}"
         counts.pop("MOVED", None)
         return counts
 

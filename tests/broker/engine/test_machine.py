@@ -223,6 +223,14 @@ class EngineMachine(RuleBasedStateMachine):
                 m.due = now + delay
                 m.state = S.WAITING if delay else S.READY
 
+    @precondition(lambda self: self.by_name or self.messages)
+    @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.DELETED]), hide=st.booleans())
+    def end_by_force(self, data: st.DataObject, kind: S, hide: bool) -> None:
+        """End messages whatever they are; ended ones change their kind."""
+        for m in self.draw_named(data):
+            self.host.end_by_force(m.name, kind, hide=hide)
+            m.state = kind
+
     def draw_named(self, data: st.DataObject) -> list[Model]:
         """Messages that their name still leads to."""
         named = [m for m in self.messages if self.by_name.get(m.name, m) is m]
@@ -259,6 +267,9 @@ class EngineMachine(RuleBasedStateMachine):
         counts = self.host.topic.counts
         assert counts.leased == sum(m.state is S.LEASED for m in self.messages)
         assert counts.living == sum(m.state in LIVING for m in self.messages)
+        assert sum(self.host.topic.hours.values()) == counts.living
+        ready = sum(m.state is S.READY for m in self.messages)
+        assert self.host.topic.ready.living == ready
         for name in ("acked", "expired", "dead", "deleted"):
             assert getattr(counts, name) == sum(m.state.name == name.upper() for m in self.messages)
 

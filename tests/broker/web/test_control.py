@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 from urllib.parse import quote
@@ -185,6 +186,7 @@ def test_stats(broker: Any, topic: str) -> None:
     broker.post(f"{path}/receive", {"wait_ms": 20_000})
     stats = broker.call("GET", f"{path}/stats").json
     assert stats.pop("now_ms") > 0
+    assert sum(bucket["count"] for bucket in stats.pop("delay_buckets")) == 2
     assert stats == {
         "topic": topic,
         "sent": 3,
@@ -251,3 +253,24 @@ def problems(broker: Any) -> float:
     text = broker.call("GET", "/metrics").body.decode()
     wanted = 'delaylog_problems_total{code="unknown"} '
     return sum(float(x.removeprefix(wanted)) for x in text.splitlines() if x.startswith(wanted))
+
+
+def test_stats_tell_how_far_off_messages_are(broker: Any, topic: str) -> None:
+    for delay_ms in (30_000, 90_000, 7_200_000, 7_300_000):
+        broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": delay_ms})
+    stats = broker.call("GET", f"/v1/topics/{topic}/stats").json
+    buckets = stats["delay_buckets"]
+    assert [bucket["count"] for bucket in buckets] == [1, 1, 0, 0, 2, 0, 0, 0, 0]
+    assert (buckets[0]["from_ms"], buckets[-1]["to_ms"]) == (0, None)
+    assert all(a["to_ms"] == b["from_ms"] for a, b in itertools.pairwise(buckets))
+    lean = broker.call("GET", f"/v1/topics/{topic}/stats?delay_buckets=false").json
+    assert "delay_buckets" not in lean
+    assert lean["counts"] == stats["counts"]
+
+
+@pytest.mark.parametrize("query", ["delay_buckets=maybe", "buckets=1"])
+def test_stats_refuse_an_unknown_query(
+    broker: Any, topic: str, assert_problem: Any, query: str
+) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    assert_problem(broker.call("GET", f"/v1/topics/{topic}/stats?{query}"), 400, "bad_request")

@@ -1,0 +1,9 @@
+"""camellia-delay-queue's HTTP face: its paths, codes, defaults and state numbers over the engine.
+
+Behaviour follows camellia-delay-queue (github.com/netease-im/camellia); where its code and its
+intent differ, the intent is built, and nothing comes out early. docs/CAMELLIA.md has the list.
+"""
+
+from delaylog.broker.web.camellia.face import CamelliaFace
+
+__all__ = ["CamelliaFace"]

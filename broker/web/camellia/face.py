@@ -1,0 +1,278 @@
+"""Routes and handlers of camellia's face.
+
+A call that was understood is answered by HTTP 200 with the outcome in `code`; clients know no
+other status. Only what is no call at all (path, method, a parameter that is missing or does not
+parse) is answered by an HTTP status of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from delaylog.broker.node import Node
+from delaylog.broker.web.camellia.health import Health
+from delaylog.broker.web.camellia.monitor import Monitor
+from delaylog.broker.web.camellia.params import Param, read_params
+from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
+from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
+from delaylog.broker.web.context import JSON, Context
+from delaylog.broker.web.problems import Problem, problem_of
+
+BASE: Final = "/camellia/delayQueue/"
+CallHandler: TypeAlias = Callable[[Context, Values], Awaitable[Values]]
+PlainHandler: TypeAlias = Callable[["CamelliaFace", Context], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger("delaylog.camellia")
+
+_TOPIC: Final = Param("topic", "text", "Name of the topic.", required=True)
+_ID: Final = Param("msgId", "text", "Id of the message.", required=True)
+_ACK_TIMEOUT: Final = Param(
+    "ackTimeoutMillis", "long", "How long the message is yours; 0 or less: 30,000.", -1
+)
+_BATCH: Final = Param("batch", "int", "How many messages at most; 0 or less: 1.", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its method, parameters and handler."""
+
+    method: str
+    params: tuple[Param, ...]
+    handler: Callable[[CamelliaFace], CallHandler]
+    doc: str
+    answer: str
+    """Name of the member that a successful answer carries, empty for none."""
+    null_members: bool = True
+    """Whether members without a value are there as null."""
+
+
+class CamelliaFace:
+    """camellia's API over one node."""
+
+    def __init__(self, node: Node, *, monitor_seconds: float, metrics_prefix: str) -> None:
+        self._node = node
+        self._prefix = metrics_prefix
+        self.monitor = Monitor(node, monitor_seconds)
+        self.queue = QueueCalls(node, self.monitor)
+        self.health = Health(time.monotonic)
+
+    def start(self) -> None:
+        """Begin to count."""
+        self.monitor.start()
+
+    def stop(self) -> None:
+        """Stop counting."""
+        self.monitor.stop()
+
+    def route(self, path: str, method: str) -> Callable[[Context], Awaitable[Any]]:
+        """The handler of a path below /camellia/. Raises a Problem if there is none."""
+        call = CALLS.get(path.removeprefix(BASE)) if path.startswith(BASE) else None
+        if call is not None:
+            _check_method(method, (call.method,))
+            return lambda ctx: self._answer(ctx, call)
+        plain = PLAIN.get(path)
+        if plain is None:
+            raise Problem("unknown", f"there is nothing at {path[:200]}")
+        methods, handler = plain
+        _check_method(method, methods)
+        return lambda ctx: handler(self, ctx)
+
+    async def _answer(self, ctx: Context, call: Call) -> web.StreamResponse:
+        values = await read_params(ctx, call.params)
+        self.health.called()
+        answer: dict[str, Any] = {"code": 200}
+        if call.null_members:
+            answer["msg"] = None
+        if call.answer:
+            answer[call.answer] = None
+        try:
+            answer.update(await call.handler(self)(ctx, values))
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                log.exception("unexpected error", extra={"path": ctx.request.path})
+                answer["code"] = 500
+            else:
+                refused = problem.code in ("bad_request", "too_large")
+                answer["code"] = 400 if refused else 500
+                answer["msg"] = problem.detail
+        if not call.null_members:
+            answer = {name: value for name, value in answer.items() if value is not None}
+        return web.Response(body=orjson.dumps(answer), content_type=JSON)
+
+    # ------------------------------------------------------------------ monitor
+
+    async def get_topic_info(self, _ctx: Context, values: Values) -> Values:
+        """getTopicInfo: sizes of a topic's queues, and when its waiting messages come."""
+        topic = self.queue.topic(values["topic"])
+        if topic is None:
+            return {"data": no_info(values["topic"])}
+        return {"data": (await topic_infos(self._node, topic))[0]}
+
+    async def get_topic_info_list(self, _ctx: Context, _values: Values) -> Values:
+        """getTopicInfoList: the same of every topic."""
+        return {"data": await topic_infos(self._node)}
+
+    async def get_monitor_data(self, _ctx: Context, _values: Values) -> Values:
+        """getMonitorData: calls and gaps of the last full period."""
+        last = self.monitor.last
+        return {
+            "data": {
+                "requestStatsList": last.requests,
+                "pullMsgTimeGapStatsList": last.pull_gaps,
+                "readyQueueTimeGapStatsList": last.ready_gaps,
+            }
+        }
+
+    async def get_monitor_string(self, _ctx: Context) -> web.StreamResponse:
+        """getMonitorString: all of it as one text."""
+        last = self.monitor.last
+        infos = await topic_infos(self._node)
+        sizes = ("topic", "waitingQueueSize", "ackQueueSize", "readyQueueSize")
+        text = orjson.dumps(
+            {
+                "requestStats": last.requests,
+                "pullMsgTimeGapStats": last.pull_gaps,
+                "readyQueueTimeGapStats": last.ready_gaps,
+                "topicInfoStats": [{name: info[name] for name in sizes} for info in infos],
+                "waitingQueueStats": [
+                    {**info["waitingQueueInfo"], "topic": info["topic"]} for info in infos
+                ],
+            }
+        )
+        return web.Response(body=text, content_type="text/plain", charset="utf-8")
+
+    async def metrics(self, _ctx: Context) -> web.StreamResponse:
+        """The gauges of /camellia/metrics."""
+        text = await metrics_text(self._node, self.monitor, self._prefix)
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+    # ------------------------------------------------------------------ health
+
+    async def status(self, _ctx: Context) -> web.StreamResponse:
+        """/camellia/health/status: whether the node is in service."""
+        return _health(self.health.online and not self._node.stopping)
+
+    async def check(self, _ctx: Context) -> web.StreamResponse:
+        """/camellia/health/check: the process answers."""
+        return _health(True)
+
+    async def go_online(self, _ctx: Context) -> web.StreamResponse:
+        """/camellia/health/online: take the node into service."""
+        self.health.online = True
+        return _health(True)
+
+    async def go_offline(self, _ctx: Context) -> web.StreamResponse:
+        """/camellia/health/offline: take it out; says 200 once no queue call came for 20 s."""
+        self.health.online = False
+        return _health(self.health.idle)
+
+
+def _health(good: bool) -> web.Response:
+    code = 200 if good else 500
+    return web.Response(body=orjson.dumps({"code": code}), status=code, content_type=JSON)
+
+
+def _check_method(method: str, methods: tuple[str, ...]) -> None:
+    if method not in methods and not (method == "HEAD" and "GET" in methods):
+        allow = ", ".join(methods)
+        raise Problem("method", f"{method} is not offered here; use {allow}", allow=allow)
+
+
+CALLS: Final[dict[str, Call]] = {
+    "sendMsg": Call(
+        "POST",
+        (
+            _TOPIC,
+            Param("msg", "text", "The message.", required=True),
+            Param("delayMillis", "long", "Due so long from now; 0 or less: now.", required=True),
+            Param("msgId", "text", "Your own id; absent or empty: one is made."),
+            Param("ttlMillis", "long", "Kept so long after it is due; 0 or less: 1 h.", -1),
+            Param("maxRetry", "int", "Deliveries beyond the first; negative: 10.", -1),
+        ),
+        lambda face: face.queue.send_msg,
+        "Send a message. A living message with the same id wins and is answered.",
+        "delayMsg",
+    ),
+    "pullMsg": Call(
+        "POST",
+        (_TOPIC, _ACK_TIMEOUT, _BATCH),
+        lambda face: face.queue.pull_msg,
+        "Take what is ready now.",
+        "delayMsgList",
+    ),
+    "longPollingMsg": Call(
+        "POST",
+        (
+            _TOPIC,
+            _ACK_TIMEOUT,
+            _BATCH,
+            Param("longPollingTimeoutMillis", "long", "Wait so long; 0 or less: 10,000.", -1),
+        ),
+        lambda face: face.queue.long_polling_msg,
+        "Take what is ready, waiting for it if need be.",
+        "delayMsgList",
+        null_members=False,
+    ),
+    "ackMsg": Call(
+        "POST",
+        (
+            _TOPIC,
+            _ID,
+            Param("ack", "flag", "true: it is done; false: give it back.", required=True),
+        ),
+        lambda face: face.queue.ack_msg,
+        "Settle a message.",
+        "",
+    ),
+    "getMsg": Call(
+        "POST", (_TOPIC, _ID), lambda face: face.queue.get_msg, "Look at a message.", "delayMsg"
+    ),
+    "deleteMsg": Call(
+        "POST",
+        (_TOPIC, _ID, Param("release", "flag", "Forget it at once.", False)),
+        lambda face: face.queue.delete_msg,
+        "Delete a living message.",
+        "",
+    ),
+    "getTopicInfo": Call(
+        "GET",
+        (_TOPIC,),
+        lambda face: face.get_topic_info,
+        "Sizes of a topic's queues.",
+        "data",
+        null_members=False,
+    ),
+    "getTopicInfoList": Call(
+        "GET",
+        (),
+        lambda face: face.get_topic_info_list,
+        "Sizes of the queues of all topics.",
+        "data",
+        null_members=False,
+    ),
+    "getMonitorData": Call(
+        "GET",
+        (),
+        lambda face: face.get_monitor_data,
+        "Calls and gaps of the last full period.",
+        "data",
+        null_members=False,
+    ),
+}
+_ANY: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
+PLAIN: Final[dict[str, tuple[tuple[str, ...], PlainHandler]]] = {
+    f"{BASE}getMonitorString": (("GET",), CamelliaFace.get_monitor_string),
+    "/camellia/metrics": (("GET",), CamelliaFace.metrics),
+    "/camellia/health/status": (_ANY, CamelliaFace.status),
+    "/camellia/health/check": (_ANY, CamelliaFace.check),
+    "/camellia/health/online": (_ANY, CamelliaFace.go_online),
+    "/camellia/health/offline": (_ANY, CamelliaFace.go_offline),
+}

@@ -1,0 +1,144 @@
+"""Messages as camellia shows them: nine members and its state numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.engine.control import change_ended, end_found
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.model import Delivery, Found, Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.web.deliveries import split_record
+from delaylog.storage.layout import STATE_FLAG_HIDDEN, Cause, MessageState, ref_to_id
+
+CONSUMING: Final = int(MessageState.LEASED)
+
+
+def status_of(found: Found) -> int:
+    """Its state number; a message that was handed out stays "consuming" until it ends."""
+    if found.state <= MessageState.READY and int(found.entry["attempts"]):
+        return CONSUMING
+    return int(found.state)
+
+
+def is_shown(topic: Topic, found: Found, now_ms: int) -> bool:
+    """Whether camellia still knows the message: ended ones are kept for a while."""
+    if found.state < MessageState.ACKED:
+        return True
+    entry = found.entry
+    hidden = int(entry["flags"]) & STATE_FLAG_HIDDEN
+    return not hidden and now_ms < int(entry["time"]) + topic.settings.ended_keep_ms
+
+
+def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Found | None:
+    """The message of an id as far as camellia knows it, after its life was looked at."""
+    found = find_ids(state, topic, [msg_id], now_ms)[0]
+    if found is None:
+        return None
+    if found.state < MessageState.ACKED and int(found.row["expires_at"]) <= now_ms:
+        late = MessageState.DEAD if int(found.entry["attempts"]) else MessageState.EXPIRED
+        end_found(state, topic, [found], late, Cause.TTL, now_ms)
+        found = find_ids(state, topic, [msg_id], now_ms)[0]
+        assert found is not None, "an ended message is kept for a while"
+    if not is_shown(topic, found, now_ms):
+        return None
+    if found.state >= MessageState.ACKED:
+        topic.activity.found_ended += 1
+    return found
+
+
+def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
+    """ack=true: the message counts as consumed, whatever it was, if it is known at all."""
+    found = find_ids(state, topic, [msg_id], now_ms)[0]
+    if found is None or found.state is MessageState.ACKED or not is_shown(topic, found, now_ms):
+        return
+    if found.state < MessageState.ACKED:
+        end_found(state, topic, [found], MessageState.ACKED, Cause.ACK, now_ms)
+    else:
+        change_ended(state, topic, found, now_ms, kind=MessageState.ACKED)
+
+
+def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, release: bool) -> bool:
+    """Delete a living message; with `release` it is forgotten at once. False: none was living."""
+    found = find_shown(state, topic, msg_id, now_ms)
+    if found is None:
+        return False
+    if found.state < MessageState.ACKED:
+        end_found(state, topic, [found], MessageState.DELETED, Cause.CANCEL, now_ms, hide=release)
+        return True
+    if release:
+        change_ended(state, topic, found, now_ms, hide=True)
+    return False
+
+
+def found_members(state: EngineState, topic: Topic, found: Found) -> dict[str, Any]:
+    """A message that was looked up."""
+    refs, rows = np.array([found.ref], np.int64), np.array([found.row])
+    record = state.hours.records(refs, rows)
+    text, _, _, _, body = split_record(record, rows[0])
+    row = found.row
+    return members(
+        topic.name,
+        text or ref_to_id(found.origin),
+        body,
+        sent_at_ms=int(row["sent_at"]),
+        due_ms=int(row["deliver_at"]),
+        expires_at_ms=int(row["expires_at"]),
+        max_retry=int(row["max_retry"]),
+        retry=int(found.entry["attempts"]),
+        status=status_of(found),
+    )
+
+
+def delivered_members(topic_name: str, delivery: Delivery) -> list[dict[str, Any]]:
+    """Messages that were handed out."""
+    rows = delivery.rows
+    ends = np.cumsum(rows["size"].astype(np.int64)).tolist()
+    columns = [rows[name].tolist() for name in ("sent_at", "deliver_at", "expires_at", "max_retry")]
+    out = []
+    start = 0
+    for k, (sent, due, expires, max_retry) in enumerate(zip(*columns, strict=True)):
+        text, _, _, _, body = split_record(delivery.records[start : ends[k]], rows[k])
+        start = ends[k]
+        out.append(
+            members(
+                topic_name,
+                text or ref_to_id(int(delivery.origins[k])),
+                body,
+                sent_at_ms=sent,
+                due_ms=due,
+                expires_at_ms=expires,
+                max_retry=max_retry,
+                retry=int(delivery.attempts[k]),
+                status=CONSUMING,
+            )
+        )
+    return out
+
+
+def members(
+    topic_name: str,
+    msg_id: str,
+    body: bytes,
+    *,
+    sent_at_ms: int,
+    due_ms: int,
+    expires_at_ms: int,
+    max_retry: int,
+    retry: int,
+    status: int,
+) -> dict[str, Any]:
+    """A `delayMsg`. Bytes that are no text show as replacement characters."""
+    return {
+        "topic": topic_name,
+        "msgId": msg_id,
+        "msg": body.decode("utf-8", "replace"),
+        "produceTime": sent_at_ms,
+        "triggerTime": due_ms,
+        "expireTime": expires_at_ms,
+        "maxRetry": max_retry,
+        "retry": retry,
+        "status": status,
+    }

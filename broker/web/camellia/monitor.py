@@ -1,0 +1,178 @@
+"""What camellia's monitor tells: per topic and period, calls, movements and how late they were.
+
+A period's numbers are shown while the next one is counted; before the first one has ended there
+are none. They are this node's, and only topics in which something happened are listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Activity, Delivery
+from delaylog.broker.node import Node
+
+
+@dataclass(slots=True)
+class Gap:
+    """How far apart from its due time something happened to messages."""
+
+    count: int = 0
+    total_ms: int = 0
+    max_ms: int = 0
+
+    def members(self, topic: str) -> dict[str, Any]:
+        """As camellia shows it."""
+        return {
+            "topic": topic,
+            "count": self.count,
+            "avg": self.total_ms / self.count,
+            "max": self.max_ms,
+        }
+
+
+@dataclass(slots=True)
+class Calls:
+    """Answered calls of a topic; pulls count their messages."""
+
+    send: int = 0
+    pull: int = 0
+    delete: int = 0
+    ack: int = 0
+    get: int = 0
+    pull_gap: Gap = field(default_factory=Gap)
+
+    def pulled(self, delivery: Delivery, now_ms: int) -> None:
+        """Messages were handed out."""
+        late = np.abs(now_ms - delivery.rows["deliver_at"].astype(np.int64))
+        self.pull += len(late)
+        self.pull_gap.count += len(late)
+        self.pull_gap.total_ms += int(late.sum())
+        self.pull_gap.max_ms = max(self.pull_gap.max_ms, int(late.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The numbers of one period that has ended, as camellia's members."""
+
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    pull_gaps: list[dict[str, Any]] = field(default_factory=list)
+    ready_gaps: list[dict[str, Any]] = field(default_factory=list)
+    cpu_share: float = 0.0
+    """Processor time of this process over the time that passed: 1 is one processor."""
+
+
+class CollectorTimes:
+    """How often and for how long Python's cycle collector ran, by generation."""
+
+    def __init__(self) -> None:
+        self.seconds = [0.0] * len(gc.get_stats())
+        self._began = 0.0
+        gc.callbacks.append(self._note)
+
+    def close(self) -> None:
+        """Stop counting."""
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds[info["generation"]] += time.perf_counter() - self._began
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """(name, times it ran, milliseconds) of each generation."""
+        return [
+            (f"generation_{k}", stats["collections"], int(self.seconds[k] * 1000))
+            for k, stats in enumerate(gc.get_stats())
+        ]
+
+
+class Monitor:
+    """Counts the calls of camellia's face and closes a period from time to time."""
+
+    def __init__(self, node: Node, period_seconds: float) -> None:
+        self._node = node
+        self._period_seconds = period_seconds
+        self._calls: dict[str, Calls] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._cpu_seconds, self._began = time.process_time(), time.monotonic()
+        self.last = Period()
+        self.collector = CollectorTimes()
+        self.started_ms = time.time_ns() // 1_000_000
+
+    def start(self) -> None:
+        """Begin the first period."""
+        self._arm()
+
+    def stop(self) -> None:
+        """End without closing the period."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.collector.close()
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._period_seconds, self._turn)
+
+    def calls(self, topic: str) -> Calls:
+        """The counters of a topic in the running period."""
+        found = self._calls.get(topic)
+        if found is None:
+            found = self._calls[topic] = Calls()
+        return found
+
+    def _turn(self) -> None:
+        self._arm()
+        self.close_period()
+
+    def close_period(self) -> None:
+        """Show what was counted so far and begin anew."""
+        calls, self._calls = self._calls, {}
+        moves: dict[str, Activity] = {}
+        for topic in self._node.engine.state.by_number.values():
+            if topic.namespace == DEFAULT_NAMESPACE and topic.activity != _NOTHING:
+                moves[topic.name], topic.activity = topic.activity, Activity()
+        cpu, now = time.process_time(), time.monotonic()
+        share = (cpu - self._cpu_seconds) / max(now - self._began, 1e-9)
+        self._cpu_seconds, self._began = cpu, now
+        period = Period(cpu_share=share)
+        for name in sorted(calls.keys() | moves.keys()):
+            made, moved = calls.get(name, Calls()), moves.get(name, Activity())
+            period.requests.append(
+                {
+                    "topic": name,
+                    "sendMsg": made.send,
+                    "pullMsg": made.pull,
+                    "deleteMsg": made.delete,
+                    "ackMsg": made.ack,
+                    "getMsg": made.get,
+                    "triggerMsgReady": moved.released,
+                    "triggerMsgEndLife": moved.found_ended,
+                    "triggerMsgTimeout": moved.timed_out,
+                }
+            )
+            if made.pull_gap.count:
+                period.pull_gaps.append(made.pull_gap.members(name))
+            if moved.released:
+                gap = Gap(moved.released, moved.released_late_ms, moved.released_late_max_ms)
+                period.ready_gaps.append(gap.members(name))
+        self.last = period
+
+
+_NOTHING: Final = Activity()
+REQUEST_KINDS: Final = (
+    "sendMsg",
+    "pullMsg",
+    "deleteMsg",
+    "ackMsg",
+    "getMsg",
+    "triggerMsgReady",
+    "triggerMsgTimeout",
+    "triggerMsgEndLife",
+)

@@ -1,0 +1,203 @@
+"""camellia's six queue calls over the engine.
+
+Each returns the members of its answer; `code` 200 is the caller's default. What it refuses it
+raises as a Problem.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from delaylog.broker.engine import settling
+from delaylog.broker.engine.finding import find_ids, find_origins
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Backoff, Topic, TopicSettings
+from delaylog.broker.engine.sending import CREATED, check_id
+from delaylog.broker.node import Node
+from delaylog.broker.web.camellia import messages
+from delaylog.broker.web.camellia.monitor import Monitor
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.messages import receive_or_wait, settled
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import ReceiveCall, Single
+from delaylog.storage.layout import MessageState
+
+TTL_MS: Final = 3_600_000
+MAX_RETRY: Final = 10
+ACK_TIMEOUT_MS: Final = 30_000
+LONG_POLL_MS: Final = 10_000
+BATCH: Final = 1
+WAITERS_MAX: Final = 100_000
+"""Long polls that wait for one topic; another one is answered at once."""
+TOPIC_BYTES_MAX: Final = 200
+_TTL_MS_MAX: Final = 2**53
+_RETRY_MAX: Final = 65_534
+TOPIC_SETTINGS: Final = TopicSettings(
+    merge="keep",
+    ttl_ms=TTL_MS,
+    max_retry=MAX_RETRY,
+    lease_ms=ACK_TIMEOUT_MS,
+    backoff=Backoff(first_ms=0),
+)
+"""Settings of a topic that camellia's first send makes."""
+
+Values: TypeAlias = dict[str, Any]
+
+
+class QueueCalls:
+    """The queue calls of one node; the monitor counts them."""
+
+    def __init__(self, node: Node, monitor: Monitor) -> None:
+        self._node = node
+        self._monitor = monitor
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic, if it is there."""
+        return self._node.engine.state.topics.get((DEFAULT_NAMESPACE, name))
+
+    def _make_topic(self, name: str) -> None:
+        """The topic with camellia's settings, if it is new. Refuses a name that cannot be kept."""
+        if self.topic(name) is not None:
+            return
+        if len(name.encode()) > TOPIC_BYTES_MAX or not name.isprintable():
+            raise Problem(
+                "bad_request",
+                f"a topic's name has at most {TOPIC_BYTES_MAX} bytes, all printable",
+                field="topic",
+            )
+        node = self._node
+        if node.refusing_sends:
+            raise Problem("disk_full", "the disk has no room for more messages; deliveries go on")
+        node.engine.put_topic(name, TOPIC_SETTINGS, node.clock.now_ms())
+
+    async def send_msg(self, ctx: Context, values: Values) -> Values:
+        """sendMsg: a message that comes after its delay."""
+        name, text, delay_ms = values["topic"], values["msg"], max(values["delayMillis"], 0)
+        if not name or not text:
+            return {"code": 400}
+        node, limits = self._node, self._node.engine.limits
+        raw_id = (values["msgId"] or uuid.uuid4().hex).encode()
+        check_id(raw_id, 0)
+        body = text.encode()
+        if len(body) > limits.body_bytes_max:
+            raise Problem("too_large", f"a message has at most {limits.body_bytes_max} bytes")
+        if delay_ms > limits.horizon_ms:
+            raise Problem("bad_request", f"delayMillis is at most {limits.horizon_ms}")
+        ttl_ms, max_retry = values["ttlMillis"], values["maxRetry"]
+        single = Single(
+            body,
+            delay_ms,
+            True,
+            id=raw_id,
+            ttl_ms=min(ttl_ms, _TTL_MS_MAX) if ttl_ms > 0 else TTL_MS,
+            max_retry=min(max_retry, _RETRY_MAX) if max_retry >= 0 else MAX_RETRY,
+            merge="keep",
+            plain=False,
+        )
+        if node.crowded:
+            await node.room()
+        self._make_topic(name)
+        result, row = await ctx.merger.send((DEFAULT_NAMESPACE, name), single)
+        self._monitor.calls(name).send += 1
+        code = result.results if isinstance(result.results, int) else int(result.results[row])
+        due_ms = int(result.deliver_at_ms[row])
+        if code != CREATED:
+            state, topic = node.engine.state, self.topic(name)
+            assert topic is not None, "a topic with a living message stays"
+            refs = result.refs[row : row + 1]
+            old = find_origins(state, refs, topic, node.clock.now_ms())[0]
+            assert old is not None, "a message that was living is still kept"
+            shown = messages.found_members(state, topic, old)
+            await node.durable(state.log.end_position)
+            return {"msg": "success", "delayMsg": shown}
+        sent = messages.members(
+            name,
+            raw_id.decode(),
+            body,
+            sent_at_ms=due_ms - delay_ms,
+            due_ms=due_ms,
+            expires_at_ms=due_ms + single.ttl_ms,
+            max_retry=single.max_retry,
+            retry=0,
+            status=int(MessageState.WAITING if delay_ms else MessageState.READY),
+        )
+        return {"msg": "success", "delayMsg": sent}
+
+    async def pull_msg(self, ctx: Context, values: Values) -> Values:
+        """pullMsg: what is ready now."""
+        return await self._pull(ctx, values, 0)
+
+    async def long_polling_msg(self, ctx: Context, values: Values) -> Values:
+        """longPollingMsg: what is ready, or becomes ready while the call waits."""
+        wait_ms = values["longPollingTimeoutMillis"]
+        wait_ms = LONG_POLL_MS if wait_ms <= 0 else wait_ms
+        if self._node.waiters.waiting((DEFAULT_NAMESPACE, values["topic"])) >= WAITERS_MAX:
+            wait_ms = 0
+        return await self._pull(ctx, values, min(wait_ms, self._node.engine.limits.wait_ms_max))
+
+    async def _pull(self, ctx: Context, values: Values, wait_ms: int) -> Values:
+        name, lease_ms, batch = values["topic"], values["ackTimeoutMillis"], values["batch"]
+        if not name:
+            return {"code": 400}
+        limits = self._node.engine.limits
+        lease_ms = ACK_TIMEOUT_MS if lease_ms <= 0 else lease_ms
+        if lease_ms > limits.lease_ms_max:
+            raise Problem("bad_request", f"ackTimeoutMillis is at most {limits.lease_ms_max}")
+        batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
+        ctx.topic_key = (DEFAULT_NAMESPACE, name)
+        delivery = await receive_or_wait(ctx, ReceiveCall(batch, wait_ms, lease_ms, frozenset()))
+        if delivery is None:
+            return {"delayMsgList": []}
+        self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())
+        return {"delayMsgList": messages.delivered_members(name, delivery)}
+
+    async def ack_msg(self, ctx: Context, values: Values) -> Values:
+        """ackMsg: done with it (ack=true), or give it back at once (ack=false)."""
+        name, msg_id = values["topic"], values["msgId"]
+        if not name or not msg_id:
+            return {"code": 400}
+        state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
+        if topic is not None and values["ack"]:
+            messages.finish(state, topic, msg_id, now_ms)
+        elif topic is not None:
+            found = find_ids(state, topic, [msg_id], now_ms)[0]
+            if found is not None and found.state is MessageState.LEASED:
+                origins = np.array([found.origin], np.int64)
+                lease = int(found.entry["lease"])
+                settling.nack(state, topic, lease, origins, now_ms, delay_ms=0)
+        await settled(ctx)
+        self._monitor.calls(name).ack += 1
+        return {"msg": "success"}
+
+    async def delete_msg(self, ctx: Context, values: Values) -> Values:
+        """deleteMsg: end a living message; with `release` forget it at once."""
+        name, msg_id = values["topic"], values["msgId"]
+        if not name or not msg_id:
+            return {"code": 400}
+        state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
+        done = topic is not None and messages.delete(
+            state, topic, msg_id, now_ms, release=values["release"]
+        )
+        await settled(ctx)
+        if not done:
+            return {"code": 404}
+        self._monitor.calls(name).delete += 1
+        return {"msg": "success"}
+
+    async def get_msg(self, ctx: Context, values: Values) -> Values:
+        """getMsg: the message, living or lately ended."""
+        name, msg_id = values["topic"], values["msgId"]
+        if not name or not msg_id:
+            return {"code": 400}
+        state, topic, now_ms = self._node.engine.state, self.topic(name), self._node.clock.now_ms()
+        found = None if topic is None else messages.find_shown(state, topic, msg_id, now_ms)
+        shown = None
+        if topic is not None and found is not None:
+            shown = messages.found_members(state, topic, found)
+        await settled(ctx)
+        if shown is None:
+            return {"code": 404}
+        self._monitor.calls(name).get += 1
+        return {"msg": "success", "delayMsg": shown}

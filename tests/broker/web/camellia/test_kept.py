@@ -1,0 +1,90 @@
+"""Ended messages are known for a while, then gone; states outlive a kill -9."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from delaylog.broker.web.camellia.health import IDLE_SECONDS, Health
+
+
+def test_ended_messages_are_hidden_after_their_time(camellia: Any, broker: Any, topic: str) -> None:
+    settings = {"ended_keep_ms": 400, "backoff": {"first_ms": 0}}
+    assert broker.call("PUT", f"/v1/topics/{topic}", settings).status == 201
+    for name in ("acked", "dead"):
+        camellia.send(topic, msgId=name, maxRetry=0)
+        camellia.pull_one(topic)
+        camellia.ack(topic, name, done=name == "acked")
+    camellia.send(topic, msgId="deleted", delay=60_000)
+    camellia.delete(topic, "deleted")
+    states = [camellia.status(topic, name) for name in ("acked", "dead", "deleted")]
+    assert states == [4, 6, 7]
+    time.sleep(0.45)
+    for name in ("acked", "dead", "deleted"):
+        assert camellia.get(topic, name) is None
+        camellia.ack(topic, name)
+        assert camellia.get(topic, name) is None, "an ack brings nothing back"
+    dead = broker.call("GET", f"/v1/topics/{topic}/messages/dead").json
+    assert dead["state"] == "dead", "the dead letter itself is kept"
+
+
+def test_states_are_the_same_after_a_kill(
+    camellia: Any, start_broker: Callable[..., Any], topic: str
+) -> None:
+    broker = start_broker()
+    there = type(camellia)(broker)
+    for name in ("waiting", "ready", "consuming", "acked", "deleted", "released", "forced"):
+        there.send(topic, msgId=name, delay=60_000 if name in ("waiting", "forced") else 0)
+        if name in ("consuming", "acked"):
+            found = {m["msgId"] for m in there.pull(topic, batch=10)}
+            assert name in found
+            for other in found - {name}:
+                there.ack(topic, other, done=False)
+    there.ack(topic, "acked")
+    there.delete(topic, "deleted")
+    there.delete(topic, "released", release="true")
+    there.delete(topic, "forced")
+    there.ack(topic, "forced")
+    names = ("waiting", "ready", "consuming", "acked", "deleted", "released", "forced")
+    before = {name: there.get(topic, name) for name in names}
+    info = there.info(topic)
+    broker.kill()
+    broker.start()
+    assert {name: there.get(topic, name) for name in names} == before
+    assert before["released"] is None
+    assert before["forced"]["status"] == 4
+    assert (info["waitingQueueSize"], info["readyQueueSize"], info["ackQueueSize"]) == (1, 1, 1)
+    until = time.monotonic() + 10
+    while there.info(topic) != info:
+        assert time.monotonic() < until, "what was ready is not ready again"
+        time.sleep(0.01)
+    assert broker.stop() == 0
+
+
+def test_a_node_out_of_service_is_idle_once_no_call_came_for_a_while() -> None:
+    now = [100.0]
+    health = Health(lambda: now[0])
+    now[0] += IDLE_SECONDS - 1
+    assert not health.idle
+    health.called()
+    now[0] += IDLE_SECONDS - 1
+    assert not health.idle
+    now[0] += 1
+    assert health.idle
+
+
+def test_the_health_switch(broker: Any) -> None:
+    def ask(name: str, method: str = "GET") -> tuple[int, Any]:
+        answer = broker.call(method, f"/camellia/health/{name}")
+        return answer.status, answer.json
+
+    good, bad = (200, {"code": 200}), (500, {"code": 500})
+    assert ask("status") == ask("check") == ask("online", "POST") == good
+    broker.call("POST", "/camellia/delayQueue/pullMsg?topic=t")
+    assert ask("offline") == bad, "a queue call came lately"
+    assert ask("status") == bad
+    assert ask("check") == good
+    assert broker.call("POST", "/camellia/delayQueue/pullMsg?topic=t").status == 200
+    assert ask("online") == good
+    assert ask("status") == good
