@@ -118,13 +118,22 @@ class TopicSettings:
         return cls(**values)
 
 
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+SETTING_BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "ttl_ms": (-1, 2**53),
     "max_retry": (0, 65_534),
     "lease_ms": (1, 43_200_000),
     "ended_keep_ms": (0, 86_400_000),
     "dead_keep_ms": (0, 90 * 86_400_000),
 }
+
+
+BACKOFF_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "first_ms": (0, 86_400_000),
+    "max_ms": (0, 30 * 86_400_000),
+    "factor": (1, 100),
+    "jitter": (0, 1),
+}
+"""Members that end in _ms are whole numbers."""
 
 
 def parse_settings(members: Any) -> TopicSettings:
@@ -144,7 +153,7 @@ def parse_settings(members: Any) -> TopicSettings:
         elif name == "backoff":
             value = _parse_backoff(value)
         else:
-            low, high = _BOUNDS[name]
+            low, high = SETTING_BOUNDS[name]
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise BadRequestError(f"{name} must be an integer from {low} to {high}", field=name)
         values[name] = value
@@ -156,14 +165,8 @@ def _parse_backoff(value: Any) -> Backoff:
         raise BadRequestError(
             "backoff must be an object of first_ms, max_ms, factor, jitter", field="backoff"
         )
-    bounds = {
-        "first_ms": (0, 86_400_000),
-        "max_ms": (0, 30 * 86_400_000),
-        "factor": (1, 100),
-        "jitter": (0, 1),
-    }
     for name, number in value.items():
-        low, high = bounds[name]
+        low, high = BACKOFF_BOUNDS[name]
         whole = name.endswith("_ms")
         kinds = (int,) if whole else (int, float)
         if not isinstance(number, kinds) or isinstance(number, bool) or not low <= number <= high:

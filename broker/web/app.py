@@ -9,48 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web import control, messages, topics
 from delaylog.broker.web.camellia import CamelliaFace
-from delaylog.broker.web.context import Context
+from delaylog.broker.web.context import JSON, Context
+from delaylog.broker.web.openapi import openapi_document
+from delaylog.broker.web.operations import MESSAGE, TOPIC, TOPICS, Handler, by_tail
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
 
-Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
 ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 log = logging.getLogger("delaylog.web")
 
-# What stands behind /v1/topics/{t}/: first segment -> method -> handler.
-_UNDER_TOPIC: Final[dict[str, dict[str, Handler]]] = {
-    "": {"GET": topics.get_topic, "PUT": topics.put_topic, "DELETE": topics.delete_topic},
-    "messages": {"POST": messages.send_messages},
-    "receive": {"POST": messages.receive_messages},
-    "peek": {"POST": messages.peek_messages},
-    "ack": {"POST": messages.settle_messages},
-    "nack": {"POST": messages.settle_messages},
-    "extend": {"POST": messages.settle_messages},
-    "stats": {"GET": topics.topic_stats},
-    "messages:cancel": {"POST": control.control_many},
-    "messages:reschedule": {"POST": control.control_many},
-}
-_MESSAGE: Final[dict[str, Handler]] = {
-    "GET": control.get_message,
-    "PATCH": control.reschedule_message,
-    "DELETE": control.cancel_message,
-}
-_TOPICS: Final[dict[str, Handler]] = {"GET": topics.list_topics}
+_UNDER_TOPIC: Final = by_tail(TOPIC)
+_MESSAGE: Final = by_tail(MESSAGE)[""]
+_TOPICS: Final = by_tail(TOPICS)[""]
 
 
 class _Protocol(RequestHandler):
@@ -93,10 +77,12 @@ class HttpFace:
         self._merger = SingleMerger(node)
         self._metrics = metrics
         self._camellia = camellia
+        self._document: bytes | None = None
         self._ops: dict[str, Handler] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics_text,
+            "/openapi.json": self._openapi,
             "/": self._root,
         }
         self._routes: dict[tuple[str, str], tuple[Handler, TopicKey, str]] = {}
@@ -232,6 +218,12 @@ class HttpFace:
 
     async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _openapi(self, _ctx: Context) -> web.StreamResponse:
+        if self._document is None:
+            limits = self._node.engine.limits
+            self._document = orjson.dumps(openapi_document(limits), option=orjson.OPT_INDENT_2)
+        return web.Response(body=self._document, content_type=JSON)
 
     async def _root(self, ctx: Context) -> web.StreamResponse:
         return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})

@@ -13,6 +13,7 @@ from aiohttp import web
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
+from delaylog.broker.web.members import Member
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.singles import SingleMerger
 
@@ -105,25 +106,15 @@ class Context:
                 raise Problem("bad_request", f"the body is not msgpack: {error}") from None
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
-    def query(self, known: tuple[str, ...]) -> dict[str, str]:
+    def query(self, *declared: Member) -> dict[str, str]:
         """Query parameters; unknown ones are refused."""
+        known = [member.name for member in declared]
         out = {}
         for name, values in parse_qs(self.query_text, keep_blank_values=True).items():
             if name not in known:
                 raise Problem("bad_request", f"unknown query parameter {name[:64]!a}")
             out[name] = values[-1]
         return out
-
-    @staticmethod
-    def flag(name: str, query: dict[str, str], default: bool) -> bool:
-        """A query parameter that is true or false; named without a value it is true."""
-        text = query.get(name)
-        if text is None:
-            return default
-        known = {"true": True, "1": True, "": True, "false": False, "0": False}
-        if text.lower() not in known:
-            raise Problem("bad_request", f"{name} is true or false", field=name)
-        return known[text.lower()]
 
     def answer(self, members: Any, status: int = 200) -> web.StreamResponse:
         """An answer in the form the caller reads."""

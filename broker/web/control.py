@@ -15,7 +15,20 @@ from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import body_members, split_record
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import INT64_MAX, check_columns, check_count, take_int
+from delaylog.broker.web.shapes import (
+    CANCEL_FORCE,
+    CANCEL_FORCE_QUERY,
+    CANCEL_MANY,
+    CONTROL_IDS,
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    PRIORITY,
+    READ,
+    RESCHEDULE,
+    RESCHEDULE_MANY,
+    check_columns,
+    check_count,
+)
 from delaylog.storage.batch import BATCH_VERSION, Column, TextColumn, take_column, unpack_map
 from delaylog.storage.layout import NEVER_MS, Cause, Int64Array, MessageState, ref_to_id
 
@@ -42,8 +55,7 @@ def _find_one(ctx: Context) -> tuple[Topic, Found]:
 
 async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
-    if ctx.query(("read",)).get("read", "local") not in ("local", "leader"):
-        raise Problem("bad_request", "read is local or leader", field="read")
+    READ.take(ctx.query(READ))
     state = ctx.node.engine.state
     topic, found = _find_one(ctx)
     refs = np.array([found.ref], np.int64)
@@ -100,7 +112,7 @@ async def _one_result(ctx: Context, result: ControlResult) -> web.StreamResponse
 
 async def cancel_message(ctx: Context) -> web.StreamResponse:
     """DELETE …/messages/{id}."""
-    force = ctx.flag("force", ctx.query(("force",)), False)
+    force = CANCEL_FORCE_QUERY.take(ctx.query(CANCEL_FORCE_QUERY))
     topic, found = _find_one(ctx)
     node = ctx.node
     result = control.cancel(
@@ -115,8 +127,8 @@ async def cancel_message(ctx: Context) -> web.StreamResponse:
 
 async def reschedule_message(ctx: Context) -> web.StreamResponse:
     """PATCH …/messages/{id}."""
-    members = await ctx.members()
-    due, priority = _parse_times(ctx, members, {"deliver_at_ms", "delay_ms", "priority"})
+    members = RESCHEDULE.check(await ctx.members())
+    due, priority = _take_due(ctx, members), PRIORITY.take(members, ctx.node.engine.limits)
     if due is None and priority is None:
         raise Problem(
             "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
@@ -134,19 +146,13 @@ async def reschedule_message(ctx: Context) -> web.StreamResponse:
     return await _one_result(ctx, result)
 
 
-def _parse_times(ctx: Context, members: Any, known: set[str]) -> tuple[int | None, int | None]:
-    if not isinstance(members, dict):
-        raise Problem("bad_request", "the body must be an object")
-    for name in members:
-        if name not in known:
-            raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
-    due = take_int(members, "deliver_at_ms", 0, INT64_MAX)
-    delay = take_int(members, "delay_ms", 0, ctx.node.engine.limits.horizon_ms)
+def _take_due(ctx: Context, members: dict[str, Any]) -> int | None:
+    """The new due time, None when neither it nor a delay is given."""
+    limits = ctx.node.engine.limits
+    due, delay = DELIVER_AT_MS.take(members, limits), NEW_DELAY_MS.take(members, limits)
     if due is not None and delay is not None:
         raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
-    if delay is not None:
-        due = ctx.node.clock.now_ms() + delay
-    return due, take_int(members, "priority", -(2**31) + 1, 2**31 - 1)
+    return due if delay is None else ctx.node.clock.now_ms() + delay
 
 
 async def control_many(ctx: Context) -> web.StreamResponse:
@@ -159,18 +165,12 @@ async def control_many(ctx: Context) -> web.StreamResponse:
     if ctx.content_type == BULK:
         ids, origins, due = _bulk_control(await ctx.body(), node.engine.limits.bulk_rows_max)
     else:
-        members = await ctx.members()
-        times = {"deliver_at_ms", "delay_ms"} if action == "reschedule" else {"force"}
-        due, _ = _parse_times(ctx, members, {"ids"} | times)
-        force = members.get("force", False)
-        if not isinstance(force, bool):
-            raise Problem("bad_request", "force is true or false", field="force")
-        ids, origins = members.get("ids"), None
-        limit = node.engine.limits.json_rows_max
-        if not isinstance(ids, list) or not 1 <= len(ids) <= limit:
-            raise Problem("bad_request", f"ids must be a list of 1 to {limit} texts", field="ids")
-        if not all(isinstance(text, str) for text in ids):
-            raise Problem("bad_request", "ids must be texts", field="ids")
+        shape = CANCEL_MANY if action == "cancel" else RESCHEDULE_MANY
+        members = shape.check(await ctx.members())
+        due, force = _take_due(ctx, members), CANCEL_FORCE.take(members)
+        ids, origins = CONTROL_IDS.take(members, node.engine.limits), None
+        if ids is None:
+            raise Problem("bad_request", "ids is missing", field="ids")
     if action == "reschedule" and due is None:
         raise Problem("bad_request", "deliver_at_ms is missing", field="deliver_at_ms")
     now_ms = node.clock.now_ms()

@@ -19,6 +19,13 @@ from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
+    ACKS,
+    BACK_MS,
+    EXTEND_MS,
+    FORCE,
+    IDS,
+    RECEIPTS,
+    SETTLE,
     ReceiveCall,
     Single,
     check_columns,
@@ -27,7 +34,6 @@ from delaylog.broker.web.shapes import (
     parse_message,
     parse_receipt,
     parse_receive,
-    take_int,
 )
 from delaylog.broker.web.singles import build_wire
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
@@ -43,9 +49,7 @@ RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 async def send_messages(ctx: Context) -> web.StreamResponse:
     """POST …/messages: one object, an array, or a bulk body."""
     if ctx.query_text:
-        acks = ctx.query(("acks",)).get("acks", "leader")
-        if acks not in ("leader", "quorum", "all"):
-            raise Problem("bad_request", "acks is leader, quorum or all", field="acks")
+        ACKS.take(ctx.query(ACKS))
     if ctx.content_type == BULK:
         return await _send_bulk(ctx)
     members = await ctx.members()
@@ -55,19 +59,11 @@ async def send_messages(ctx: Context) -> web.StreamResponse:
         if not 1 <= len(members) <= limits.json_rows_max:
             raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
         singles = [
-            parse_message(
-                item,
-                body_max=limits.body_bytes_max,
-                horizon_ms=limits.horizon_ms,
-                now_ms=now_ms,
-                item=at,
-            )
+            parse_message(item, limits=limits, now_ms=now_ms, item=at)
             for at, item in enumerate(members)
         ]
         return await _send_many(ctx, singles)
-    single = parse_message(
-        members, body_max=limits.body_bytes_max, horizon_ms=limits.horizon_ms, now_ms=now_ms
-    )
+    single = parse_message(members, limits=limits, now_ms=now_ms)
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         result, row = await _send_keyed(ctx, [single], key, single.merge), 0
@@ -178,13 +174,7 @@ async def _send_bulk(ctx: Context) -> web.StreamResponse:
 
 async def receive_messages(ctx: Context) -> web.StreamResponse:
     """POST …/receive: lease what is ready, or wait for it."""
-    limits = ctx.node.engine.limits
-    call = parse_receive(
-        await _receive_members(ctx),
-        receive_max=limits.receive_max,
-        wait_max=limits.wait_ms_max,
-        lease_max=limits.lease_ms_max,
-    )
+    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
     delivery = await receive_or_wait(ctx, call)
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
@@ -247,13 +237,7 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
 
 async def peek_messages(ctx: Context) -> web.StreamResponse:
     """POST …/peek: what is ready, without leasing it."""
-    limits = ctx.node.engine.limits
-    call = parse_receive(
-        await ctx.members(),
-        receive_max=limits.receive_max,
-        wait_max=limits.wait_ms_max,
-        lease_max=limits.lease_ms_max,
-    )
+    call = parse_receive(await ctx.members(), ctx.node.engine.limits)
     ctx.node.run_due(unpaced=True)
     state = ctx.node.engine.state
     topic = state.topics.get(ctx.topic_key)
@@ -277,33 +261,22 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     action = ctx.params["action"]
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)
-    members = await ctx.members()
-    if not isinstance(members, dict):
-        raise Problem("bad_request", "the body must be an object")
-    known = {"receipts", "ids", "force", "delay_ms", "lease_ms", "group"}
-    for name in members:
-        if name not in known:
-            raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
+    members = SETTLE.check(await ctx.members())
     check_group(members)
     limits = ctx.node.engine.limits
-    delay_ms = take_int(members, "delay_ms", 0, limits.horizon_ms)
-    lease_ms = take_int(members, "lease_ms", 0, limits.lease_ms_max)
+    delay_ms = BACK_MS.take(members, limits)
+    lease_ms = EXTEND_MS.take(members, limits)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
-    receipts, ids = members.get("receipts"), members.get("ids")
-    if (receipts is None) == (ids is None):
-        raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
-    asked = receipts if receipts is not None else ids
-    if not isinstance(asked, list) or len(asked) > limits.json_rows_max:
-        raise Problem(
-            "bad_request",
-            f"receipts and ids are lists of at most {limits.json_rows_max}",
-            field="receipts",
-        )
-    if receipts is not None:
+    receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
+    unknown: set[int] = set()
+    if receipts is not None and ids is None:
         pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]
-        unknown: set[int] = set()
+    elif ids is not None and receipts is None:
+        if not FORCE.take(members):
+            raise Problem("bad_request", "settling by id needs force: true", field="force")
+        pairs, unknown = _forced(ctx, topic, ids)
     else:
-        pairs, unknown = _forced(ctx, topic, members)
+        raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
     results = ["gone"] * len(pairs)
     for at in unknown:
         results[at] = "unknown"
@@ -323,14 +296,9 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
 
 
 def _forced(
-    ctx: Context, topic: Topic | None, members: dict[str, Any]
+    ctx: Context, topic: Topic | None, ids: list[str]
 ) -> tuple[list[tuple[int, int]], set[int]]:
     """(lease, origin) of ids that are leased; the places of ids that are not known."""
-    ids = members["ids"]
-    if members.get("force") is not True:
-        raise Problem("bad_request", "settling by id needs force: true", field="force")
-    if not all(isinstance(text, str) for text in ids):
-        raise Problem("bad_request", "ids must be texts", field="ids")
     if topic is None:
         return [(0, 0)] * len(ids), set(range(len(ids)))
     pairs: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Shapes of the native API: what JSON and msgpack members mean, checked once.
+"""Shapes of the native API: the members of its requests, and what they come to.
 
 Every parse function takes untrusted members and returns plain values or raises a Problem that
 names the member. A message becomes a `Single`: one row to be merged with others of its turn.
@@ -6,8 +6,6 @@ names the member. A message becomes a `Single`: one row to be merged with others
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,34 +13,145 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
     HEADERS_BYTES_MAX,
+    ID_BYTES_MAX,
     KEY_BYTES_MAX,
     TAG_BYTES_MAX,
     TAGS_MAX,
     check_id,
 )
+from delaylog.broker.web.members import (
+    INT64_MAX,
+    Base64,
+    Choice,
+    Flag,
+    Int,
+    QueryFlag,
+    Shape,
+    Text,
+    TextList,
+    TextMap,
+)
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.batch import BATCH_VERSION, DEFAULT_I64, DEFAULT_U16, MERGE_MODES
 
-INT64_MAX: Final = 2**63 - 1
-_MESSAGE: Final = frozenset(
-    {
-        "body",
-        "body_base64",
-        "deliver_at_ms",
-        "delay_ms",
-        "id",
-        "priority",
-        "ttl_ms",
-        "max_retry",
-        "tags",
-        "key",
-        "merge",
-        "headers",
-    }
+ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
+BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
+DELIVER_AT_MS: Final = Int(
+    "deliver_at_ms", "Due at this Unix time in ms; a past one means now.", 0, INT64_MAX
+)
+DELAY_MS: Final = Int("delay_ms", "Due so many ms from now.", 0, INT64_MAX)
+ID: Final = Text(
+    "id",
+    "Your own id, unique among living messages of the topic; absent or empty: one is made.",
+    ID_BYTES_MAX,
+    f"^$|{ID_PATTERN}",
+)
+PRIORITY: Final = Int("priority", "Higher first.", -(2**31) + 1, 2**31 - 1)
+TTL_MS: Final = Int("ttl_ms", "May be delivered so long after it is due; -1: for ever.", -1, 2**53)
+MAX_RETRY: Final = Int("max_retry", "Deliveries beyond the first.", 0, 2**16 - 2)
+TAGS: Final = TextList(
+    "tags", "Tags, without newlines.", 0, TAGS_MAX, pattern=r"^[^\n]+$", length_max=TAG_BYTES_MAX
+)
+KEY: Final = Text("key", "Ordering key.", KEY_BYTES_MAX)
+MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
+HEADERS: Final = TextMap("headers", "Texts that are carried along.")
+MESSAGE: Final = Shape(
+    "Message to send",
+    "a message",
+    BODY,
+    BODY_BASE64,
+    DELIVER_AT_MS,
+    DELAY_MS,
+    ID,
+    PRIORITY,
+    TTL_MS,
+    MAX_RETRY,
+    TAGS,
+    KEY,
+    MERGE,
+    HEADERS,
+    rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
 )
 _PLAIN: Final = frozenset({"body", "delay_ms", "deliver_at_ms"})
+
+GROUP: Final = Choice("group", "The consumer group.", ("default",))
+MAX: Final = Int("max", "At most so many messages.", 1, "receive_max")
+WAIT_MS: Final = Int("wait_ms", "Wait so long for one.", 0, "wait_ms_max")
+LEASE_MS: Final = Int("lease_ms", "They are yours so long.", 1, "lease_ms_max")
+COLUMNS: Final = TextList(
+    "columns",
+    "Columns wanted in a bulk answer beyond the usual ones.",
+    0,
+    16,
+    ("headers", "key", "priority", "tags"),
+)
+RECEIVE: Final = Shape("Receive or peek", "the body", MAX, WAIT_MS, LEASE_MS, COLUMNS, GROUP)
+
+RECEIPTS: Final = TextList(
+    "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
+)
+IDS: Final = TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max")
+FORCE: Final = Flag("force", "Settle by id whoever has the message.")
+BACK_MS: Final = Int(
+    "delay_ms", "nack: comes again after so long; absent: the topic's backoff.", 0, "horizon_ms"
+)
+EXTEND_MS: Final = Int(
+    "lease_ms", "extend: yours so long from now; 0 gives it back.", 0, "lease_ms_max"
+)
+SETTLE: Final = Shape(
+    "Settle",
+    "the body",
+    RECEIPTS,
+    IDS,
+    FORCE,
+    BACK_MS,
+    EXTEND_MS,
+    GROUP,
+    rules={
+        "oneOf": [
+            {"required": ["receipts"]},
+            {"required": ["ids", "force"], "properties": {"force": {"const": True}}},
+        ]
+    },
+)
+
+CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
+NEW_DELAY_MS: Final = Int("delay_ms", "Due so many ms from now; 0: now.", 0, "horizon_ms")
+CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it.")
+CANCEL_MANY: Final = Shape(
+    "Cancel many", "the body", CONTROL_IDS, CANCEL_FORCE, rules={"required": ["ids"]}
+)
+_ONE_TIME: Final = [{"required": ["deliver_at_ms"]}, {"required": ["delay_ms"]}]
+RESCHEDULE_MANY: Final = Shape(
+    "Reschedule many",
+    "the body",
+    CONTROL_IDS,
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    rules={"required": ["ids"], "oneOf": _ONE_TIME},
+)
+RESCHEDULE: Final = Shape(
+    "Reschedule one",
+    "the body",
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    PRIORITY,
+    rules={"anyOf": [*_ONE_TIME, {"required": ["priority"]}]},
+)
+
+
+ACKS: Final = Choice(
+    "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
+)
+READ: Final = Choice("read", "Whose state is read.", ("local", "leader"))
+CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also while a consumer has it.")
+DELAY_BUCKETS: Final = QueryFlag(
+    "delay_buckets", "Count waiting messages by how far off they are.", True
+)
 
 
 @dataclass(slots=True)
@@ -65,40 +174,6 @@ class Single:
     """Only body and time are set."""
 
 
-def take_int(
-    members: Mapping[str, Any], name: str, low: int, high: int, item: int | None = None
-) -> int | None:
-    """An optional integer member."""
-    value = members.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Problem("bad_request", f"{name} must be an integer", field=name, item=item)
-    if not low <= value <= high:
-        raise Problem(
-            "bad_request",
-            f"{name} must lie from {low} to {high}, not {value}",
-            field=name,
-            item=item,
-        )
-    return value
-
-
-def take_text(members: Mapping[str, Any], name: str, item: int | None = None) -> bytes | None:
-    """An optional text member as UTF-8 bytes."""
-    value = members.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise Problem("bad_request", f"{name} must be text", field=name, item=item)
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise Problem(
-            "bad_request", f"{name} must be valid Unicode", field=name, item=item
-        ) from None
-
-
 def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:
     body = members.get("body")
     if body is not None:
@@ -106,39 +181,32 @@ def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:
             raise Problem(
                 "bad_request", "give body or body_base64, not both", field="body", item=item
             )
-        if isinstance(body, bytes):
-            return body
-        found = take_text(members, "body", item)
-        assert found is not None
-        return found
-    encoded = members.get("body_base64")
-    if encoded is None:
+        found = body if isinstance(body, bytes) else BODY.take(members, item)
+    else:
+        found = BODY_BASE64.take(members, item)
+    if found is None:
         raise Problem("bad_request", "body or body_base64 is missing", field="body", item=item)
-    if not isinstance(encoded, str):
-        raise Problem("bad_request", "body_base64 must be text", field="body_base64", item=item)
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise Problem(
-            "bad_request", "body_base64 is not base64", field="body_base64", item=item
-        ) from None
+    return found
 
 
-def parse_message(
-    members: Any, *, body_max: int, horizon_ms: int, now_ms: int, item: int | None = None
-) -> Single:
+def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None = None) -> Single:
     """One message of a send. Raises a Problem naming the member (and the item of an array)."""
-    if not isinstance(members, dict):
-        raise Problem("bad_request", "a message must be an object", item=item)
-    body = _take_body(members, item)
-    if len(body) > body_max:
-        raise Problem("too_large", f"a body has at most {body_max} bytes", field="body", item=item)
-    due = take_int(members, "deliver_at_ms", 0, INT64_MAX, item)
-    delay = take_int(members, "delay_ms", 0, INT64_MAX, item)
+    values = MESSAGE.check(members, item)
+    body = _take_body(values, item)
+    if len(body) > limits.body_bytes_max:
+        raise Problem(
+            "too_large",
+            f"a body has at most {limits.body_bytes_max} bytes",
+            field="body",
+            item=item,
+        )
+    due = DELIVER_AT_MS.take(values, limits, item)
+    delay = DELAY_MS.take(values, limits, item)
     if due is not None and delay is not None:
         raise Problem(
             "bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms", item=item
         )
+    horizon_ms = limits.horizon_ms
     if (delay or 0) > horizon_ms or (due or 0) > now_ms + horizon_ms:
         raise Problem(
             "bad_request",
@@ -147,94 +215,53 @@ def parse_message(
             item=item,
         )
     single = Single(body, due if due is not None else (delay or 0), due is None)
-    if not members.keys() <= _PLAIN:
-        _parse_rest(members, single, item)
+    if not values.keys() <= _PLAIN:
+        _parse_rest(values, single, limits, item)
     return single
 
 
-def _parse_rest(members: Mapping[str, Any], single: Single, item: int | None) -> None:
-    for name in members:
-        if name not in _MESSAGE:
-            raise Problem(
-                "bad_request", f"unknown member {name!r}", field=str(name)[:64], item=item
-            )
+def _parse_rest(
+    members: Mapping[str, Any], single: Single, limits: Limits, item: int | None
+) -> None:
     single.plain = False
-    raw_id = take_text(members, "id", item)
-    if raw_id:
-        check_id(raw_id, item if item is not None else 0)
-        single.id = raw_id
-    key = take_text(members, "key", item) or b""
-    if len(key) > KEY_BYTES_MAX:
-        raise Problem(
-            "bad_request", f"a key has at most {KEY_BYTES_MAX} bytes", field="key", item=item
-        )
-    single.key = key
-    single.tags = parse_tags(members.get("tags"), item)
-    single.headers = _parse_headers(members.get("headers"), item)
-    single.priority = take_int(members, "priority", -(2**31) + 1, 2**31 - 1, item) or 0
-    ttl = take_int(members, "ttl_ms", -1, 2**53, item)
+    single.id = ID.take(members, item) or b""
+    if single.id:
+        check_id(single.id, item if item is not None else 0)
+    single.key = KEY.take(members, item) or b""
+    single.tags = _join_tags(TAGS.take(members, limits, item), item)
+    single.headers = _pack_headers(HEADERS.take(members, item), item)
+    single.priority = PRIORITY.take(members, limits, item) or 0
+    ttl = TTL_MS.take(members, limits, item)
     if ttl is not None:
         single.ttl_ms = ttl
-    retry = take_int(members, "max_retry", 0, 2**16 - 2, item)
+    retry = MAX_RETRY.take(members, limits, item)
     if retry is not None:
         single.max_retry = retry
-    merge = members.get("merge")
-    if merge is not None and merge not in MERGE_MODES:
-        raise Problem(
-            "bad_request",
-            f"merge must be one of {', '.join(MERGE_MODES)}",
-            field="merge",
-            item=item,
-        )
-    single.merge = merge
+    single.merge = MERGE.take(members, item)
 
 
-def parse_tags(value: Any, item: int | None = None) -> bytes:
+def _join_tags(texts: list[str] | None, item: int | None) -> bytes:
     """Tags joined by newlines."""
-    if value is None:
+    if not texts:
         return b""
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise Problem("bad_request", "tags must be a list of texts", field="tags", item=item)
     try:
-        tags = [tag.encode() for tag in value]
+        tags = [tag.encode() for tag in texts]
     except UnicodeEncodeError:
-        raise Problem(
-            "bad_request", "tags must be valid Unicode", field="tags", item=item
-        ) from None
-    if len(tags) > TAGS_MAX or any(not 1 <= len(t) <= TAG_BYTES_MAX or b"\n" in t for t in tags):
-        raise Problem(
-            "bad_request",
-            f"at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes, without newlines",
-            field="tags",
-            item=item,
-        )
+        raise TAGS.wrong("must be valid Unicode", item) from None
+    if any(not 1 <= len(tag) <= TAG_BYTES_MAX or b"\n" in tag for tag in tags):
+        raise TAGS.wrong(f"have 1 to {TAG_BYTES_MAX} bytes each and no newlines", item)
     return b"\n".join(tags)
 
 
-def _parse_headers(value: Any, item: int | None) -> bytes:
-    if value is None:
-        return b""
-    if not isinstance(value, dict) or not all(
-        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
-    ):
-        raise Problem(
-            "bad_request", "headers must be an object of texts", field="headers", item=item
-        )
-    if not value:
+def _pack_headers(texts: dict[str, str] | None, item: int | None) -> bytes:
+    if not texts:
         return b""
     try:
-        packed = bytes(msgpack.packb(value))
+        packed = bytes(msgpack.packb(texts))
     except UnicodeEncodeError:
-        raise Problem(
-            "bad_request", "headers must be valid Unicode", field="headers", item=item
-        ) from None
+        raise HEADERS.wrong("must be valid Unicode", item) from None
     if len(packed) > HEADERS_BYTES_MAX:
-        raise Problem(
-            "bad_request",
-            f"headers take at most {HEADERS_BYTES_MAX} bytes",
-            field="headers",
-            item=item,
-        )
+        raise HEADERS.wrong(f"take at most {HEADERS_BYTES_MAX} bytes", item)
     return packed
 
 
@@ -249,30 +276,18 @@ class ReceiveCall:
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
-_RECEIVE: Final = frozenset({"max", "wait_ms", "lease_ms", "columns", "group"})
-_COLUMNS: Final = frozenset({"key", "tags", "headers", "priority"})
 
 
-def parse_receive(members: Any, *, receive_max: int, wait_max: int, lease_max: int) -> ReceiveCall:
+def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
     """Parameters of a receive; all are optional."""
-    if not isinstance(members, dict):
-        raise Problem("bad_request", "the body must be an object")
-    for name in members:
-        if name not in _RECEIVE:
-            raise Problem("bad_request", f"unknown member {name!r}", field=str(name)[:64])
-    check_group(members)
-    columns = members.get("columns") or []
-    if not isinstance(columns, list) or not all(
-        isinstance(name, str) and name in _COLUMNS for name in columns
-    ):
-        raise Problem(
-            "bad_request", f"columns may be {', '.join(sorted(_COLUMNS))}", field="columns"
-        )
-    count = take_int(members, "max", 1, receive_max)
+    values = RECEIVE.check(members)
+    check_group(values)
+    columns = COLUMNS.take(values, limits) or []
+    count = MAX.take(values, limits)
     return ReceiveCall(
         1 if count is None else count,
-        take_int(members, "wait_ms", 0, wait_max) or 0,
-        take_int(members, "lease_ms", 1, lease_max),
+        WAIT_MS.take(values, limits) or 0,
+        LEASE_MS.take(values, limits),
         frozenset(columns),
     )
 

@@ -13,6 +13,7 @@ from delaylog.broker.engine.model import Topic, parse_settings
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.control import the_topic
 from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import DELAY_BUCKETS
 from delaylog.storage.layout import FrameKind
 
 
@@ -83,7 +84,7 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
 
 async def topic_stats(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}/stats."""
-    wanted = ctx.flag("delay_buckets", ctx.query(("delay_buckets",)), True)
+    wanted = DELAY_BUCKETS.take(ctx.query(DELAY_BUCKETS))
     topic = the_topic(ctx)
     members: dict[str, Any] = {}
     if wanted:

@@ -1,0 +1,267 @@
+"""Builds the document: paths from the tables of operations, schemas from members and answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delaylog import __version__
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
+from delaylog.broker.web.camellia.params import FORM
+from delaylog.broker.web.context import BULK, JSON, MSGPACK
+from delaylog.broker.web.members import Schema, Shape
+from delaylog.broker.web.openapi.answers import answer_schemas
+from delaylog.broker.web.operations import NATIVE, Operation, Takes
+from delaylog.broker.web.shapes import ID_PATTERN
+
+_ANY_PROBLEM: Final = (400, 408, 413)
+_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}
+_MEANINGS: Final = {
+    200: "Done.",
+    201: "Made.",
+    400: "The request is malformed; `field` and `item` say where.",
+    404: "There is no such topic or message.",
+    405: "The method is not offered; `Allow` names those that are.",
+    408: "The request did not arrive in time.",
+    409: "It contradicts what is there, or comes too late.",
+    413: "Too large.",
+    415: "The content type is not read here.",
+    500: "Not now.",
+    503: "Not ready.",
+    507: "The disk has no room for more messages; deliveries go on.",
+}
+_PAGES: Final = {
+    "/healthz": ("health", "Liveness.", {200: (JSON, "Health")}),
+    "/readyz": (
+        "readiness",
+        "Readiness.",
+        {200: (JSON, "Ready"), 503: ("application/problem+json", "Problem")},
+    ),
+    "/metrics": ("metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
+    "/openapi.json": ("openapi", "This document.", {200: (JSON, "")}),
+    "/": ("about", "What this is.", {200: (JSON, "About")}),
+}
+"""Pages of operations: name, what they are, and (content type, schema) of each status."""
+
+
+def openapi_document(limits: Limits) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a node with these limits."""
+    schemas = answer_schemas(limits)
+    paths: dict[str, Any] = {}
+    for operation in NATIVE:
+        for prefix, suffix in (("/v1/", ""), ("/v1/ns/{ns}/", "InNamespace")):
+            path = operation.path.replace("/v1/", prefix, 1)
+            entry = _operation(operation, limits, schemas, operation.name + suffix)
+            paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
+    for path, (name, doc, answers) in _PAGES.items():
+        paths[path] = {"get": _page(name, doc, answers)}
+    paths.update(_camellia_paths())
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "delaylog",
+            "version": __version__,
+            "description": "A delayed-message broker: messages come out at their millisecond.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _path_item(path: str) -> dict[str, Any]:
+    """The parameters that stand in the path."""
+    known: dict[str, Schema] = {
+        "topic": _NAME,
+        "ns": _NAME,
+        "id": {"type": "string", "minLength": 1, "maxLength": 255},
+    }
+    docs = {
+        "topic": "Name of the topic.",
+        "ns": "Namespace.",
+        "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
+    }
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "description": docs[name],
+                "schema": schema,
+            }
+            for name, schema in known.items()
+            if f"{{{name}}}" in path
+        ]
+    }
+
+
+def _operation(
+    operation: Operation, limits: Limits, schemas: dict[str, Schema], name: str
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "operationId": name,
+        "summary": operation.doc,
+        "tags": ["native"],
+        "parameters": [
+            {"name": member.name, "in": "query", "schema": member.schema(limits)}
+            for member in operation.query
+        ],
+    }
+    if operation.takes is not None:
+        entry["requestBody"] = _request(operation.takes, limits, schemas)
+    if operation.name == "send":
+        entry["parameters"].append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "A repeat within ten minutes is answered as the first was.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+            }
+        )
+    responses: dict[str, Any] = {}
+    for status, schema in operation.answers.items():
+        content = {kind: {"schema": _ref(schema)} for kind in (JSON, MSGPACK)}
+        if operation.bulk_answer:
+            content[BULK] = {"schema": {}}
+        responses[str(status)] = {"description": _MEANINGS[status], "content": content}
+    for status in (*_ANY_PROBLEM, *operation.problems):
+        responses[str(status)] = _problem(status)
+    entry["responses"] = responses
+    return entry
+
+
+def _problem(status: int) -> dict[str, Any]:
+    return {
+        "description": _MEANINGS[status],
+        "content": {"application/problem+json": {"schema": _ref("Problem")}},
+    }
+
+
+def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[str, Any]:
+    if isinstance(takes.shape, Shape):
+        name = takes.shape.title.replace(" ", "")
+        schemas.setdefault(name, takes.shape.schema(limits))
+        schema = _ref(name)
+    else:
+        schema = _ref(takes.shape)
+    if takes.many:
+        many = {
+            "type": "array",
+            "items": schema,
+            "minItems": 1,
+            "maxItems": limits.json_rows_max,
+        }
+        schema = {"oneOf": [schema, many]}
+    content: dict[str, Any] = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
+    if takes.bulk:
+        content[BULK] = {"schema": {"type": "string", "format": "binary"}}
+    return {"required": takes.needed, "content": content}
+
+
+def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": doc,
+        "tags": ["operations"],
+        "responses": {
+            str(status): {
+                "description": _MEANINGS[status],
+                "content": {kind: {"schema": _ref(schema) if schema else {}}},
+            }
+            for status, (kind, schema) in answers.items()
+        },
+    }
+
+
+# --------------------------------------------------------------------------- camellia
+
+
+_ANSWERED: Final[dict[str, Schema]] = {
+    "sendMsg": _ref("CamelliaMessage"),
+    "getMsg": _ref("CamelliaMessage"),
+    "pullMsg": {"type": "array", "items": _ref("CamelliaMessage")},
+    "longPollingMsg": {"type": "array", "items": _ref("CamelliaMessage")},
+    "getTopicInfo": _ref("CamelliaTopicInfo"),
+    "getTopicInfoList": {"type": "array", "items": _ref("CamelliaTopicInfo")},
+    "getMonitorData": _ref("CamelliaMonitorData"),
+}
+
+
+def _camellia_paths() -> dict[str, Any]:
+    paths = {
+        f"{BASE}{name}": {call.method.lower(): _camellia_call(name, call)}
+        for name, call in CALLS.items()
+    }
+    for path, (methods, handler) in PLAIN.items():
+        health = "/health/" in path
+        content = {"application/json" if health else "text/plain": _plain_schema(health)}
+        statuses = (200, 500) if path.endswith(("status", "offline")) else (200,)
+        entry = {
+            "operationId": f"camellia_{handler.__name__}",
+            "summary": (handler.__doc__ or "").strip(),
+            "tags": ["camellia"],
+            "responses": {
+                str(status): {"description": _MEANINGS[status], "content": content}
+                for status in statuses
+            },
+        }
+        paths[path] = {
+            method.lower(): {**entry, "operationId": f"{entry['operationId']}_{method.lower()}"}
+            for method in methods
+        }
+    return paths
+
+
+def _plain_schema(health: bool) -> dict[str, Any]:
+    return {"schema": _ref("CamelliaHealth") if health else {"type": "string"}}
+
+
+def _camellia_call(name: str, call: Call) -> dict[str, Any]:
+    members: dict[str, Schema] = {
+        "code": {"enum": [200, 400, 404, 500]},
+        "msg": {"type": ["string", "null"]},
+    }
+    if call.answer:
+        members[call.answer] = {"oneOf": [_ANSWERED[name], {"type": "null"}]}
+    answer = {
+        "type": "object",
+        "properties": members,
+        "required": list(members) if call.null_members else ["code"],
+        "additionalProperties": False,
+    }
+    entry: dict[str, Any] = {
+        "operationId": f"camellia_{name}",
+        "summary": call.doc,
+        "tags": ["camellia"],
+        "responses": {
+            "200": {
+                "description": "The outcome is in `code`.",
+                "content": {JSON: {"schema": answer}},
+            },
+            **{str(status): _problem(status) for status in _ANY_PROBLEM},
+        },
+    }
+    if call.method == "GET":
+        entry["parameters"] = [
+            {
+                "name": param.name,
+                "in": "query",
+                "required": param.required,
+                "schema": param.schema(),
+            }
+            for param in call.params
+        ]
+        return entry
+    form = {
+        "type": "object",
+        "properties": {param.name: param.schema() for param in call.params},
+        "required": [param.name for param in call.params if param.required],
+    }
+    entry["requestBody"] = {"required": True, "content": {FORM: {"schema": form}}}
+    return entry

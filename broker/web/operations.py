@@ -1,0 +1,203 @@
+"""Every call of the native API: path, method, handler, and what it takes and answers.
+
+The server routes by this table and `/openapi.json` is made from it, so that there is no call
+without a description and none described that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+from delaylog.broker.web import control, messages, shapes, topics
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.members import Member, Shape
+
+Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
+TOPICS: Final = "/v1/topics"
+TOPIC: Final = "/v1/topics/{topic}"
+MESSAGE: Final = "/v1/topics/{topic}/messages/{id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """A request's body."""
+
+    shape: Shape | str
+    """Its members, or the name of a schema."""
+    many: bool = False
+    """An array of them is taken as well."""
+    bulk: bool = False
+    """A bulk body is taken as well."""
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call."""
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    doc: str
+    answers: dict[int, str]
+    """Schema of each good status."""
+    takes: Takes | None = None
+    query: tuple[Member, ...] = ()
+    problems: tuple[int, ...] = ()
+    """Statuses of refusals beyond those that any call may have."""
+    bulk_answer: bool = False
+
+
+NATIVE: Final = (
+    Operation("GET", TOPICS, topics.list_topics, "listTopics", "All topics.", {200: "Topics"}),
+    Operation(
+        "GET", TOPIC, topics.get_topic, "getTopic", "A topic.", {200: "Topic"}, problems=(404,)
+    ),
+    Operation(
+        "PUT",
+        TOPIC,
+        topics.put_topic,
+        "putTopic",
+        "Make a topic, or replace its settings.",
+        {200: "Topic", 201: "Topic"},
+        Takes("Settings", needed=False),
+        problems=(415,),
+    ),
+    Operation(
+        "DELETE",
+        TOPIC,
+        topics.delete_topic,
+        "deleteTopic",
+        "Drop a topic in which nothing lives.",
+        {200: "Done"},
+        problems=(404, 409),
+    ),
+    Operation(
+        "GET",
+        f"{TOPIC}/stats",
+        topics.topic_stats,
+        "getStats",
+        "Counts of a topic.",
+        {200: "Stats"},
+        query=(shapes.DELAY_BUCKETS,),
+        problems=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/messages",
+        messages.send_messages,
+        "send",
+        "Send one message, several, or a bulk body.",
+        {200: "Sent"},
+        Takes(shapes.MESSAGE, many=True, bulk=True),
+        query=(shapes.ACKS,),
+        problems=(409, 415, 507),
+        bulk_answer=True,
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/receive",
+        messages.receive_messages,
+        "receive",
+        "Take what is ready under a lease, or wait for it.",
+        {200: "Received"},
+        Takes(shapes.RECEIVE, bulk=True, needed=False),
+        problems=(404, 415),
+        bulk_answer=True,
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/peek",
+        messages.peek_messages,
+        "peek",
+        "Look at what is ready.",
+        {200: "Peeked"},
+        Takes(shapes.RECEIVE, needed=False),
+        problems=(404, 415),
+    ),
+    *(
+        Operation(
+            "POST",
+            f"{TOPIC}/{action}",
+            messages.settle_messages,
+            action,
+            doc,
+            {200: "Settled"},
+            Takes(shapes.SETTLE, bulk=True),
+            problems=(404, 415),
+            bulk_answer=True,
+        )
+        for action, doc in (
+            ("ack", "End messages as done."),
+            ("nack", "Give messages back."),
+            ("extend", "Keep messages longer."),
+        )
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/messages:cancel",
+        control.control_many,
+        "cancelMany",
+        "Cancel messages by id.",
+        {200: "ControlledMany"},
+        Takes(shapes.CANCEL_MANY, bulk=True),
+        problems=(404, 415),
+        bulk_answer=True,
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/messages:reschedule",
+        control.control_many,
+        "rescheduleMany",
+        "Give messages another time.",
+        {200: "ControlledMany"},
+        Takes(shapes.RESCHEDULE_MANY, bulk=True),
+        problems=(404, 415),
+        bulk_answer=True,
+    ),
+    Operation(
+        "GET",
+        MESSAGE,
+        control.get_message,
+        "getMessage",
+        "Look at a message, living or lately ended.",
+        {200: "Message"},
+        query=(shapes.READ,),
+        problems=(404,),
+    ),
+    Operation(
+        "PATCH",
+        MESSAGE,
+        control.reschedule_message,
+        "reschedule",
+        "Give a message another time or priority.",
+        {200: "Controlled"},
+        Takes(shapes.RESCHEDULE),
+        problems=(404, 409, 415),
+    ),
+    Operation(
+        "DELETE",
+        MESSAGE,
+        control.cancel_message,
+        "cancel",
+        "Cancel a message.",
+        {200: "Controlled"},
+        query=(shapes.CANCEL_FORCE_QUERY,),
+        problems=(404, 409),
+    ),
+)
+
+
+def by_tail(prefix: str) -> dict[str, dict[str, Handler]]:
+    """Handlers by what stands behind a prefix, then by method."""
+    table: dict[str, dict[str, Handler]] = {}
+    for operation in NATIVE:
+        head, _, tail = operation.path.partition(prefix)
+        if head == "" and "{" not in tail and (tail == "" or tail.startswith("/")):
+            table.setdefault(tail.removeprefix("/"), {})[operation.method] = operation.handler
+    return table

@@ -1,0 +1,142 @@
+"""The OpenAPI document is legal, and a live server keeps to it whatever is thrown at it.
+
+schemathesis makes requests from the document, legal ones and broken ones, and holds every answer
+against it: no 5xx, documented statuses and content types, bodies that match their schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from openapi_spec_validator import validate
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.web.openapi import openapi_document
+
+BULK = "application/vnd.delaylog.batch"
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 30
+KEPT, BROKEN = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+CALLS = [
+    pytest.param(path, method, mode, id=f"{method} {path} {mode.value}")
+    for path, item in openapi_document(Limits())["paths"].items()
+    for method, operation in item.items()
+    if method != "parameters"
+    for mode in (KEPT, BROKEN)
+    # Where nothing is taken, nothing can be broken.
+    if mode is KEPT
+    or item.get("parameters")
+    or operation.get("parameters")
+    or "requestBody" in operation
+]
+
+
+@schemathesis.serializer("application/msgpack")
+def to_msgpack(_ctx: Any, value: Any) -> bytes:
+    """The same members as msgpack."""
+    try:
+        return bytes(msgpack.packb(value))
+    except (TypeError, ValueError, OverflowError):
+        return b"\xc1"
+
+
+@schemathesis.serializer(BULK)
+def to_bulk(_ctx: Any, value: Any) -> bytes:
+    """Anything at all: bulk bodies have tests of their own."""
+    return value if isinstance(value, bytes) else bytes(msgpack.packb(str(value)))
+
+
+@schemathesis.deserializer("application/msgpack")
+def from_msgpack(_ctx: Any, response: Any) -> Any:
+    """Members of an answer."""
+    return msgpack.unpackb(response.content)
+
+
+@pytest.fixture(scope="module")
+def served(start_broker: Callable[..., Any]) -> Any:
+    broker = start_broker(limits="wait_ms_max = 20")
+    yield broker
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+@pytest.fixture(scope="module")
+def document(served: Any) -> Any:
+    return served.call("GET", "/openapi.json").json
+
+
+@pytest.fixture(scope="module")
+def api(served: Any) -> Any:
+    return schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+
+
+def test_the_document_is_openapi_3_1(document: Any) -> None:
+    validate(document)
+    assert document["openapi"].startswith("3.1")
+
+
+def test_every_call_is_described_once(document: Any) -> None:
+    names = [
+        operation["operationId"]
+        for item in document["paths"].values()
+        for method, operation in item.items()
+        if method != "parameters"
+    ]
+    assert len(names) == len(set(names))
+    assert len(names) > 50
+
+
+def test_what_is_described_is_served_and_nothing_else(served: Any, document: Any) -> None:
+    """A method that is not described is refused with 405; a described one never is."""
+    for template, item in document["paths"].items():
+        path = template.replace("{topic}", "t").replace("{ns}", "n").replace("{id}", "x")
+        for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
+            answer = served.call(method, path, b"{}" if method != "GET" else None)
+            if template.startswith("/camellia/health/"):
+                continue
+            refused = answer.status == 405
+            assert refused == (method.lower() not in item), (method, path, answer)
+
+
+def test_limits_of_the_node_stand_in_the_document(document: Any) -> None:
+    receive = document["components"]["schemas"]["Receiveorpeek"]["properties"]
+    assert receive["wait_ms"]["maximum"] == 20
+
+
+@pytest.mark.parametrize(("path", "method", "mode"), CALLS)
+def test_every_answer_matches(api: Any, path: str, method: str, mode: Any) -> None:
+    """Requests that keep to the document, and such that break it."""
+    operation = api[path][method]
+    session = requests.Session()
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def run(case: Any) -> None:
+        response = case.call(session=session, timeout=30)
+        # camellia's health switch says 500 for "out of service"; everywhere else it is a fault.
+        checks = CHECKS[1:] if path.startswith("/camellia/health/") else CHECKS
+        case.validate_response(response, checks=checks)
+
+    run()
