@@ -29,13 +29,14 @@ import ingest
 import lateness
 import memory
 import restart
+import scale
 import singles
 from broker_process import Brokers, broker_program
 from procfs import OthersMeter
 from settings import FULL, SMALL, Settings
 from tables import Table, missed
 
-SECTIONS: Final = ("floors", "ingest", "singles", "drain", "lateness", "memory", "restart")
+SECTIONS: Final = ("floors", "ingest", "singles", "drain", "lateness", "scale", "memory", "restart")
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
 
@@ -93,6 +94,8 @@ def _sections(
     if "lateness" in wanted:
         yield "lateness", lambda: iter([lateness.measure(brokers, settings)])
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
+    if "scale" in wanted:
+        yield "scale", lambda: iter([scale.measure(brokers, settings)])
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if wanted & {"memory", "restart"}:
@@ -101,13 +104,17 @@ def _sections(
 
 def _ready(brokers: Brokers, settings: Settings) -> Iterator[Table]:
     with brokers.folder() as folder, brokers.on(folder) as broker:
-        yield memory.measure(broker, folder, settings.pending, settings.settle_s, memory.READY)
+        yield memory.measure(
+            broker, folder, settings.pending, settings.settle_s, memory.READY, settings.probe
+        )
 
 
 def _pending(brokers: Brokers, settings: Settings, *, restarts: bool) -> Iterator[Table]:
     # Loading tens of millions takes minutes: the restarts use the backlog that memory loaded.
     with brokers.folder() as folder, brokers.on(folder) as broker:
-        yield memory.measure(broker, folder, settings.pending, settings.settle_s, memory.PENDING)
+        yield memory.measure(
+            broker, folder, settings.pending, settings.settle_s, memory.PENDING, settings.probe
+        )
         if restarts:
             yield restart.measure(broker, folder, settings, settings.pending[-1])
 

@@ -46,6 +46,10 @@ class Settings:
     # Pending (and ready) messages at which memory is read; the first is what the others are
     # compared with.
     pending: tuple[int, ...]
+    # Messages that are sent, handed out and acked beside each backlog.
+    probe: int
+    topics: int
+    polls: int
     settle_s: float
     restarts: int
     # Messages sent just before a kill, so that there is a log to replay.
@@ -66,6 +70,9 @@ SMALL: Final = Settings(
     burst_messages=1_000_000,
     burst_ahead_s=18.0,
     pending=(100_000, 300_000),
+    probe=100_000,
+    topics=2_000,
+    polls=2_000,
     settle_s=30.0,
     restarts=1,
     restart_burst=100_000,
@@ -85,6 +92,9 @@ FULL: Final = Settings(
     burst_messages=1_000_000,
     burst_ahead_s=25.0,
     pending=(1_000_000, 10_000_000, 50_000_000),
+    probe=1_000_000,
+    topics=10_000,
+    polls=10_000,
     settle_s=90.0,
     restarts=3,
     restart_burst=2_000_000,
