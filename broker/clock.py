@@ -1,7 +1,8 @@
-"""The broker's clock: wall time in ms that never runs backwards.
+"""The broker's clock: wall time in ms that never runs backwards by itself.
 
-After a backward step it holds until wall time has caught up; steps in either direction beyond a
-bound are counted and reported, so an operator can see why deliveries wait or rush.
+After a backward step of the wall clock it holds until wall time has caught up, or until somebody
+who knows confirms the step (`accept`). A forward step is followed at once. Steps in either
+direction are counted and reported, so that an operator can see why deliveries wait or rush.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ STEP_MS: Final = 2_000
 
 
 class BrokerClock:
-    """Milliseconds since the epoch, monotone."""
+    """Milliseconds since the epoch, monotone but for `accept`."""
 
     def __init__(
         self,
@@ -23,26 +24,52 @@ class BrokerClock:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         on_step: Callable[[int], None] = lambda step_ms: None,
+        on_jump: Callable[[int], None] = lambda jump_ms: None,
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic
-        self._on_step = on_step
+        self.on_step = on_step
+        """Told of every step of the wall clock."""
+        self.on_jump = on_jump
+        """Told when the broker's own time jumped ahead, by how much more than time passed."""
         self._last_ms = int(wall() * 1000)
-        self._offset_ms = wall() * 1000 - monotonic() * 1000
+        self._last_monotonic_ms = monotonic() * 1000
+        self._offset_ms = wall() * 1000 - self._last_monotonic_ms
         self.steps = 0
+
+    def hold_from(self, ms: int) -> None:
+        """The time has been this already: an earlier life of the broker said so."""
+        self._last_ms = max(self._last_ms, ms)
 
     def now_ms(self) -> int:
         """Wall time, or the latest it has been."""
-        wall_ms = self._wall() * 1000
-        offset = wall_ms - self._monotonic() * 1000
-        if abs(offset - self._offset_ms) > STEP_MS:
-            self.steps += 1
-            self._on_step(int(offset - self._offset_ms))
+        wall_ms, monotonic_ms = self._wall() * 1000, self._monotonic() * 1000
+        offset = wall_ms - monotonic_ms
+        step = offset - self._offset_ms
         self._offset_ms = offset
-        self._last_ms = max(self._last_ms, int(wall_ms))
+        before, passed = self._last_ms, monotonic_ms - self._last_monotonic_ms
+        self._last_monotonic_ms = monotonic_ms
+        self._last_ms = max(before, int(wall_ms))
+        if abs(step) > STEP_MS:
+            self.steps += 1
+            self.on_step(int(step))
+            jump = self._last_ms - before - passed
+            if jump > STEP_MS:
+                self.on_jump(int(jump))
         return self._last_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """Wall time as the system tells it."""
+        return int(self._wall() * 1000)
 
     @property
     def held_ms(self) -> int:
         """By how much the clock stands ahead of wall time after a backward step."""
-        return max(self._last_ms - int(self._wall() * 1000), 0)
+        return max(self._last_ms - self.wall_ms, 0)
+
+    def accept(self) -> int:
+        """Go back to wall time; returns by how much the time changed (0, or negative)."""
+        before = self.now_ms()
+        self._last_ms = min(before, self.wall_ms)
+        return self._last_ms - before

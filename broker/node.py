@@ -207,6 +207,29 @@ class Node:
         self.when_durable(position, done)
         await future
 
+    # ------------------------------------------------------------------ clock
+
+    def clock_jumped(self, jump_ms: int) -> None:
+        """The broker's time went ahead by so much more than passed."""
+        self.engine.jump_ahead(jump_ms, self.clock.now_ms())
+        self.appended()
+        self.kick_dispatch()
+
+    async def accept_clock(self) -> int:
+        """Go back to wall time after it was set back; returns by how much (0, or negative ms)."""
+        step_ms = self.clock.accept()
+        if step_ms:
+            log.warning("a step of the clock was accepted", extra={"step_ms": step_ms})
+            self.engine.set_back(step_ms, self.clock.now_ms())
+            if self._timer is not None:
+                # It stands for a moment of the time that was left.
+                self._timer.cancel()
+                self._timer = None
+            self.appended()
+            self.kick_dispatch()
+        await self.durable(self.engine.state.log.end_position)
+        return step_ms
+
     # ------------------------------------------------------------------ dispatch
 
     def kick_dispatch(self) -> None:
@@ -356,6 +379,10 @@ class Node:
                 engine.write_tick(now_ms)
             if state.log.end_position > state.log.durable_position and not self.disk_full:
                 self._kick_log()
+            wake = engine.next_wake_ms()
+            if wake is not None and wake <= now_ms:
+                # The timer counts time that passes; a clock that was set ahead shows here.
+                self.kick_dispatch()
             if engine.upkeep.checkpoint_due(now_ms):
                 self.spawn("checkpoint", lambda: engine.upkeep.checkpoint(self.clock.now_ms))
             if engine.states_due():

@@ -11,7 +11,6 @@ import ctypes
 import logging
 import resource
 import threading
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,8 +70,9 @@ def start_keeper() -> None:
 
 def _keep() -> None:
     rest_bytes, looks = 0, 0
-    while True:
-        time.sleep(LOOK_SECONDS)
+    never = threading.Event()
+    # A wait, not a sleep: Python sleeps until a point in time, which a stepped clock may disturb.
+    while not never.wait(LOOK_SECONDS):
         looks += 1
         now = anonymous_bytes()
         if now is not None:

@@ -76,6 +76,14 @@ async def _serve(config: Config) -> int:
         stop.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
+    clock.hold_from(engine.started_ms)
+    clock.on_jump = node.clock_jumped
+    if clock.held_ms:
+        log.warning(
+            "the wall clock is behind the broker's time, which holds until it has caught up or the "
+            "step is accepted (POST /v1/clock)",
+            extra={"held_ms": clock.held_ms},
+        )
     camellia = CamelliaFace(
         node,
         monitor_seconds=config.camellia_monitor_seconds,

@@ -104,6 +104,16 @@ class DelayHour:
         """Whether the folder holds a delay index: the first file to go when an hour is removed."""
         return self._fs.exists(self._path("delay.index"))
 
+    def holds_rows_before(self, position: int) -> bool:
+        """Whether its first rows were made by frames below `position`, as far as can be told."""
+        if not self.has_rows or not self._fs.exists(self._path("extents")):
+            return False
+        raw = self._file("extents").pread(EXTENT_SIZE, 0)
+        if len(raw) < EXTENT_SIZE:
+            return False
+        extent = np.frombuffer(raw, EXTENT)[0]
+        return crc32c(raw[:-4]) == extent["crc"] and int(extent["position_last"]) < position
+
     @property
     def open_files(self) -> int:
         """Descriptors in use, state columns not counted."""

@@ -85,8 +85,8 @@ class HourStore:
 
     # ------------------------------------------------------------------ opening
 
-    def recover(self, counts: dict[int, HourCounts]) -> None:
-        """Cut every hour to a checkpoint's counts; folders it does not know are removed."""
+    def recover(self, counts: dict[int, HourCounts], position: int) -> None:
+        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go."""
         self.counts = counts
         present = {
             hour
@@ -96,8 +96,9 @@ class HourStore:
         for hour in sorted(present | set(counts)):
             known = counts.get(hour)
             folder = DelayHour(self._fs, self._path(hour), hour)
-            if known and known.rows and known.ended and not folder.has_rows:
-                # It was removed after this checkpoint; `cut` finishes what is left of it.
+            if known and known.rows and known.ended and not folder.holds_rows_before(position):
+                # It was removed after this checkpoint, and may have come to be again after the
+                # clock was set back; `cut` finishes what is left of it.
                 del counts[hour]
                 known = None
             folder.cut(known.rows if known else 0)

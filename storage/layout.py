@@ -111,6 +111,7 @@ class FrameKind(IntEnum):
     TOPIC = 6
     FLOOR = 7
     HOUR_FLOOR = 8
+    CLOCK = 9
 
 
 class FrameHeader(NamedTuple):

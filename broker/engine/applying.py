@@ -71,12 +71,20 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         state.hour_floor = max(state.hour_floor, msgpack.unpackb(payload)["floor"])
     elif kind is FrameKind.EPOCH_BEGIN:
         apply_epoch(state, header)
+    elif kind is FrameKind.CLOCK:
+        apply_clock(state, msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
 
 
 def apply_epoch(state: EngineState, header: FrameHeader) -> None:
     """A leadership begins."""
     state.epoch_counter = max(state.epoch_counter, header.epoch >> 16)
+
+
+def apply_clock(state: EngineState, members: dict[str, int]) -> None:
+    """The broker's time jumped: what is left of each lease stays; hours may come to be again."""
+    state.leases.shift(members["step_ms"])
+    state.hour_floor = members["floor"]
 
 
 def apply_topic(state: EngineState, members: dict[str, Any]) -> None:

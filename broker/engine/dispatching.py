@@ -17,6 +17,7 @@ import numpy as np
 
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import alike, every
+from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import IoJob, Work
@@ -32,6 +33,9 @@ from delaylog.wheel import Entries, no_entries, sort_entries
 
 RELEASE_MAX: Final = 16_384
 SORT_INLINE_MAX: Final = 16_384
+PAST_ROWS_MAX: Final = 16_384
+"""Messages of past seconds that are loaded together."""
+_PAST_WALKS: Final = 128
 
 
 class Dispatcher:
@@ -39,6 +43,7 @@ class Dispatcher:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self._wheel = state.wheel
         self._opens: deque[int] = deque()
         self._past_opens: deque[int] = deque()
         self._loads: deque[int] = deque()
@@ -55,10 +60,16 @@ class Dispatcher:
         """After recovery: every hour with living rows enters the wheel."""
         state = self._state
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
-        state.wheel.note_hours(living)
+        self._wheel.note_hours(living)
         self._now_ms = now_ms
         self._shown_position = state.log.durable_position
         self._move_near(now_ms // HOUR_MS)
+
+    def retire(self) -> None:
+        """Another one takes over: what still runs in the background finds nothing to do."""
+        for queue in (self._opens, self._past_opens, self._loads, self._past_loads, self._hot):
+            queue.clear()
+        self._now_ms = 1 << 62
 
     def commit(self, position: int, now_ms: int) -> None:
         """Rows of frames below `position` become visible to the wheel."""
@@ -66,18 +77,18 @@ class Dispatcher:
         while state.exposures and state.exposures[0].end_position <= position:
             exposure = state.exposures.popleft()
             self._shown_position = exposure.end_position
-            state.wheel.add(now_ms, exposure.seconds, exposure.entries)
+            self._wheel.add(now_ms, exposure.seconds, exposure.entries)
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do."""
-        return self._state.wheel.next_wake_ms()
+        return self._wheel.next_wake_ms()
 
     def dispatch(self, now_ms: int) -> int:
         """Turn the wheel once: release what is due (a bounded slice); returns how many."""
         state = self._state
         self._now_ms = max(now_ms, self._now_ms)
         self._move_near(self._now_ms // HOUR_MS)
-        turn = state.wheel.turn(now_ms, RELEASE_MAX)
+        turn = self._wheel.turn(now_ms, RELEASE_MAX)
         if turn.open_hours:
             self._queue_opens(turn.open_hours, now_ms)
         if turn.load_seconds:
@@ -88,7 +99,7 @@ class Dispatcher:
             self._make_ready(released)
         if released.count < RELEASE_MAX:
             state.dispatched = (self._now_ms, self._shown_position)
-        second, local_index = state.wheel.tick()
+        second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.log.durable_position)
         return released.count
 
@@ -97,7 +108,7 @@ class Dispatcher:
         if hour != self._near_hour:
             self._near_hour = hour
             self._state.hours.set_near((hour, hour + 1))
-            self._state.wheel.drop_hours_below(hour - 1)
+            self._wheel.drop_hours_below(hour - 1)
 
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
@@ -131,15 +142,20 @@ class Dispatcher:
             )
 
     def _queue_opens(self, hours: list[int], now_ms: int) -> None:
-        frontier = self._state.wheel.frontier()
+        frontier = self._wheel.frontier()
         for hour in hours:
             self._open_mark[hour] = (frontier, self._state.exposed_rows(hour))
             (self._opens if hour >= now_ms // HOUR_MS else self._past_opens).append(hour)
 
     def _queue_loads(self, seconds: list[int], now_ms: int) -> None:
         line = now_ms // 1000 - 2
-        for second in seconds:
-            (self._loads if second >= line else self._past_loads).append(second)
+        past = [second for second in seconds if second < line]
+        self._loads.extend(second for second in seconds if second >= line)
+        if past:
+            # The present hour is opened before older ones; its past waits for theirs all the same.
+            waiting = sorted([*self._past_loads, *past])
+            self._past_loads.clear()
+            self._past_loads.extend(waiting)
 
     # ------------------------------------------------------------------ in the background
 
@@ -155,11 +171,18 @@ class Dispatcher:
                 yield from self._kept(self._load, self._loads, self._take_near())
             elif self._opens:
                 yield from self._kept(self._open, self._opens, [self._opens.popleft()])
-            elif self._past_loads:
-                yield from self._kept(self._load, self._past_loads, [self._past_loads.popleft()])
+            elif self._past_loads and not self._older_hours():
+                seconds = self._take_past()
+                load = self._load_past if len(seconds) > 1 else self._load
+                yield from self._kept(load, self._past_loads, seconds)
             else:
                 yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
             yield None
+
+    def _older_hours(self) -> bool:
+        """Whether hours wait to be opened that are older than the oldest past second."""
+        opens, loads = self._past_opens, self._past_loads
+        return bool(opens) and opens[0] < loads[0] // HOUR_SECONDS
 
     @property
     def laying_out(self) -> bool:
@@ -208,6 +231,22 @@ class Dispatcher:
             out.append(self._loads.popleft())
         return out
 
+    def _take_past(self) -> list[int]:
+        """Past seconds of one hour that together are worth one read."""
+        waiting = self._past_loads
+        out = [waiting.popleft()]
+        hour = out[0] // HOUR_SECONDS
+        if hour not in self._state.hours.counts:
+            return out
+        counts = self._state.hours.hour(hour).seconds().count
+        left = PAST_ROWS_MAX - int(counts[out[0] % HOUR_SECONDS])
+        while waiting and waiting[0] // HOUR_SECONDS == hour:
+            left -= int(counts[waiting[0] % HOUR_SECONDS])
+            if left < 0:
+                break
+            out.append(waiting.popleft())
+        return out
+
     def _drain_tail(self, hour: int) -> Work:
         """Bring every row of an hour that the wheel has seen into its files.
 
@@ -226,7 +265,7 @@ class Dispatcher:
         yield from self._drain_tail(hour)
         now_hour = self._now_ms // HOUR_MS
         if hour not in state.hours.counts:
-            state.wheel.hour_opened(hour, ())
+            self._wheel.hour_opened(hour, ())
             return
         folder = state.hours.hour(hour)
         if hour > now_hour:
@@ -245,7 +284,7 @@ class Dispatcher:
             folder.seconds()
 
         yield load_heads
-        state.wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
+        self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
 
     def _load(self, seconds: list[int]) -> Work:
         state = self._state
@@ -267,11 +306,48 @@ class Dispatcher:
                 entries = box[0]
             else:
                 entries = sort_entries(entries)
-            state.wheel.second_loaded(second, entries)
+            self._wheel.second_loaded(second, entries)
             seconds.pop(0)
             if entries.count >= state.hot.rows_min and self._ahead(second):
                 self._hot.append((second, entries.refs, entries.lanes))
             yield None
+
+    def _load_past(self, seconds: list[int]) -> Work:
+        """Load many past seconds of one hour at once: all of it is due, in order of due time.
+
+        After days away there are hundreds of thousands of seconds with a message or two each.
+        """
+        state = self._state
+        hour = seconds[0] // HOUR_SECONDS
+        _, marked = self._open_mark.get(hour, (0, 0))
+        last = min(state.exposed_rows(hour), marked)
+        yield from self._drain_tail(hour)
+        entries = no_entries()
+        if hour in state.hours.counts:
+            folder = state.hours.hour(hour)
+            found: list[int] = []
+            for number, second in enumerate(seconds):
+                for indexes in folder.walk_second(second % HOUR_SECONDS, last):
+                    found += indexes
+                if number % _PAST_WALKS == 0:
+                    yield None
+            if found:
+                entries = self._living(folder, np.sort(np.array(found, np.int64)))
+            yield None
+        # The first slot holds them all; the others are loaded and empty.
+        self._wheel.second_loaded(seconds[0], sort_entries(entries))
+        for second in seconds[1:]:
+            self._wheel.second_loaded(second, no_entries())
+
+    def _living(self, folder: DelayHour, index: Int64Array) -> Entries:
+        """Entries of rows that live."""
+        rows = folder.read_rows(index)
+        tags = rows["epoch_tag"].astype(np.int64)
+        refs = (folder.hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
+        due = rows["deliver_at"].astype(np.int64)
+        entries = Entries(due, refs, rows["topic"].astype(np.int64))
+        living = folder.states().get(index)["state"] == STATE_NONE
+        return entries if every(living) else Entries(*(column[living] for column in entries))
 
     def _walk(
         self, hour: int, second: int, last: int
@@ -284,15 +360,7 @@ class Dispatcher:
         parts: list[Entries] = []
         for indexes in folder.walk_second(second % HOUR_SECONDS, last):
             if indexes:
-                index = np.array(indexes[::-1], np.int64)
-                rows = folder.read_rows(index)
-                tags = rows["epoch_tag"].astype(np.int64)
-                refs = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
-                due = rows["deliver_at"].astype(np.int64)
-                entries = Entries(due, refs, rows["topic"].astype(np.int64))
-                living = folder.states().get(index)["state"] == STATE_NONE
-                if not every(living):
-                    entries = Entries(*(column[living] for column in entries))
+                entries = self._living(folder, np.array(indexes[::-1], np.int64))
                 if entries.count:
                     parts.append(entries)
             yield None

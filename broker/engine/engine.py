@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 
 from delaylog.broker.engine.applying import apply_frame
+from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic, TopicSettings
@@ -65,6 +66,8 @@ class Engine:
             now_ms=now_ms,
         )
         self.upkeep = Upkeep(self.state)
+        self.started_ms = now_ms
+        """The time this life began with: never before what an earlier one has told."""
         self.dispatcher = Dispatcher(self.state)
         self._recover(saved, now_ms, progress)
 
@@ -80,19 +83,20 @@ class Engine:
         start = 0
         if saved is not None:
             members, start = saved
-            restore(state, members)
+            restore(state, members, start)
         else:
-            state.hours.recover({})
+            state.hours.recover({}, 0)
         if state.ids.position < start:
             progress("rebuilding the id index")
             self._rebuild_ids()
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
         state.replaying = True
-        frames = 0
+        frames = told_ms = 0
         for frame in state.log.recover(start, durable_end):
             apply_frame(state, frame)
             frames += 1
+            told_ms = frame.header.leader_time_ms
             if frames % _REPLAY_FLUSH_FRAMES == 0:
                 if state.hours.pile.size_bytes > self.limits.tail_bytes_max:
                     self.run_inline(state.hours.flush(upto=frame.end))
@@ -100,6 +104,9 @@ class Engine:
                     self.run_inline(state.hours.flush_states())
         state.replaying = False
         progress(f"replayed {frames} frames from position {start}")
+        if newest is not None and newest.durable_end >= state.log.end_position:
+            told_ms = max(told_ms, newest.wall_time_ms)
+        now_ms = self.started_ms = max(now_ms, told_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
         state.epoch_counter += 1
@@ -145,6 +152,19 @@ class Engine:
         if wheel is None or leases is None:
             return wheel if leases is None else leases
         return min(wheel, leases)
+
+    def jump_ahead(self, jump_ms: int, now_ms: int) -> None:
+        """The time went ahead by so much more than passed."""
+        jump_ahead(self.state, jump_ms, now_ms)
+
+    def set_back(self, step_ms: int, now_ms: int) -> None:
+        """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
+        self.dispatcher.retire()
+        set_back(self.state, step_ms, now_ms)
+        self.dispatcher = Dispatcher(self.state)
+        self.dispatcher.start(now_ms)
+        # Hours that are near are asked for before anything new comes in.
+        self.dispatcher.dispatch(now_ms)
 
     def run_due(self, now_ms: int) -> bool:
         """Release due messages and expire leases, one bounded slice; True if more is due."""

@@ -93,6 +93,21 @@ class LeaseTable:
         self._leased[key] = self._leased.get(key, 0) + n
         self._file(lease)
 
+    def shift(self, by_ms: int) -> None:
+        """Move every deadline: leader time jumped by so much."""
+        self._buckets.clear()
+        for lease in self._leases.values():
+            lease.deadlines = lease.deadlines + by_ms
+            self._file(lease)
+
+    def deadline_ms(self, number: int, ref: int) -> int | None:
+        """When the lease of a row ends, None if it is not open."""
+        lease = self._leases.get(number)
+        if lease is None:
+            return None
+        at = np.flatnonzero(lease.open & (lease.refs == ref))
+        return int(lease.deadlines[at[0]]) if len(at) else None
+
     def _file(self, lease: Lease) -> None:
         deadline = int(lease.deadlines[lease.open].min())
         self._buckets.setdefault(-(-deadline // BUCKET_MS), set()).add(lease.number)

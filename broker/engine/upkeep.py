@@ -52,8 +52,8 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     }
 
 
-def restore(state: EngineState, saved: dict[str, Any]) -> None:
-    """Fill an empty state from a checkpoint; the hours are cut to its counts."""
+def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
+    """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
     state.epoch_counter = saved["epoch"]
     state.hour_floor = saved["hour_floor"]
     state.tick = Tick(*saved["tick"])
@@ -64,7 +64,8 @@ def restore(state: EngineState, saved: dict[str, Any]) -> None:
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         topic.counts = TopicCounts(*item["counts"])
         topic.hours = dict(np.frombuffer(item["hours"], "<i8").reshape(-1, 2).tolist())
-    state.hours.recover({hour: HourCounts(*values) for hour, values in saved["hours"].items()})
+    counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
+    state.hours.recover(counts, position)
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])
 

@@ -22,7 +22,7 @@ from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
-from delaylog.broker.web.operations import MESSAGE, TOPIC, TOPICS, Handler, by_tail
+from delaylog.broker.web.operations import CLOCK, MESSAGE, TOPIC, TOPICS, Handler, by_tail
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
 
@@ -35,6 +35,7 @@ log = logging.getLogger("delaylog.web")
 _UNDER_TOPIC: Final = by_tail(TOPIC)
 _MESSAGE: Final = by_tail(MESSAGE)[""]
 _TOPICS: Final = by_tail(TOPICS)[""]
+_CLOCK: Final = by_tail(CLOCK)[""]
 
 
 class _Protocol(RequestHandler):
@@ -175,6 +176,8 @@ class HttpFace:
             return self._camellia.route(path, method)
         if len(parts) < 3 or parts[1] != "v1":
             raise Problem("unknown", f"there is nothing at {path[:200]}")
+        if path == CLOCK:
+            return _pick(_CLOCK, method)
         namespace = "default"
         at = 2
         if parts[2] == "ns" and len(parts) >= 5:
@@ -214,7 +217,13 @@ class HttpFace:
     async def _readyz(self, ctx: Context) -> web.StreamResponse:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
-        return ctx.answer({"status": "ready", "disk_full": self._node.refusing_sends})
+        return ctx.answer(
+            {
+                "status": "ready",
+                "disk_full": self._node.refusing_sends,
+                "clock_held_ms": self._node.clock.held_ms,
+            }
+        )
 
     async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -80,7 +80,8 @@ async def get_message(ctx: Context) -> web.StreamResponse:
         "headers": headers,
     }
     if found.state is MessageState.LEASED:
-        members["lease_until_ms"] = int(entry["time"])
+        until = state.leases.deadline_ms(int(entry["lease"]), found.ref)
+        members["lease_until_ms"] = int(entry["time"]) if until is None else until
     elif found.state >= MessageState.ACKED:
         members["ended_at_ms"] = int(entry["time"])
     members.update(body_members(body, packed=ctx.packed))

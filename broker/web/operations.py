@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from delaylog.broker.web import control, messages, shapes, topics
+from delaylog.broker.web import clock, control, messages, shapes, topics
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Member, Shape
 
@@ -193,10 +193,27 @@ NATIVE: Final = (
 )
 
 
+CLOCK: Final = "/v1/clock"
+NODE: Final = (
+    Operation("GET", CLOCK, clock.get_clock, "getClock", "The broker's clock.", {200: "Clock"}),
+    Operation(
+        "POST",
+        CLOCK,
+        clock.accept_clock,
+        "acceptClock",
+        "Go back to wall time after the wall clock was set back.",
+        {200: "AcceptedClock"},
+        Takes(shapes.ACCEPT_CLOCK),
+        problems=(415,),
+    ),
+)
+"""Calls about the node itself, in no namespace."""
+
+
 def by_tail(prefix: str) -> dict[str, dict[str, Handler]]:
     """Handlers by what stands behind a prefix, then by method."""
     table: dict[str, dict[str, Handler]] = {}
-    for operation in NATIVE:
+    for operation in (*NATIVE, *NODE):
         head, _, tail = operation.path.partition(prefix)
         if head == "" and "{" not in tail and (tail == "" or tail.startswith("/")):
             table.setdefault(tail.removeprefix("/"), {})[operation.method] = operation.handler

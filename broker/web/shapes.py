@@ -144,6 +144,13 @@ RESCHEDULE: Final = Shape(
 )
 
 
+ACCEPT: Final = Flag("accept", "Wall time is right: go back to it.")
+ACCEPT_CLOCK: Final = Shape(
+    "Accept the clock",
+    "the body",
+    ACCEPT,
+    rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
+)
 ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
 )

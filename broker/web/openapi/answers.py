@@ -120,6 +120,7 @@ def _gap() -> Schema:
 def answer_schemas(limits: Limits) -> dict[str, Schema]:
     """All of them by name."""
     topic = _object(topic=_TEXT, namespace=_TEXT, settings=_ref("WholeSettings"), **_topic())
+    clock = {"now_ms": _INT, "wall_ms": _INT, "held_ms": _COUNT, "steps": _COUNT}
     done: dict[str, Any] = {"const": "done"}
     return {
         "Settings": settings_schema(whole=False),
@@ -163,7 +164,9 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         ),
         "Message": _message(),
         "Health": _object(status=_TEXT),
-        "Ready": _object(status=_TEXT, disk_full={"type": "boolean"}),
+        "Ready": _object(status=_TEXT, disk_full={"type": "boolean"}, clock_held_ms=_COUNT),
+        "Clock": _object(**clock),
+        "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
         "About": _object(name=_TEXT, topics=_COUNT),
         "Problem": _problem(),
         **_camellia(),

@@ -11,7 +11,7 @@ from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
 from delaylog.broker.web.members import Schema, Shape
 from delaylog.broker.web.openapi.answers import answer_schemas
-from delaylog.broker.web.operations import NATIVE, Operation, Takes
+from delaylog.broker.web.operations import NATIVE, NODE, Operation, Takes
 from delaylog.broker.web.shapes import ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
@@ -53,6 +53,9 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
             path = operation.path.replace("/v1/", prefix, 1)
             entry = _operation(operation, limits, schemas, operation.name + suffix)
             paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
+    for operation in NODE:
+        entry = _operation(operation, limits, schemas, operation.name)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = entry
     for path, (name, doc, answers) in _PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths.update(_camellia_paths())

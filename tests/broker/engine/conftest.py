@@ -105,6 +105,18 @@ class Host:
         self.now_ms = target
         self.turn()
 
+    def set_back(self, ms: int) -> None:
+        """The clock was wrong by so much, and somebody says so."""
+        self.now_ms -= ms
+        self.engine.set_back(-ms, self.now_ms)
+        self.turn()
+
+    def jump_ahead(self, ms: int) -> None:
+        """The clock is set ahead."""
+        self.now_ms += ms
+        self.engine.jump_ahead(ms, self.now_ms)
+        self.turn()
+
     def flush(self) -> None:
         """The splitter, and changed state pages."""
         self.sync()

@@ -240,6 +240,25 @@ class EngineMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.host.advance(ms)
 
+    @rule(ms=st.sampled_from([1, 2_500, 60_000, HOUR, 25 * HOUR]))
+    def set_back(self, ms: int) -> None:
+        """Somebody confirmed that the clock was wrong: nothing comes before its time by the new."""
+        self.host.set_back(ms)
+        now = self.host.now_ms
+        for m in self.messages:
+            if m.state is S.LEASED:
+                m.until -= ms
+            elif m.state is S.READY and m.due > now:
+                m.state = S.WAITING
+
+    @rule(ms=st.sampled_from([2_500, 60_000, HOUR, 25 * HOUR]))
+    def jump_ahead(self, ms: int) -> None:
+        """The clock was set ahead: what is left of a lease stays."""
+        self.host.jump_ahead(ms)
+        for m in self.messages:
+            if m.state is S.LEASED:
+                m.until += ms
+
     @rule(what=st.sampled_from(["flush", "checkpoint", "restart", "crash"]))
     def keep_house(self, what: str) -> None:
         getattr(self.host, what)()

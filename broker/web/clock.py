@@ -1,0 +1,36 @@
+"""Handlers of the broker's clock: look at it, and accept a step back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from delaylog.broker.node import Node
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import ACCEPT, ACCEPT_CLOCK
+
+
+def _members(node: Node) -> dict[str, Any]:
+    clock = node.clock
+    now_ms = clock.now_ms()
+    return {
+        "now_ms": now_ms,
+        "wall_ms": clock.wall_ms,
+        "held_ms": clock.held_ms,
+        "steps": clock.steps,
+    }
+
+
+async def get_clock(ctx: Context) -> web.StreamResponse:
+    """GET /v1/clock."""
+    return ctx.answer(_members(ctx.node))
+
+
+async def accept_clock(ctx: Context) -> web.StreamResponse:
+    """POST /v1/clock: the wall clock was set back and is right; go on from it."""
+    if not ACCEPT.take(ACCEPT_CLOCK.check(await ctx.members())):
+        raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
+    step_ms = await ctx.node.accept_clock()
+    return ctx.answer({**_members(ctx.node), "accepted_ms": step_ms})
