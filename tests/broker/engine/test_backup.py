@@ -84,11 +84,18 @@ class Life:
         self.seen: dict[int, tuple[int, Held]] = {}
         host.engine.state.log._segment_bytes_max = 4_000
         host.configure(max_retry=2)
-        self.note()
+        sync = host.sync
+
+        def noted() -> None:
+            sync()
+            if host.engine.state.log.end_position not in self.seen:
+                self.note()
+
+        host.sync = noted
+        host.turn()
 
     def note(self) -> None:
         host = self.host
-        host.turn()
         self.seen[host.engine.state.log.end_position] = (host.now_ms, held(host, self.ids))
 
     def step(self) -> None:
@@ -97,15 +104,14 @@ class Life:
             self.left -= 1
             calls = [self.send, self.send, self.work, self.work, self.settle_by_id, self.advance]
             self.rng.choice([*calls, self.host.flush, self.host.checkpoint])()
-            self.note()
 
     def send(self) -> None:
         n = self.rng.randrange(1, 12)
         delays = [self.rng.randrange(3 * HOUR) * self.rng.randrange(2) for _ in range(n)]
         ids = [f"m{len(self.ids) + k}" for k in range(n)]
         bodies = [text.encode() * self.rng.randrange(20) for text in ids]
-        self.host.send(bodies, delay=delays, ids=ids)
         self.ids += ids
+        self.host.send(bodies, delay=delays, ids=ids)
 
     def work(self) -> None:
         got = self.host.receive(self.rng.randrange(1, 40), lease=self.rng.randrange(1_000, HOUR))
@@ -159,8 +165,9 @@ def assert_restores(
     assert verify(backup).damage == []
     restore(backup, place)
     assert verify(place).damage == []
-    now_ms, before = life.seen[manifest.end_position]
-    host = host_class(place, now_ms=now_ms)
+    # The log may end between the frames of one turn, with leases that end in this millisecond.
+    now_ms, before = life.seen[max(at for at in life.seen if at <= manifest.end_position)]
+    host = host_class(place, now_ms=now_ms - 1)
     try:
         assert held(host, life.ids) == before
         # It lives on: what is there comes, once each, and new messages get ids of their own.
@@ -221,7 +228,7 @@ def test_a_backup_of_a_busy_broker_that_removes_files(
 ) -> None:
     """Every file goes as soon as it may: the backup begins again, and is right in the end."""
     life = Life(open_host(), 1, steps=1_000)
-    for _ in range(40):
+    for _ in range(30):
         life.step()
     steps = iter(range(30))
 
@@ -230,7 +237,6 @@ def test_a_backup_of_a_busy_broker_that_removes_files(
             life.advance()
             life.work()
             life.host.checkpoint()
-            life.note()
 
     manifest = back_up(Between(drop_everything), life.host.folder, tmp_path / "b")
     assert torn, "it began again"
@@ -265,7 +271,6 @@ def test_a_folder_that_nobody_serves(host_class: Any, tmp_path: Path, end: str) 
     if end in ("torn", "stopped"):
         life.host.checkpoint()
         life.work()
-    life.note()
     life.host.engine.close()
     if end == "torn":
         with max((life.host.folder / "log").iterdir()).open("ab") as file:
