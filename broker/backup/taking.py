@@ -190,7 +190,7 @@ class FolderCopy:
     def run(self, manifest: Manifest) -> None:
         """Copy everything and fill the manifest. Raises Vanished when it has to begin again."""
         start = self._start()
-        hours = start.hours
+        hours = self._present(start)
         places = {hour: f"hours/{hour_name(hour)}" for hour in sorted(hours)}
         self._total = log_size_from(self._source, self._folder, start.position) + sum(
             bytes_of_hour(self._source, self._folder, place, hours[hour].rows)
@@ -248,6 +248,21 @@ class FolderCopy:
             path = f"{self._folder}/{names[-1]}"
             raise CorruptionError("no checkpoint can be read", path=path, position=0)
         return Start(None, b"", {}, 0)
+
+    def _present(self, start: Start) -> dict[int, HourCounts]:
+        """The hours of a checkpoint without those that had ended and are gone already.
+
+        Retention removes them right after it was written. Looked at once, at the beginning: while
+        a long backup goes on the checkpoint is followed by others and is not kept itself.
+        """
+        hours = start.hours
+        there = {
+            hour: self._source.exists(f"{self._folder}/hours/{hour_name(hour)}/delay.index")
+            for hour in hours
+        }
+        if not all(there.values()) and not self._still_kept(start):
+            raise Vanished(start.name)
+        return {hour: counts for hour, counts in hours.items() if there[hour] or not counts.ended}
 
     def _still_kept(self, start: Start) -> bool:
         """Whether the checkpoint is one of the newest two, so that nothing it needs was removed.

@@ -199,7 +199,7 @@ def torn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("holding", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 26])
 def test_a_backup_is_one_moment(
     open_host: Callable[..., Any],
     host_class: Any,
