@@ -234,8 +234,9 @@ def test_a_backup_of_a_busy_broker_that_removes_files(
 
     def drop_everything() -> None:
         if next(steps, None) is not None:
-            life.advance()
-            life.work()
+            life.send()
+            life.host.advance(HOUR)
+            life.host.ack(life.host.receive(10_000))
             life.host.checkpoint()
 
     manifest = back_up(Between(drop_everything), life.host.folder, tmp_path / "b")
