@@ -122,18 +122,20 @@ def _partial_folder(dest: str) -> Iterator[str]:
         fd = os.open(f"{partial}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ConfigError(f"{partial} cannot be used: {error.strerror}") from None
+    ours = False
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"{partial} is being written by another backup") from None
         _check_ours(partial)
-        try:
-            _empty(partial)
-            yield partial
-        except BaseException:
+        ours = True
+        _empty(partial)
+        yield partial
+    except BaseException:
+        if ours:
             shutil.rmtree(partial, ignore_errors=True)
-            raise
+        raise
     finally:
         os.close(fd)
 

@@ -6,6 +6,7 @@ with `--json`. Work that is done sooner than that says nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -38,6 +39,8 @@ class Progress:
 
             # Its watching thread would only serve bars that are seldom told anything.
             tqdm.monitor_interval = 0
+            # Terminals of containers and scripts may not know their width.
+            sized = os.get_terminal_size(self._stream.fileno()).columns > 0
             self._bar = tqdm(
                 desc=label,
                 unit=unit,
@@ -45,7 +48,8 @@ class Progress:
                 unit_divisor=1000,
                 file=self._stream,
                 leave=False,
-                dynamic_ncols=True,
+                ncols=None if sized else 80,
+                dynamic_ncols=sized,
             )
 
     def __enter__(self) -> Self:
