@@ -39,7 +39,7 @@ class Progress:
 
             # Its watching thread would only serve bars that are seldom told anything.
             tqdm.monitor_interval = 0
-            # Terminals of containers and scripts may not know their width.
+            # Terminals of containers and scripts may not know their size.
             sized = os.get_terminal_size(self._stream.fileno()).columns > 0
             self._bar = tqdm(
                 desc=label,
@@ -49,6 +49,7 @@ class Progress:
                 file=self._stream,
                 leave=False,
                 ncols=None if sized else 80,
+                nrows=None if sized else 24,
                 dynamic_ncols=sized,
             )
 
