@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import resource
 import signal
 import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
+from time import monotonic
+from typing import Final
 
 from delaylog.broker import process_memory
+from delaylog.broker.backup import MANIFEST, restore_unfinished
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine
+from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.app import HttpFace
@@ -27,22 +29,19 @@ from delaylog.storage.file_system import OsFileSystem
 SWITCH_SECONDS = 0.0005
 """Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
 
+START_LOG_SECONDS: Final = 2.0
+
 log = logging.getLogger("delaylog.serve")
 
 
-def _lock(folder: str) -> int:
-    """One process per data folder."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise ConfigError(f"data folder {folder} is in use by another process") from None
-    return fd
+def _check_folder(folder: str) -> None:
+    """Refuse what looks like a data folder and must not become one."""
+    if os.path.lexists(f"{folder}/{MANIFEST}"):
+        raise ConfigError(
+            f"{folder} is a backup: serving would change it; `delaylog restore` it first"
+        )
+    if restore_unfinished(folder):
+        raise ConfigError(f"a restore into {folder} was not finished: run it again")
 
 
 def _raise_file_limit() -> int:
@@ -52,6 +51,19 @@ def _raise_file_limit() -> int:
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return max(soft, wanted)
+
+
+class _StartLog:
+    """Says every few seconds how far a long start has got."""
+
+    def __init__(self) -> None:
+        self._said = monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if monotonic() - self._said >= START_LOG_SECONDS:
+            self._said = monotonic()
+            share = f"{done / total:.0%}" if total else "?"
+            log.info(f"{what}: {share}", extra={"done": done, "total": total})  # noqa: G004
 
 
 async def _serve(config: Config) -> int:
@@ -65,6 +77,7 @@ async def _serve(config: Config) -> int:
         random=Random(),
         limits=config.limits,
         progress=log.info,
+        working=_StartLog(),
     )
     stop = asyncio.Event()
     failure: list[BaseException] = []
@@ -89,6 +102,14 @@ async def _serve(config: Config) -> int:
         monitor_seconds=config.camellia_monitor_seconds,
         metrics_prefix=config.camellia_metrics_prefix,
     )
+
+    def held() -> bool:
+        # Messages come before backups: a broker that needs the space takes it, and a backup that
+        # loses files by that begins again or says so.
+        enough = node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
+        return enough and retention_held(config.data_dir)
+
+    engine.upkeep.held = held
     face = HttpFace(node, Metrics(node), camellia)
     node.start()
     try:
@@ -118,7 +139,8 @@ async def _serve(config: Config) -> int:
 
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
-    lock = _lock(config.data_dir)
+    _check_folder(config.data_dir)
+    lock = lock_folder(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
     files = _raise_file_limit()

@@ -34,9 +34,14 @@ def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | N
     """(state, position) of a checkpoint file, or None if a byte is wrong."""
     file = fs.open(path)
     try:
-        opened = open_file(CHECKPOINT_MAGIC, file.pread(file.size(), 0))
+        return decode_checkpoint(file.pread(file.size(), 0))
     finally:
         file.close()
+
+
+def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
+    """(state, position) of a checkpoint's bytes, or None if one is wrong."""
+    opened = open_file(CHECKPOINT_MAGIC, raw)
     if opened is None:
         return None
     payload, position, _ = opened

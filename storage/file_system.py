@@ -175,8 +175,10 @@ class OsFile:
 class OsFileSystem:
     """The real file system."""
 
+    _access = os.O_RDWR
+
     def open(self, path: str, *, create: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return OsFile(os.open(path, flags, 0o644), path)
         except FileNotFoundError:
@@ -220,3 +222,9 @@ class OsFileSystem:
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+
+class ReadOnlyFileSystem(OsFileSystem):
+    """The real file system for those who only look: files of others, folders mounted read-only."""
+
+    _access = os.O_RDONLY

@@ -220,6 +220,16 @@ class PhysicalLog:
             dropped += 1
         return dropped
 
+    def held_end(self) -> int:
+        """Where the files end, before anything of them is believed: how far a replay may go."""
+        if not self._bases:
+            return 0
+        file = self._fs.open(self._path(self._bases[-1]))
+        try:
+            return self._bases[-1] + file.size()
+        finally:
+            file.close()
+
     @property
     def first_position(self) -> int:
         """First position still held."""

@@ -93,6 +93,11 @@ class SecondSlot:
         """Nothing stored, loading or loaded: the slot can be forgotten."""
         return not (self.stored or self.loading or self._runs or self._pending)
 
+    @property
+    def took_live(self) -> bool:
+        """Whether live entries came."""
+        return self.live_first != _REF_MAX
+
     def insert(self, entries: Entries) -> None:
         """Add live entries: O(1), whatever the slot holds."""
         self.live_first = min(self.live_first, int((entries.refs & ROW_MASK).min()))

@@ -219,8 +219,11 @@ class TimingWheel:
             if hour not in self._hours and hour not in self._opening:
                 self._ring[slot.second % HOUR_SECONDS].remove(slot)
 
-    def hour_opened(self, hour: int, seconds: Iterable[int]) -> None:
+    def hour_opened(self, hour: int, seconds: Iterable[int]) -> list[int]:
         """The host opened an hour: its seconds with stored entries move to the second level.
+
+        Returns those of an hour that is over, in order: they are to be loaded, and need no turn
+        of the wheel to be asked for.
 
         Slots of an hour that waits to be opened are kept even when they run empty: they know
         what of their second was released live, or loaded already, so nothing is released twice.
@@ -229,14 +232,29 @@ class TimingWheel:
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
         first = self._stored_from.pop(hour, 0)
-        self._mark(
+        stored = [
             second
             for second in (base + at for at in seconds)
             if second >= first and not self._slot(second).loaded
-        )
+        ]
+        over = (hour + 1) * HOUR_MS <= self._now_ms
+        if over:
+            stored = [second for second in stored if not self._slot(second).stored]
+            for second in stored:
+                slot = self._slot(second)
+                slot.stored = slot.loading = True
+            self._loading.update(stored)
+        else:
+            self._mark(stored)
         for bucket in self._ring:
-            for slot in [s for s in bucket if s.second // HOUR_SECONDS == hour and s.idle]:
-                bucket.remove(slot)
+            if bucket:
+                for slot in [s for s in bucket if s.second // HOUR_SECONDS == hour and s.idle]:
+                    bucket.remove(slot)
+        return stored if over else []
+
+    def took_live(self, second: int) -> bool:
+        """Whether a second got entries live: a load of it must leave those out."""
+        return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """The host loaded a second: entries sorted by (due, ref)."""

@@ -1,22 +1,27 @@
-"""Verbs that read a data folder by themselves: verify."""
+"""Verbs that read folders and files by themselves: verify, backup, restore, check."""
 
 from __future__ import annotations
 
 import argparse
 import fcntl
 import os
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from random import SystemRandom
 
 import orjson
 
+from delaylog import __version__
+from delaylog.broker.backup import Manifest, restore_backup, take_backup
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.config import ConfigError
+from delaylog.broker.history import RULES, run_check
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.file_system import OsFileSystem
-
-_PROGRESS_SECONDS = 0.2
+from delaylog.storage.file_system import OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 
 @contextmanager
@@ -39,28 +44,112 @@ def held_folder(folder: str) -> Iterator[None]:
         os.close(fd)
 
 
+def _bytes_to_read(folder: str) -> int:
+    """About how much a verification reads: the log, rows and records, and the states of rows."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        parts = os.path.relpath(place, folder).split("/")
+        if parts[0] not in ("log", "hours"):
+            continue
+        with suppress(FileNotFoundError):
+            sizes = {name: os.path.getsize(f"{place}/{name}") for name in names}
+            rows = sizes.get("delay.index", 0) // INDEX_ENTRY_SIZE
+            for name, size in sizes.items():
+                total += min(size, rows * STATE_ENTRY_SIZE) if name.startswith("state") else size
+    return total
+
+
 def verify_command(args: argparse.Namespace) -> int:
     """`delaylog verify`: 0 when the folder is sound, 1 when something is damaged."""
-    with held_folder(args.data_dir):
-        work = verify_folder(OsFileSystem(), args.data_dir)
-        shown = 0.0
-        progress = sys.stderr.isatty()
-        while True:
-            try:
-                at = next(work)
-            except StopIteration as stop:
-                report: Report = stop.value
-                break
-            if progress and time.monotonic() - shown > _PROGRESS_SECONDS:
-                shown = time.monotonic()
-                print(f"\r\x1b[K{at}", end="", file=sys.stderr, flush=True)
-        if progress:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    with held_folder(args.data_dir), Progress("verify", quiet=args.json) as progress:
+        report = Report()
+        total = _bytes_to_read(args.data_dir)
+        for at in verify_folder(OsFileSystem(), args.data_dir, report):
+            progress(at, report.bytes_read, max(total, report.bytes_read))
     if args.json:
         print(orjson.dumps(report.as_dict()).decode())
     else:
         _print(report)
-    return 0 if report.sound else 1
+    return DONE if report.sound else WRONG
+
+
+def backup_command(args: argparse.Namespace) -> int:
+    """`delaylog backup`: 0 when the backup stands whole under its name."""
+    with Progress("backup", quiet=args.json) as progress:
+        manifest = take_backup(
+            ReadOnlyFileSystem(),
+            OsFileSystem(),
+            args.data_dir,
+            args.dest,
+            version=__version__,
+            now_ms=_now_ms,
+            progress=progress,
+        )
+    took_ms = manifest.ended_at_ms - manifest.began_at_ms
+    _say(args, "backup", args.dest, manifest, took_ms)
+    return DONE
+
+
+def restore_command(args: argparse.Namespace) -> int:
+    """`delaylog restore`: 0 when the data folder is whole."""
+    began_ms = _now_ms()
+    with Progress("restore", quiet=args.json) as progress:
+        manifest = restore_backup(
+            ReadOnlyFileSystem(),
+            OsFileSystem(),
+            args.backup,
+            args.data_dir,
+            now_ms=began_ms,
+            random=SystemRandom(),
+            progress=progress,
+        )
+    _say(args, "restored", args.data_dir, manifest, _now_ms() - began_ms)
+    return DONE
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _say(
+    args: argparse.Namespace, what: str, folder: str, manifest: Manifest, took_ms: int
+) -> None:
+    if args.json:
+        members = {
+            what: folder,
+            "source": manifest.source,
+            "taken_at_ms": manifest.began_at_ms,
+            "position": manifest.position,
+            "end_position": manifest.end_position,
+            "hours": manifest.hours,
+            "rows": manifest.rows,
+            "frames": manifest.frames,
+            "files": len(manifest.files),
+            "bytes": manifest.byte_count,
+            "took_ms": took_ms,
+        }
+        print(orjson.dumps(members).decode())
+        return
+    taken = datetime.fromtimestamp(manifest.began_at_ms / 1000, UTC)
+    print(
+        f"{what} {folder}: {manifest.source} as of {taken:%Y-%m-%dT%H:%M:%S}Z; "
+        f"{manifest.hours:,} hours, {manifest.rows:,} rows and {manifest.frames:,} frames of log, "
+        f"{len(manifest.files):,} files, {scaled(manifest.byte_count, 'B')}, "
+        f"{took_ms / 1000:.1f} s"
+    )
+
+
+def check_command(args: argparse.Namespace) -> int:
+    """`delaylog check`: 0 when the history holds, 1 when a rule was broken, 2 unreadable."""
+    rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
+    with Progress("check", unit="lines", quiet=args.json) as progress:
+        return run_check(
+            args.history,
+            bound_ms=args.bound_ms,
+            as_json=args.json,
+            rules=rules or RULES,
+            progress=progress,
+        )
 
 
 def _print(report: Report) -> None:

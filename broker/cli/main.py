@@ -1,16 +1,18 @@
-"""Arguments of the `delaylog` command and what each verb calls."""
+"""The `delaylog` command: what each verb calls, and the exit status of every way it ends."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from types import FrameType
 from typing import Final
 
-from delaylog import __version__
+from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_json
+from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.remote import (
     cancel_command,
     receive_command,
@@ -19,7 +21,7 @@ from delaylog.broker.cli.remote import (
     stats_command,
     topics_command,
 )
-from delaylog.broker.config import OPTIONS, ConfigError, load_config
+from delaylog.broker.config import load_config
 from delaylog.broker.logs import set_up_logs
 
 _REMOTE: Final = {
@@ -32,126 +34,56 @@ _REMOTE: Final = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="delaylog", description="A disk-backed delay log broker.")
-    parser.add_argument("--version", action="version", version=f"delaylog {__version__}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-
-    serve = verbs.add_parser("serve", help="run a broker")
-    serve.add_argument("--config", metavar="FILE", help="TOML file")
-    for option in OPTIONS:
-        serve.add_argument(
-            f"--{option.name}",
-            dest=option.key,
-            metavar="VALUE",
-            help=f"{option.help} (default {option.default}; variable {option.variable})",
-        )
-
-    send = verbs.add_parser("send", help="send one message, or one per line of standard input")
-    _add_remote(send)
-    send.add_argument("body", nargs="?", help="the body; '-' or nothing reads lines")
-    when = send.add_mutually_exclusive_group()
-    when.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
-    when.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
-    send.add_argument("--id", help="your own id (one message)")
-    send.add_argument("--key", help="ordering key")
-    send.add_argument("--tag", action="append", default=[], help="a tag; may be given again")
-    send.add_argument("--priority", type=int)
-    send.add_argument("--ttl-ms", type=int, metavar="MS")
-
-    receive = verbs.add_parser("receive", help="receive messages and print them")
-    _add_remote(receive)
-    receive.add_argument("--max", type=int, default=1, help="messages a call (default 1)")
-    receive.add_argument(
-        "--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long"
-    )
-    receive.add_argument("--lease-ms", type=int, metavar="MS")
-    receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
-    receive.add_argument("--follow", action="store_true", help="go on until interrupted")
-
-    stats = verbs.add_parser("stats", help="counts of a topic, or of all topics")
-    stats.add_argument("topic", nargs="?")
-    _add_url(stats)
-
-    topics = verbs.add_parser("topics", help="the topics and their settings")
-    _add_url(topics)
-
-    cancel = verbs.add_parser("cancel", help="cancel messages by id")
-    _add_remote(cancel)
-    cancel.add_argument("id", nargs="+")
-    cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
-
-    reschedule = verbs.add_parser("reschedule", help="give messages another time, by id")
-    _add_remote(reschedule)
-    reschedule.add_argument("id", nargs="+")
-    new = reschedule.add_mutually_exclusive_group(required=True)
-    new.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now; 0 = now")
-    new.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
-
-    check = verbs.add_parser("check", help="check recorded histories against the promises")
-    check.add_argument("history", nargs="+", type=Path, help="JSON-lines files")
-    check.add_argument("--json", action="store_true", help="report as JSON")
-    check.add_argument("--bound-ms", type=int, default=5_000, metavar="MS")
-    check.add_argument("--rules", default="", help="letters, for example A,B,C (default all)")
-
-    verify = verbs.add_parser(
-        "verify", help="read a data folder whole (no broker may serve it) and name what is damaged"
-    )
-    verify.add_argument("data_dir", metavar="DIR")
-    verify.add_argument("--json", action="store_true", help="report as JSON")
-
-    dump = verbs.add_parser("dump", help="one file of a data folder as JSON lines")
-    dump.add_argument("file", metavar="FILE", type=Path)
-    return parser
-
-
-def _add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url", default="http://127.0.0.1:8711", help="the broker (default %(default)s)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
-
-
-def _add_remote(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic")
-    _add_url(parser)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = wants_json(words)
+    args = make_parser(as_json=as_json).parse_args(words)
     try:
-        if args.verb == "serve":
-            config = load_config(vars(args))
-            set_up_logs(config.log_level, config.log_format)
-            from delaylog.broker.serve import serve
-
-            return serve(config)
-        if args.verb == "check":
-            from delaylog.broker.history import RULES, run_check
-
-            rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
-            return run_check(
-                args.history,
-                bound_ms=args.bound_ms,
-                as_json=args.json,
-                rules=rules or RULES,
-            )
-        if args.verb == "verify":
-            from delaylog.broker.cli.local import verify_command
-
-            return verify_command(args)
-        if args.verb == "dump":
-            from delaylog.broker.cli.dump import dump_command
-
-            return dump_command(args)
-        return asyncio.run(_REMOTE[args.verb](args))
-    except ConfigError as error:
-        print(f"delaylog: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+        return _run(args)
     except BrokenPipeError:
         # The reader has gone, as `| head` does; keep the interpreter from flushing once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
+        return WRONG
+    except ERRORS as error:
+        return fail(error, as_json=as_json)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(args: argparse.Namespace) -> int:
+    verb = args.verb
+    if verb in _REMOTE:
+        return asyncio.run(_REMOTE[verb](args))
+    if verb == "serve":
+        config = load_config(vars(args))
+        set_up_logs(config.log_level, config.log_format)
+        from delaylog.broker.serve import serve
+
+        return serve(config)
+    if verb == "completion":
+        from delaylog.broker.cli.completion import completion_command
+
+        return completion_command(args)
+    # A long verb that is asked to end cleans up behind itself.
+    signal.signal(signal.SIGTERM, _interrupt)
+    if verb == "check":
+        from delaylog.broker.cli.local import check_command
+
+        return check_command(args)
+    if verb == "dump":
+        from delaylog.broker.cli.dump import dump_command
+
+        return dump_command(args)
+    from delaylog.broker.cli.local import backup_command, restore_command, verify_command
+
+    commands = {
+        "verify": verify_command,
+        "backup": backup_command,
+        "restore": restore_command,
+    }
+    return commands[verb](args)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (a handler's form)
+    raise KeyboardInterrupt

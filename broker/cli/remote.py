@@ -10,15 +10,13 @@ from typing import Any
 
 import orjson
 
+from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
+from delaylog.broker.cli.progress import Progress
+from delaylog.broker.config import ConfigError
 from delaylog.client.answers import ApiError, with_body
-from delaylog.client.http_client import AsyncClient, ClientError, Message
+from delaylog.client.http_client import AsyncClient, Message
 
 _LINES_A_CALL = 1_000
-
-
-def _fail(error: ClientError) -> int:
-    print(f"delaylog: {error}", file=sys.stderr)
-    return 1
 
 
 def _emit(members: Any) -> None:
@@ -55,27 +53,27 @@ def _lines() -> Iterator[list[bytes]]:
 async def send_command(args: argparse.Namespace) -> int:
     """`delaylog send`."""
     members = _options(args)
-    try:
-        async with AsyncClient(args.url) as client:
-            if args.body is not None and args.body != "-":
-                if args.id is not None:
-                    members["id"] = args.id
-                sent = await client.send_many(
-                    args.topic, [{**members, "body": os.fsencode(args.body)}]
-                )
-                _print_sent(sent, args)
-                return 0
+    one = args.body is not None and args.body != "-"
+    if args.id is not None and not one:
+        raise ConfigError("--id goes with one body, not with lines")
+    async with AsyncClient(args.url) as client:
+        if one:
             if args.id is not None:
-                print("delaylog: --id goes with one body, not with lines", file=sys.stderr)
-                return 2
+                members["id"] = args.id
+            sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
+            _print_sent(sent, args)
+            return DONE
+        # A terminal that shows a line a message needs no bar among them.
+        done, quiet = 0, args.json or sys.stdout.isatty()
+        with Progress("send", unit="messages", quiet=quiet) as progress:
             for part in _lines():
                 sent = await client.send_many(
                     args.topic, [{**members, "body": line} for line in part]
                 )
                 _print_sent(sent, args)
-    except ClientError as error:
-        return _fail(error)
-    return 0
+                done += len(sent)
+                progress("", done)
+    return DONE
 
 
 def _print_sent(sent: list[Any], args: argparse.Namespace) -> None:
@@ -87,22 +85,19 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> None:
 
 
 async def receive_command(args: argparse.Namespace) -> int:
-    """`delaylog receive`."""
+    """`delaylog receive`: 0, or 3 when nothing came."""
     options: dict[str, Any] = {"wait_ms": args.wait_ms}
     if args.lease_ms is not None:
         options["lease_ms"] = args.lease_ms
-    try:
-        async with AsyncClient(args.url) as client:
-            while True:
-                received = await client.receive(args.topic, max=args.max, **options)
-                for message in received.messages:
-                    _print_message(message, args)
-                if received.messages and not args.no_ack:
-                    await client.ack(args.topic, [m.receipt for m in received.messages])
-                if not args.follow:
-                    return 0 if received.messages else 3
-    except ClientError as error:
-        return _fail(error)
+    async with AsyncClient(args.url) as client:
+        while True:
+            received = await client.receive(args.topic, max=args.max, **options)
+            for message in received.messages:
+                _print_message(message, args)
+            if received.messages and not args.no_ack:
+                await client.ack(args.topic, [m.receipt for m in received.messages])
+            if not args.follow:
+                return DONE if received.messages else NOTHING
 
 
 def _print_message(message: Message, args: argparse.Namespace) -> None:
@@ -121,14 +116,11 @@ def _print_message(message: Message, args: argparse.Namespace) -> None:
 
 async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
-    try:
-        async with AsyncClient(args.url) as client:
-            if args.topic is not None:
-                rows = [await client.stats(args.topic)]
-            else:
-                rows = list((await client.topics())["topics"])
-    except ClientError as error:
-        return _fail(error)
+    async with AsyncClient(args.url) as client:
+        if args.topic is not None:
+            rows = [await client.stats(args.topic)]
+        else:
+            rows = list((await client.topics())["topics"])
     if args.json:
         for row in rows:
             _emit(row)
@@ -142,11 +134,8 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
-    try:
-        async with AsyncClient(args.url) as client:
-            rows = list((await client.topics())["topics"])
-    except ClientError as error:
-        return _fail(error)
+    async with AsyncClient(args.url) as client:
+        rows = list((await client.topics())["topics"])
     for row in rows:
         if args.json:
             _emit(row)
@@ -180,20 +169,17 @@ async def _control(
     args: argparse.Namespace, act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]]
 ) -> int:
     """One line an id: done, too_late with the state, or unknown."""
-    status = 0
-    try:
-        async with AsyncClient(args.url) as client:
-            for message_id in args.id:
-                try:
-                    answer = await act(client, message_id)
-                except ApiError as error:
-                    if error.code not in ("too_late", "unknown"):
-                        raise
-                    answer, status = {"result": error.code, "state": error.state}, 1
-                if args.json:
-                    _emit({"id": message_id} | answer)
-                else:
-                    print(message_id, answer["result"], answer.get("state") or "")
-    except ClientError as error:
-        return _fail(error)
+    status = DONE
+    async with AsyncClient(args.url) as client:
+        for message_id in args.id:
+            try:
+                answer = await act(client, message_id)
+            except ApiError as error:
+                if error.code not in ("too_late", "unknown"):
+                    raise
+                answer, status = {"result": error.code, "state": error.state}, WRONG
+            if args.json:
+                _emit({"id": message_id} | answer)
+            else:
+                print(message_id, answer["result"], answer.get("state") or "")
     return status

@@ -236,13 +236,13 @@ class Dispatcher:
         waiting = self._past_loads
         out = [waiting.popleft()]
         hour = out[0] // HOUR_SECONDS
-        if hour not in self._state.hours.counts:
+        if hour not in self._state.hours.counts or self._wheel.took_live(out[0]):
             return out
         counts = self._state.hours.hour(hour).seconds().count
         left = PAST_ROWS_MAX - int(counts[out[0] % HOUR_SECONDS])
         while waiting and waiting[0] // HOUR_SECONDS == hour:
             left -= int(counts[waiting[0] % HOUR_SECONDS])
-            if left < 0:
+            if left < 0 or self._wheel.took_live(waiting[0]):
                 break
             out.append(waiting.popleft())
         return out
@@ -284,7 +284,8 @@ class Dispatcher:
             folder.seconds()
 
         yield load_heads
-        self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
+        seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
+        self._queue_loads(seconds, self._now_ms)
 
     def _load(self, seconds: list[int]) -> Work:
         state = self._state
@@ -314,6 +315,8 @@ class Dispatcher:
 
     def _load_past(self, seconds: list[int]) -> Work:
         """Load many past seconds of one hour at once: all of it is due, in order of due time.
+
+        None of them took live entries before, and what comes live from now on lies behind `last`.
 
         After days away there are hundreds of thousands of seconds with a message or two each.
         """

@@ -8,11 +8,13 @@ dispatcher when it is time, and runs background work (`Work`) in slices.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
+from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic, TopicSettings
 from delaylog.broker.engine.sending import get_or_make_topic, put_topic
@@ -20,6 +22,7 @@ from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.storage.checkpoint import load_newest
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
@@ -28,6 +31,7 @@ from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickRecord, TickSlots
 
 _REPLAY_FLUSH_FRAMES = 64
+_REBUILD_IDS_MAX = 250_000
 
 
 class Engine:
@@ -42,6 +46,7 @@ class Engine:
         random: Random,
         limits: Limits | None = None,
         progress: Callable[[str], None] = lambda text: None,
+        working: Callable[[str, int, int], None] = lambda what, done, total: None,
         ids_path: str | None = None,
     ) -> None:
         self.fs = fs
@@ -69,7 +74,7 @@ class Engine:
         self.started_ms = now_ms
         """The time this life began with: never before what an earlier one has told."""
         self.dispatcher = Dispatcher(self.state)
-        self._recover(saved, now_ms, progress)
+        self._recover(saved, now_ms, progress, working)
 
     # ------------------------------------------------------------------ recovery
 
@@ -78,6 +83,7 @@ class Engine:
         saved: tuple[dict[str, object], int] | None,
         now_ms: int,
         progress: Callable[[str], None],
+        working: Callable[[str, int, int], None],
     ) -> None:
         state = self.state
         start = 0
@@ -88,16 +94,18 @@ class Engine:
             state.hours.recover({}, 0)
         if state.ids.position < start:
             progress("rebuilding the id index")
-            self._rebuild_ids()
+            self._rebuild_ids(working)
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
         state.replaying = True
         frames = told_ms = 0
+        held_end = state.log.held_end()
         for frame in state.log.recover(start, durable_end):
             apply_frame(state, frame)
             frames += 1
             told_ms = frame.header.leader_time_ms
             if frames % _REPLAY_FLUSH_FRAMES == 0:
+                working("replaying the log", frame.end - start, held_end - start)
                 if state.hours.pile.size_bytes > self.limits.tail_bytes_max:
                     self.run_inline(state.hours.flush(upto=frame.end))
                 if state.hours.dirty_state_bytes > self.limits.state_bytes_max:
@@ -116,13 +124,24 @@ class Engine:
         self.dispatcher.start(now_ms)
         self.write_tick(now_ms)
 
-    def _rebuild_ids(self) -> None:
+    def _rebuild_ids(self, working: Callable[[str, int, int], None]) -> None:
+        """The id index anew from the rows, with bounded memory."""
         ids, hours = self.state.ids, self.state.hours
         ids.clear()
+        done, total = 0, sum(counts.rows for counts in hours.counts.values())
         for hour, counts in sorted(hours.counts.items()):
             if counts.rows:
                 for rows in hours.hour(hour).scan_rows():
-                    ids.put_rows(rows, rows["origin"].astype("i8"))
+                    put_newest_ids(self.state, rows)
+                    done += len(rows)
+                    working("rebuilding the id index", done, total)
+                    if ids.recent_count >= _REBUILD_IDS_MAX:
+                        ids.begin_flush()
+                        # Position 0: a rebuild that is cut short begins again. Without space
+                        # the ids wait in memory, where look-ups find them too.
+                        with suppress(DiskFullError):
+                            ids.write_flush(0)
+                            ids.end_flush()
 
     # ------------------------------------------------------------------ topics
 

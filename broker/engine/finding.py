@@ -119,3 +119,23 @@ def find_living(
         if row_id(state, found) == values[at]:
             out[at] = found
     return out
+
+
+def put_newest_ids(state: EngineState, rows: RowArray) -> None:
+    """Put the ids of rows into the id index, each unless a message sent later has it there.
+
+    For a rebuild, which meets rows by due time: an id that was used again may have its newest
+    message in an earlier hour.
+    """
+    named = rows[rows["id_hash"] != 0]
+    named = named[np.argsort(named["sent_position"], kind="stable")]
+    for topic in np.unique(named["topic"]).tolist():
+        mine = named[named["topic"] == topic]
+        hits = state.ids.get_many(topic, mine["id_hash"].tolist())
+        there = np.array([hit or 0 for hit in hits], np.int64)
+        newest = np.ones(len(mine), np.bool_)
+        taken = np.flatnonzero((there != 0) & state.hours.known(there))
+        if len(taken):
+            before = state.hours.rows(there[taken])["sent_position"]
+            newest[taken] = mine["sent_position"][taken] >= before
+        state.ids.put_rows(mine[newest], mine["origin"][newest].astype(np.int64))

@@ -145,6 +145,8 @@ def give_back(
         )
     else:
         delay = np.full(len(rows), delay_ms, np.int64)
+    # After the clock was set back a message may be out before its time: it waits for it.
+    delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
     now = delay == 0
     if some(now):
         refs = lease.refs[rows[now]]

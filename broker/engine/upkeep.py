@@ -75,6 +75,8 @@ class Upkeep:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self.held: Callable[[], bool] = lambda: False
+        """Whether somebody copies the folder's files just now, so that none may be removed."""
         self.kept_positions: list[int] = []
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
@@ -130,8 +132,9 @@ class Upkeep:
             self.checkpoint_ms = clock()
             self.checkpoints += 1
             state.hot.drop_read()
-            yield self._drop_segments
-            yield from self._drop_hours(clock())
+            if not self.held():
+                yield self._drop_segments
+                yield from self._drop_hours(clock())
         finally:
             state.hours.boundary = 0
             self.checkpoint_running = False

@@ -5,8 +5,10 @@ the question was wrong. The report goes to standard output, the reason for a 2 t
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+
+import orjson
 
 from delaylog.broker.history.checker import HistoryChecker
 from delaylog.broker.history.events import TooManyGroups
@@ -16,14 +18,32 @@ from delaylog.broker.history.recorder import open_history
 from delaylog.broker.history.report import report_json, report_text
 
 HOLDS, VIOLATED, UNREADABLE = 0, 1, 2
+_LINES_A_REPORT = 1_000
+Progress = Callable[[str, int], None]
+"""Told which file is read and how many lines of all files have been."""
 
 
-def check_files(paths: Iterable[str | Path], settings: CheckSettings | None = None) -> CheckReport:
+def check_files(
+    paths: Iterable[str | Path],
+    settings: CheckSettings | None = None,
+    *,
+    progress: Progress = lambda what, done: None,
+) -> CheckReport:
     """Check one history that lies in any number of files; raises HistoryError or OSError."""
     checker = HistoryChecker(settings)
+    done = 0
+
+    def counted(lines: Iterable[bytes], path: str) -> Iterator[bytes]:
+        nonlocal done
+        for line in lines:
+            done += 1
+            if done % _LINES_A_REPORT == 0:
+                progress(path, done)
+            yield line
+
     for path in paths:
         with open_history(path) as lines:
-            checker.extend(read_items(lines, file=str(path)))
+            checker.extend(read_items(counted(lines, str(path)), file=str(path)))
     return checker.finish()
 
 
@@ -34,13 +54,18 @@ def run_check(
     lease_ms: int = LEASE_MS,
     as_json: bool = False,
     rules: Iterable[str] = RULES,
+    progress: Progress = lambda what, done: None,
 ) -> int:
     """Check and print; returns the exit code."""
     try:
         settings = CheckSettings(bound_ms=bound_ms, lease_ms=lease_ms, rules=frozenset(rules))
-        report = check_files(paths, settings)
+        report = check_files(paths, settings, progress=progress)
     except (HistoryError, TooManyGroups, ValueError, EOFError, OSError) as error:
-        print(f"delaylog check: {error}", file=sys.stderr)
+        if as_json:
+            members = {"error": {"code": "unreadable", "message": str(error)}}
+            print(orjson.dumps(members).decode(), file=sys.stderr)
+        else:
+            print(f"delaylog check: {error}", file=sys.stderr)
         return UNREADABLE
     if as_json:
         sys.stdout.write(report_json(report).decode())

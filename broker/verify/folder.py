@@ -23,12 +23,17 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import decode_slot
 
-_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ready"})
+_KNOWN = frozenset({"lock", "hold", "tick", "log", "hours", "ids", "ready", "backup.json"})
 
 
-def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
-    """Check every checksum, chain, count and pointer; yields what it is at, returns the report."""
-    report = Report()
+def verify_folder(
+    fs: FileSystem, folder: str, report: Report | None = None
+) -> Generator[str, None, Report]:
+    """Check every checksum, chain, count and pointer; yields what it is at, returns the report.
+
+    A report that is handed in can be watched while it fills.
+    """
+    report = report or Report()
     for name in fs.listdir(folder):
         if name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")

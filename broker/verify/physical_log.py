@@ -56,14 +56,15 @@ def verify_log(
                     end = stop.value
                     break
                 report.frames += 1
+                report.bytes_read += frame.end - frame.header.position
                 late = frame.header.position >= after
                 changed |= late and frame.header.kind != FrameKind.EPOCH_BEGIN
                 yield
         finally:
             file.close()
         report.files += 1
-        report.bytes_read += size
         left = base + size - end
+        report.bytes_read += left
         if left == 0:
             continue
         try:

@@ -40,7 +40,7 @@ def run(work: Work) -> None:
 def open_store(disk: FakeDisk, counts: dict[int, HourCounts] | None = None) -> HourStore:
     disk.mkdir("data")
     store = HourStore(disk, FOLDER)
-    store.recover(counts or {})
+    store.recover(counts or {}, 1 << 62)
     return store
 
 

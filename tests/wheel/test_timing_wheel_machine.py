@@ -124,7 +124,10 @@ class WheelMachine(RuleBasedStateMachine):
 
     def open(self, hour: int) -> None:
         seconds = [second - hour * 3_600 for second in self.stored if second // 3_600 == hour]
-        self.wheel.hour_opened(hour, sorted(seconds))
+        past = self.wheel.hour_opened(hour, sorted(seconds))
+        assert past == [] or (hour + 1) * HOUR_MS <= self.now_ms
+        assert past == sorted(past)
+        self.loads += past
 
     @precondition(lambda self: self.loads)
     @rule(data=st.data())
@@ -169,11 +172,12 @@ class WheelMachine(RuleBasedStateMachine):
         """Given time and a willing host, everything comes, at its own millisecond."""
         self.clock_ms = max(self.clock_ms, self.now_ms)
         for _ in range(20_000):
-            for hour in self.opens:
+            opens, self.opens = self.opens, []
+            for hour in opens:
                 self.open(hour)
-            for second in self.loads:
+            loads, self.loads = self.loads, []
+            for second in loads:
                 self.load(second)
-            self.opens, self.loads = [], []
             wake = self.wheel.next_wake_ms()
             if wake is None:
                 break

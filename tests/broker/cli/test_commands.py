@@ -247,3 +247,39 @@ def test_dump(start_broker: Any) -> None:
     assert b"no whole frame" in done.stdout.splitlines()[-1]
     assert delaylog("dump", folder / "lock").returncode == 2
     assert delaylog("dump", folder / "log" / "5.log").returncode == 2
+
+
+def error_of(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    """The error object of a command with --json that failed: the one line of standard error."""
+    assert done.stdout == b""
+    (line,) = done.stderr.splitlines()
+    members: dict[str, Any] = json.loads(line)
+    assert list(members) == ["error"]
+    assert {"code", "message"} <= members["error"].keys()
+    error: dict[str, Any] = members["error"]
+    return error
+
+
+def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
+    """With --json every verb fails in one form, on standard error; the status is the same."""
+    url = ["--url", broker.url]
+    for words, status, code in (
+        (["send", topic, "x", "--delay-ms", -1, *url], 1, "bad_request"),
+        (["stats", "not-there", *url], 1, "unknown"),
+        (["topics", "--url", "http://127.0.0.1:1"], 1, "not_reached"),
+        (["send", topic, "--id", "a", *url], 2, "usage"),
+        (["send", topic, "x", "--delay-ms", "soon"], 2, "usage"),
+        (["receive"], 2, "usage"),
+        (["verify", tmp_path / "no"], 2, "usage"),
+        (["backup", tmp_path / "no", tmp_path / "b"], 2, "usage"),
+        (["restore", tmp_path, tmp_path / "r"], 1, "backup"),
+        (["dump", tmp_path / "tick"], 2, "usage"),
+        (["check", tmp_path / "no"], 2, "unreadable"),
+    ):
+        done = delaylog(*words, "--json")
+        assert done.returncode == status, (words, done.stderr)
+        error = error_of(done)
+        assert error["code"] == code, (words, error)
+    done = delaylog("send", topic, "x", "--delay-ms", -1, "--json", *url)
+    assert error_of(done)["status"] == 400
+    assert error_of(done)["field"] == "delay_ms"

@@ -103,6 +103,7 @@ class EngineMachine(RuleBasedStateMachine):
             return
         if delay is None:
             delay = min(1_000 * 2 ** (m.attempts - 1), 8_000)
+        delay = max(delay, m.due - now)
         if delay:
             m.due = now + delay
         m.state = S.WAITING if m.due > now else S.READY

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+
+import delaylog.broker.engine.engine as engine_module
+from delaylog.storage.layout import MessageState
 
 HOUR = 3_600_000
 KEEP = 300_000
@@ -147,3 +151,28 @@ def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(open_host) -> No
         host.send([b"x" * (4 << 20)], delay=HOUR, turn=False)
         host.sync()
     assert due(host.now_ms), "by bytes"
+
+
+def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> None:
+    """An id that was used again for an earlier hour, or often, is found as before.
+
+    The index is lost and rebuilt from the rows, hour by hour, in parts as small as they get.
+    """
+    monkeypatch.setattr(engine_module, "_REBUILD_IDS_MAX", 1)
+    host.send(2, delay=5 * HOUR, ids=["again", "often"])
+    host.cancel(["again", "often"])
+    host.send(2, delay=HOUR, ids=["again", "often"])
+    for delay in (3 * HOUR, 2 * HOUR, HOUR):
+        host.cancel(["often"])
+        host.send(1, delay=delay, ids=["often"])
+    host.send(3, delay=4 * HOUR, ids=["a", "b", "c"])
+    host.checkpoint()
+    before = {name: host.state_of(name) for name in ("again", "often", "a", "b", "c")}
+    assert set(before.values()) == {MessageState.WAITING}
+    host.engine.close()
+    shutil.rmtree(host.folder / "ids")
+    host._open()
+    assert {name: host.state_of(name) for name in before} == before
+    sent = host.topic.counts.sent
+    host.send(2, delay=HOUR, ids=["again", "often"])
+    assert host.topic.counts.sent == sent, "both are duplicates"

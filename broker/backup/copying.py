@@ -1,0 +1,70 @@
+"""Copies of files: checksummed as they go, with holes where zeros were, durable when finished.
+
+A copy is written in order and synced every few megabytes, so that a large backup beside a busy
+broker never leaves the disk with gigabytes to write back at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from crc32c import crc32c
+
+from delaylog.broker.backup.manifest import FileEntry
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import File, FileSystem
+
+PART_BYTES: Final = 256 << 10
+SYNC_BYTES: Final = 32 << 20
+_ZEROS: Final = bytes(PART_BYTES)
+
+Progress = Callable[[str, int], None]
+"""Told what is at work and how many bytes more have been copied."""
+
+
+class CopiedFile:
+    """A file in the making at `folder`/`path`; folders are made by the caller."""
+
+    def __init__(self, fs: FileSystem, folder: str, path: str, progress: Progress) -> None:
+        self._file = fs.open(f"{folder}/{path}", create=True)
+        self._path = path
+        self._progress = progress
+        self._unsynced = 0
+        self._size = 0
+        self._crc = 0
+
+    def append(self, part: bytes) -> None:
+        """Add bytes at the end."""
+        self._crc = crc32c(part, self._crc)
+        # States are mostly holes; what reads as zeros stays one.
+        if part != _ZEROS[: len(part)]:
+            self._file.pwritev([part], self._size)
+            self._unsynced += len(part)
+        self._size += len(part)
+        if self._unsynced >= SYNC_BYTES:
+            self._file.fdatasync()
+            self._unsynced = 0
+        self._progress(self._path, len(part))
+
+    def copy(self, source: File, start: int, size: int) -> int:
+        """Add a range of another file; returns the range's crc32c."""
+        at, end, crc = start, start + size, 0
+        while at < end:
+            part = source.pread(min(PART_BYTES, end - at), at)
+            if not part:
+                raise CorruptionError("bytes are missing", path=self._path, position=at)
+            crc = crc32c(part, crc)
+            self.append(part)
+            at += len(part)
+        return crc
+
+    def finish(self, hole: int = 0) -> FileEntry:
+        """Make it durable, with so many bytes of zeros behind; returns its entry."""
+        self._file.truncate(self._size + hole)
+        self._file.fdatasync()
+        return FileEntry(self._path, self._size, self._crc, hole)
+
+    def close(self) -> None:
+        """Close the file, finished or not."""
+        self._file.close()

@@ -1,0 +1,141 @@
+"""The physical log behind a checkpoint into a backup, beside a broker that goes on appending.
+
+The copy ends at a frame's end, at or behind the end that the log had when the copy began: what
+was read of the states before is explained by a frame in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from delaylog.broker.backup.copying import CopiedFile, Progress
+from delaylog.broker.backup.hours import Vanished
+from delaylog.broker.backup.manifest import FileEntry
+from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.frames import Frame, Tick
+from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
+
+LOOKS: Final = 40
+LOOK_SECONDS: Final = 0.05
+"""How often, and how long apart, an unfinished frame is looked at before it counts as a torn tail:
+a broker that writes is through with any frame within the two seconds."""
+
+
+@dataclass(slots=True)
+class LogTail:
+    """What was copied."""
+
+    end: int
+    epoch: int = 0
+    """Greatest epoch of the frames, counter and node; 0 without frames."""
+    tick: Tick | None = None
+    """Of the last frame."""
+    frames: int = 0
+    entries: list[FileEntry] = field(default_factory=list)
+
+    def take(self, frame: Frame) -> None:
+        """Go behind a frame."""
+        header = frame.header
+        self.end = frame.end
+        self.epoch = max(self.epoch, header.epoch)
+        self.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
+        self.frames += 1
+
+
+def log_size_from(source: FileSystem, folder: str, position: int) -> int:
+    """Bytes that the log holds from `position` on, for progress."""
+    log = f"{folder}/log"
+    bases = segment_bases(source, log)
+    return max(_end(source, log, bases) - position, 0)
+
+
+def copy_log(
+    source: FileSystem,
+    folder: str,
+    target: FileSystem,
+    partial: str,
+    *,
+    position: int,
+    durable_end: int,
+    progress: Progress,
+    sleep: Callable[[float], None],
+) -> LogTail:
+    """Copy all frames from `position` on.
+
+    `durable_end` is known to be synced: a bad frame below it is damage (CorruptionError). Raises
+    Vanished when a segment that is needed has gone.
+    """
+    log = f"{folder}/log"
+    target.mkdir(f"{partial}/log")
+    bases = segment_bases(source, log)
+    if not bases or bases[0] > position:
+        raise Vanished(f"the segment of position {position}")
+    goal = _end(source, log, bases)
+    tail = LogTail(position)
+    base = max(base for base in bases if base <= position)
+    while True:
+        # A segment of a backup begins with its first frame, which is where a checkpoint stands.
+        first = max(base, position)
+        file = _open(source, log, base)
+        copied = CopiedFile(target, partial, f"log/{segment_name(first)}", progress)
+        try:
+            following = _scan(source, log, file, base, tail, goal, durable_end, sleep)
+            copied.copy(file, first - base, tail.end - first)
+            tail.entries.append(copied.finish())
+        finally:
+            copied.close()
+            file.close()
+        if following is None:
+            break
+        base = following
+    target.sync_folder(f"{partial}/log")
+    return tail
+
+
+def _open(source: FileSystem, log: str, base: int) -> File:
+    try:
+        return source.open(f"{log}/{segment_name(base)}")
+    except FileNotFoundError:
+        raise Vanished(segment_name(base)) from None
+
+
+def _end(source: FileSystem, log: str, bases: Sequence[int]) -> int:
+    if not bases:
+        return 0
+    file = _open(source, log, bases[-1])
+    try:
+        return bases[-1] + file.size()
+    finally:
+        file.close()
+
+
+def _scan(
+    source: FileSystem,
+    log: str,
+    file: File,
+    base: int,
+    tail: LogTail,
+    goal: int,
+    durable_end: int,
+    sleep: Callable[[float], None],
+) -> int | None:
+    """Take the whole frames of one segment; the base of the next, or None at the log's end."""
+    looks = 0
+    while True:
+        before = tail.end
+        for frame in scan_segment(file, base, tail.end):
+            tail.take(frame)
+        if tail.end >= goal:
+            return None
+        later = [other for other in segment_bases(source, log) if other > base]
+        if later and later[0] == tail.end:
+            return later[0]
+        # Either the broker is in the middle of a write, or the log was torn here.
+        looks = 0 if tail.end > before else looks + 1
+        if looks == LOOKS:
+            what = "a bad frame" if tail.end < base + file.size() else "a gap between segments"
+            judge_tail(source, log, [base, *later], what, tail.end, durable_end)
+            return None
+        sleep(LOOK_SECONDS)

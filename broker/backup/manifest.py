@@ -1,0 +1,110 @@
+"""`backup.json`: what a backup holds, with the size and checksum of every file.
+
+It is written last, so a folder without one is no backup. Its own `crc32c` is that of the object
+without this member, as JSON with sorted keys and no spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import orjson
+from crc32c import crc32c
+
+from delaylog.storage.file_system import FileSystem
+
+MANIFEST: Final = "backup.json"
+FORMAT: Final = 1
+_FILE_NAME: Final = re.compile(
+    r"tick|checkpoint-[0-9]+|log/[0-9]{20}\.log"
+    r"|hours/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}Z/[A-Za-z0-9_-][A-Za-z0-9._-]*"
+)
+
+
+class BackupError(Exception):
+    """A backup cannot be made, or is not what was written. The text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a backup."""
+
+    path: str
+    """Relative to the backup's folder."""
+    size: int
+    crc32c: int
+    """Of the first `size` bytes."""
+    hole: int = 0
+    """Zeros behind them, which are not stored: states grow by whole pieces."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What stands in `backup.json`. Positions are bytes of the physical log since its birth."""
+
+    version: str
+    """Of the delaylog that made it."""
+    source: str
+    began_at_ms: int
+    """Everything acknowledged before this time is in the backup."""
+    ended_at_ms: int = 0
+    position: int = 0
+    """Of the checkpoint that it begins with; 0 without one."""
+    end_position: int = 0
+    """End of its log."""
+    hours: int = 0
+    rows: int = 0
+    """Rows in the hours' files; those of the log behind the checkpoint come on top."""
+    frames: int = 0
+    """Frames of the log behind the checkpoint."""
+    files: list[FileEntry] = field(default_factory=list)
+
+    @property
+    def byte_count(self) -> int:
+        """Sizes of all files together, without the holes behind them."""
+        return sum(entry.size for entry in self.files)
+
+    def encode(self) -> bytes:
+        """The file's bytes."""
+        members = {"format": FORMAT, **asdict(self)}
+        members["crc32c"] = _seal(members)
+        return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _seal(members: dict[str, Any]) -> int:
+    return crc32c(orjson.dumps(members, option=orjson.OPT_SORT_KEYS))
+
+
+def read_manifest(fs: FileSystem, backup: str) -> Manifest:
+    """The manifest of a backup, checked. Raises BackupError."""
+    path = f"{backup}/{MANIFEST}"
+    if not fs.exists(path):
+        raise BackupError(f"{backup} is not a backup, or not a whole one: it has no {MANIFEST}")
+    file = fs.open(path)
+    try:
+        raw = file.pread(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        members = orjson.loads(raw)
+        sealed, found = members.pop("crc32c"), members.pop("format")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise BackupError(f"{path} is damaged: take another backup") from None
+    if found != FORMAT:
+        raise BackupError(
+            f"{path} has format {found!r}; this delaylog reads {FORMAT}: restore it with the "
+            f"version that made it, {members.get('version', 'which it does not name')}"
+        )
+    if sealed != _seal({"format": found, **members}):
+        raise BackupError(f"{path} is damaged: take another backup")
+    try:
+        files = [FileEntry(**entry) for entry in members.pop("files")]
+        manifest = Manifest(**members, files=files)
+    except (TypeError, KeyError):
+        raise BackupError(f"{path} has members that this delaylog does not know") from None
+    for entry in manifest.files:
+        if not _FILE_NAME.fullmatch(entry.path):
+            raise BackupError(f"{path} names {entry.path!r}, which no backup holds")
+    return manifest

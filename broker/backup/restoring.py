@@ -1,0 +1,205 @@
+"""`delaylog restore`: a backup becomes a data folder, every byte checked on its way.
+
+Everything is copied into the folder `restoring` inside the data folder first (which may be the
+root of a volume, where a folder cannot be renamed into place), made durable, and moved out. As
+long as `restoring` is there the folder is unfinished: `serve` refuses it, and another restore
+begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from random import Random
+from typing import Final
+
+from delaylog.broker.backup.copying import CopiedFile
+from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
+from delaylog.broker.config import ConfigError
+from delaylog.broker.folder_lock import HOLD, LOCK, lock_folder
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.frames import encode_frame
+from delaylog.storage.layout import EPOCH_NODE_BITS, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
+from delaylog.storage.log_reader import segment_bases, segment_name
+from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
+
+RESTORING: Final = "restoring"
+_ALLOWED: Final = frozenset({LOCK, HOLD, "lost+found"})
+EPOCHS_AHEAD_MIN: Final = TAG_COUNT // 4
+EPOCHS_AHEAD_MAX: Final = TAG_COUNT * 3 // 4
+"""By how many leaderships a restored broker goes ahead of the backup. The broker that it replaces
+went on after the backup: ids and receipts it gave out since then must not name other messages."""
+
+
+def restore_unfinished(data_dir: str) -> bool:
+    """Whether a restore into this folder was begun and not finished."""
+    return os.path.lexists(f"{data_dir}/{RESTORING}")
+
+
+def restore_backup(
+    source: FileSystem,
+    target: FileSystem,
+    backup: str,
+    data_dir: str,
+    *,
+    now_ms: int,
+    random: Random,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Manifest:
+    """Make the data folder `data_dir`, which must be absent or empty, of a backup.
+
+    Raises ConfigError for folders that cannot be meant, BackupError for a backup that is not what
+    was written, and StorageError for full and failing disks. What was copied until then is removed.
+    """
+    backup, data_dir = backup.rstrip("/") or "/", data_dir.rstrip("/") or "/"
+    if not os.path.isdir(backup):
+        raise ConfigError(f"there is no folder {backup}")
+    manifest = read_manifest(source, backup)
+    existed = os.path.isdir(data_dir)
+    if existed:
+        _check_empty(data_dir)
+    elif os.path.lexists(data_dir):
+        raise ConfigError(f"{data_dir} is not a folder")
+    lock = lock_folder(data_dir)
+    try:
+        _check_empty(data_dir)
+        _clear(data_dir)
+        place = f"{data_dir}/{RESTORING}"
+        try:
+            target.mkdir(place)
+            target.sync_folder(data_dir)
+            target.sync_folder(parent_of(data_dir))
+            _copy(source, target, backup, place, manifest, progress)
+            _begin_leadership(target, place, now_ms, random)
+            _sync_folders(target, place)
+        except BaseException:
+            _clear(data_dir)
+            if not existed:
+                shutil.rmtree(data_dir, ignore_errors=True)
+            raise
+        for name in target.listdir(place):
+            target.rename(f"{place}/{name}", f"{data_dir}/{name}")
+        target.sync_folder(data_dir)
+        target.remove_tree(place)
+        target.sync_folder(data_dir)
+    finally:
+        os.close(lock)
+    return manifest
+
+
+def _check_empty(data_dir: str) -> None:
+    """A folder that holds something is left alone, unless it is what a restore began."""
+    if restore_unfinished(data_dir):
+        return
+    names = sorted(set(os.listdir(data_dir)) - _ALLOWED)
+    if names:
+        raise ConfigError(
+            f"{data_dir} is not empty (it holds {names[0]!r}): restore into a folder that is"
+        )
+
+
+def _clear(data_dir: str) -> None:
+    """Remove what a restore that was not finished left; its mark goes last."""
+    for name in sorted(set(os.listdir(data_dir)) - _ALLOWED, key=lambda name: name == RESTORING):
+        path = f"{data_dir}/{name}"
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def _copy(
+    source: FileSystem,
+    target: FileSystem,
+    backup: str,
+    place: str,
+    manifest: Manifest,
+    progress: Callable[[str, int, int], None],
+) -> None:
+    done, total = 0, manifest.byte_count
+
+    def advance(what: str, size: int) -> None:
+        nonlocal done
+        done += size
+        progress(what, done, total)
+
+    for folder in ("hours", "log"):
+        target.mkdir(f"{place}/{folder}")
+    for entry in manifest.files:
+        target.mkdir(str(PurePosixPath(place, entry.path).parent))
+        _copy_file(source, target, backup, place, entry, advance)
+
+
+def _copy_file(
+    source: FileSystem,
+    target: FileSystem,
+    backup: str,
+    place: str,
+    entry: FileEntry,
+    advance: Callable[[str, int], None],
+) -> None:
+    path = f"{backup}/{entry.path}"
+    try:
+        file = source.open(path)
+    except FileNotFoundError:
+        raise BackupError(f"{path} is missing: the backup is not whole") from None
+    copied = CopiedFile(target, place, entry.path, advance)
+    try:
+        try:
+            crc = copied.copy(file, 0, entry.size)
+        except CorruptionError:
+            raise BackupError(
+                f"{path} is shorter than the {entry.size} bytes that were written: "
+                "the backup is damaged"
+            ) from None
+        if crc != entry.crc32c:
+            raise BackupError(
+                f"{path} does not hold the bytes that were written: the backup is damaged"
+            )
+        copied.finish(entry.hole)
+    finally:
+        copied.close()
+        file.close()
+
+
+def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Random) -> None:
+    """Append an EPOCH_BEGIN far ahead of the backup's epoch, and say that the log is durable."""
+    slots = target.open(f"{place}/tick")
+    found = decode_slot(slots.pread(TICK_SLOT_SIZE, 0))
+    if found is None:
+        raise BackupError("the backup's tick cannot be read: the backup is damaged")
+    record, sequence = found
+    ahead = random.randrange(EPOCHS_AHEAD_MIN, EPOCHS_AHEAD_MAX)
+    epoch = record.epoch + (ahead << EPOCH_NODE_BITS)
+    frame, size = encode_frame(
+        FrameKind.EPOCH_BEGIN,
+        [],
+        epoch=epoch,
+        position=record.durable_end,
+        synced_position=record.durable_end,
+        leader_time_ms=now_ms,
+        tick=record.tick,
+    )
+    base = segment_bases(target, f"{place}/log")[-1]
+    log = target.open(f"{place}/log/{segment_name(base)}")
+    try:
+        if base + log.size() != record.durable_end:
+            raise BackupError("the backup's log does not end where its tick says")
+        log.pwritev(frame, record.durable_end - base)
+        log.fdatasync()
+        begun = TickRecord(epoch, record.tick, record.durable_end + size, now_ms)
+        slots.pwritev([encode_slot(begun, sequence)], 0)
+        slots.fdatasync()
+    finally:
+        log.close()
+        slots.close()
+
+
+def _sync_folders(target: FileSystem, place: str) -> None:
+    for name in target.listdir(f"{place}/hours"):
+        target.sync_folder(f"{place}/hours/{name}")
+    for folder in (f"{place}/hours", f"{place}/log", place):
+        target.sync_folder(folder)

@@ -1,0 +1,324 @@
+"""`delaylog backup`: a consistent copy of a data folder that a broker may be serving.
+
+What makes it consistent is the order: the newest checkpoint, the rows it counts (they never
+change again), states (written in place, never ahead of the durable log), and the log last, up to
+an end that lies behind every state that was read. Recovery then does what it does after a kill:
+cut to the checkpoint's counts and replay. Nothing is ever seen under the backup's own name before
+all of it is durable.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delaylog.broker.backup.copying import CopiedFile
+from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
+from delaylog.broker.backup.log_tail import copy_log, log_size_from
+from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
+from delaylog.broker.config import ConfigError
+from delaylog.broker.engine.upkeep import HOUR_FIELDS
+from delaylog.broker.folder_lock import LOCK, held_retention
+from delaylog.storage.checkpoint import checkpoint_names, decode_checkpoint
+from delaylog.storage.delay_hour import hour_name
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.frames import Tick
+from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.layout import EPOCH_NODE_BITS, TICK_SLOT_SIZE, TICK_SLOT_STRIDE
+from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
+
+TRIES: Final = 5
+"""How often a backup begins again when files it needs were removed meanwhile. A broker keeps them
+while it is told to; one that runs out of disk space does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The checkpoint that a backup begins with; without one it begins with the log's birth."""
+
+    name: str | None
+    raw: bytes
+    members: dict[str, Any]
+    position: int
+
+    @property
+    def hours(self) -> dict[int, HourCounts]:
+        """Counts of the hours that have rows."""
+        found = {
+            hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
+            for hour, values in self.members.get("hours", {}).items()
+        }
+        return {hour: counts for hour, counts in found.items() if counts.rows}
+
+
+def take_backup(
+    source: FileSystem,
+    target: FileSystem,
+    data_dir: str,
+    dest: str,
+    *,
+    version: str,
+    now_ms: Callable[[], int],
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Manifest:
+    """Copy `data_dir`, served or not, to the new folder `dest`.
+
+    `progress` is told what is at work, and how many bytes of about how many are done. Raises
+    ConfigError for folders that cannot be meant, BackupError when the broker removes files faster
+    than they are copied, and StorageError for damage, full disks and disks that fail.
+    """
+    data_dir, dest = data_dir.rstrip("/") or "/", dest.rstrip("/") or "/"
+    _check_places(data_dir, dest)
+    manifest = Manifest(version, os.path.realpath(data_dir), began_at_ms=now_ms())
+    with held_retention(data_dir), _partial_folder(dest) as partial:
+        for last in [False] * (TRIES - 1) + [True]:
+            copy = FolderCopy(source, data_dir, target, partial, progress, sleep)
+            try:
+                copy.run(manifest)
+                break
+            except Vanished as error:
+                if last:
+                    raise BackupError(
+                        f"{error} was removed while it was needed, {TRIES} times: the broker "
+                        "takes space back when its disk is nearly full; free some space and "
+                        "try again"
+                    ) from None
+                _empty(partial)
+        manifest.ended_at_ms = now_ms()
+        _write_manifest(target, partial, manifest)
+        if os.path.lexists(dest):
+            raise ConfigError(f"{dest} came to be while the backup was taken; it is left alone")
+        target.rename(partial, dest)
+        target.sync_folder(parent_of(dest))
+    return manifest
+
+
+def _check_places(data_dir: str, dest: str) -> None:
+    if not os.path.isdir(f"{data_dir}/log"):
+        raise ConfigError(f"{data_dir} is not a data folder: it has no log")
+    if os.path.lexists(dest):
+        raise ConfigError(f"{dest} exists: name a folder that does not")
+    if not os.path.isdir(parent_of(dest)):
+        raise ConfigError(f"{parent_of(dest)} is no folder: make it, then back up into it")
+    inside = os.path.realpath(parent_of(dest)) + "/"
+    if inside.startswith(os.path.realpath(data_dir).rstrip("/") + "/"):
+        raise ConfigError(f"{dest} lies inside the data folder: name a place outside of it")
+
+
+@contextmanager
+def _partial_folder(dest: str) -> Iterator[str]:
+    """DEST.partial, empty, ours alone; it is gone at the end unless it was renamed."""
+    partial = f"{dest}.partial"
+    try:
+        os.makedirs(partial, exist_ok=True)
+        fd = os.open(f"{partial}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{partial} cannot be used: {error.strerror}") from None
+    ours = False
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{partial} is being written by another backup") from None
+        _check_ours(partial)
+        ours = True
+        _empty(partial)
+        yield partial
+    except BaseException:
+        if ours:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _check_ours(partial: str) -> None:
+    known = {LOCK, "log", "hours", "tick", MANIFEST}
+    for name in os.listdir(partial):
+        if name not in known and not name.startswith("checkpoint-"):
+            raise ConfigError(
+                f"{partial} holds {name!r}, which no unfinished backup does: move it away first"
+            )
+
+
+def _empty(partial: str) -> None:
+    for entry in os.scandir(partial):
+        if entry.name == LOCK:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _write_manifest(target: FileSystem, partial: str, manifest: Manifest) -> None:
+    file = target.open(f"{partial}/{MANIFEST}", create=True)
+    try:
+        file.pwritev([manifest.encode()], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    target.sync_folder(partial)
+
+
+class FolderCopy:
+    """One try to copy a data folder."""
+
+    def __init__(
+        self,
+        source: FileSystem,
+        folder: str,
+        target: FileSystem,
+        partial: str,
+        progress: Callable[[str, int, int], None],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._source = source
+        self._folder = folder
+        self._target = target
+        self._partial = partial
+        self._report = progress
+        self._sleep = sleep
+        self._done = self._total = 0
+
+    def run(self, manifest: Manifest) -> None:
+        """Copy everything and fill the manifest. Raises Vanished when it has to begin again."""
+        start = self._start()
+        hours = self._present(start)
+        places = {hour: f"hours/{hour_name(hour)}" for hour in sorted(hours)}
+        self._total = log_size_from(self._source, self._folder, start.position) + sum(
+            bytes_of_hour(self._source, self._folder, place, hours[hour].rows)
+            for hour, place in places.items()
+        )
+        entries: list[FileEntry] = []
+        rows = copied = 0
+        self._target.mkdir(f"{self._partial}/hours")
+        for hour, place in places.items():
+            found = self._copy_hour(start, place, hours[hour])
+            if found is not None:
+                entries += found
+                rows, copied = rows + hours[hour].rows, copied + 1
+        self._target.sync_folder(f"{self._partial}/hours")
+        tick, durable_end = self._tick()
+        log = copy_log(
+            self._source,
+            self._folder,
+            self._target,
+            self._partial,
+            position=start.position,
+            durable_end=max(durable_end, start.position),
+            progress=self._progress,
+            sleep=self._sleep,
+        )
+        epoch = max(log.epoch, start.members.get("epoch", 0) << EPOCH_NODE_BITS)
+        # The copied log is durable to its end; what the broker's slots prove may lie behind it.
+        ended = TickRecord(epoch, log.tick or tick, log.end, manifest.began_at_ms)
+        entries += [*log.entries, self._write("tick", encode_slot(ended, sequence=2))]
+        if start.name is not None:
+            entries.append(self._write(start.name, start.raw))
+        manifest.position, manifest.end_position = start.position, log.end
+        manifest.hours, manifest.rows, manifest.frames = copied, rows, log.frames
+        manifest.files = entries
+
+    def _progress(self, what: str, size: int) -> None:
+        self._done += size
+        self._total = max(self._total, self._done)
+        self._report(what, self._done, self._total)
+
+    # ------------------------------------------------------------------ where it begins
+
+    def _start(self) -> Start:
+        """The newest whole checkpoint, copied at once: a broker keeps two of them."""
+        names = checkpoint_names(self._source, self._folder)
+        for name in reversed(names):
+            try:
+                raw = _read(self._source, f"{self._folder}/{name}")
+            except FileNotFoundError:
+                raise Vanished(name) from None
+            found = decode_checkpoint(raw)
+            if found is not None:
+                return Start(name, raw, *found)
+        if names:
+            path = f"{self._folder}/{names[-1]}"
+            raise CorruptionError("no checkpoint can be read", path=path, position=0)
+        return Start(None, b"", {}, 0)
+
+    def _present(self, start: Start) -> dict[int, HourCounts]:
+        """The hours of a checkpoint without those that had ended and are gone already.
+
+        Retention removes them right after it was written. Looked at once, at the beginning: while
+        a long backup goes on the checkpoint is followed by others and is not kept itself.
+        """
+        hours = start.hours
+        there = {
+            hour: self._source.exists(f"{self._folder}/hours/{hour_name(hour)}/delay.index")
+            for hour in hours
+        }
+        if not all(there.values()) and not self._still_kept(start):
+            raise Vanished(start.name)
+        return {hour: counts for hour, counts in hours.items() if there[hour] or not counts.ended}
+
+    def _still_kept(self, start: Start) -> bool:
+        """Whether the checkpoint is one of the newest two, so that nothing it needs was removed.
+
+        Retention removes what both kept checkpoints are past: an hour that is gone while this one
+        is kept had ended by its own counts.
+        """
+        return start.name is None or self._source.exists(f"{self._folder}/{start.name}")
+
+    # ------------------------------------------------------------------ parts
+
+    def _copy_hour(self, start: Start, place: str, counts: HourCounts) -> list[FileEntry] | None:
+        """Copy an hour; None when it had ended and is gone."""
+        try:
+            hour = HourCopy(self._source, self._folder, place, counts.rows)
+        except Vanished:
+            if not self._still_kept(start):
+                raise
+            if counts.ended:
+                return None
+            raise CorruptionError(
+                "rows are missing",
+                path=f"{self._folder}/{place}/delay.index",
+                position=0,
+                detail=f"{counts.rows} rows were durable",
+            ) from None
+        try:
+            return hour.copy(self._target, self._partial, self._progress)
+        finally:
+            hour.close()
+
+    def _tick(self) -> tuple[Tick, int]:
+        """(tick, durable end) of the newest slot."""
+        path = f"{self._folder}/tick"
+        raw = _read(self._source, path) if self._source.exists(path) else b""
+        slots = [decode_slot(raw[slot * TICK_SLOT_STRIDE :][:TICK_SLOT_SIZE]) for slot in range(2)]
+        whole = [found for found in slots if found is not None]
+        if not whole:
+            return Tick(), 0
+        record, _ = max(whole, key=lambda found: found[1])
+        return record.tick, record.durable_end
+
+    def _write(self, name: str, raw: bytes) -> FileEntry:
+        copied = CopiedFile(self._target, self._partial, name, self._progress)
+        try:
+            copied.append(raw)
+            return copied.finish()
+        finally:
+            copied.close()
+
+
+def _read(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()

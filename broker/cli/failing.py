@@ -1,0 +1,83 @@
+"""How a verb fails: one line for people, or with `--json` one object, and the exit status.
+
+Either goes to standard error, so that standard output holds results and nothing else. The object
+is `{"error": {"code": …, "message": …}}` and carries what the error knows besides: `status`,
+`field` and `item` of a broker's refusal, `path` and `position` of damage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from delaylog.broker.backup import BackupError
+from delaylog.broker.config import ConfigError
+from delaylog.client.answers import AnswerLost, ApiError, ClientError, NotReached
+from delaylog.storage.errors import (
+    CorruptionError,
+    DiskFailedError,
+    DiskFullError,
+    StorageError,
+)
+
+DONE: Final = 0
+WRONG: Final = 1
+USAGE: Final = 2
+NOTHING: Final = 3
+INTERRUPTED: Final = 130
+
+ERRORS: Final = (ConfigError, BackupError, ClientError, StorageError, OSError)
+"""What a verb raises on purpose, or because of the world."""
+_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (ConfigError, "usage"),
+    (BackupError, "backup"),
+    (NotReached, "not_reached"),
+    (AnswerLost, "answer_lost"),
+    (ClientError, "call"),
+    (CorruptionError, "damaged"),
+    (DiskFullError, "disk_full"),
+    (DiskFailedError, "disk_failed"),
+    (StorageError, "storage"),
+    (OSError, "io"),
+)
+
+
+def error_object(error: Exception) -> dict[str, Any]:
+    """What `--json` says about an error."""
+    members: dict[str, Any]
+    if isinstance(error, ApiError):
+        members = {"code": error.code, "message": str(error), "status": error.status}
+        known = {"field": error.field, "item": error.item, "state": error.state}
+        members |= {name: value for name, value in known.items() if value is not None}
+    else:
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), "failed")
+        members = {"code": code, "message": str(error)}
+    if isinstance(error, CorruptionError):
+        members |= {"path": error.path, "position": error.position}
+    return {"error": members}
+
+
+def fail(error: Exception, *, as_json: bool) -> int:
+    """Say what went wrong; returns the exit status."""
+    if as_json:
+        print(orjson.dumps(error_object(error)).decode(), file=sys.stderr)
+    else:
+        print(f"delaylog: {error}", file=sys.stderr)
+    return USAGE if isinstance(error, ConfigError) else WRONG
+
+
+def wants_json(words: list[str]) -> bool:
+    """Whether a command line asks for JSON, also one that cannot be parsed."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+class JsonParser(argparse.ArgumentParser):
+    """An argument parser that complains in JSON; its sub-parsers are of its kind."""
+
+    def error(self, message: str) -> NoReturn:
+        """Wrong words: status 2."""
+        sys.exit(fail(ConfigError(message), as_json=True))

@@ -1,0 +1,144 @@
+"""The words of the `delaylog` command: verbs, arguments, and what shells may complete them with."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+import shtab
+
+from delaylog import __version__
+from delaylog.broker.cli.failing import JsonParser
+from delaylog.broker.config import OPTIONS
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
+    """The whole command line; `as_json` is the form of its complaints."""
+    kind = JsonParser if as_json else argparse.ArgumentParser
+    parser = kind(prog="delaylog", description="A disk-backed delay log broker.")
+    parser.add_argument("--version", action="version", version=f"delaylog {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_serve(verbs)
+    _add_messages(verbs)
+    _add_folders(verbs)
+    completion = verbs.add_parser(
+        "completion", help="a script that completes words of this command"
+    )
+    completion.add_argument("shell", choices=SHELLS, help="the shell it is for")
+    return parser
+
+
+def _add_serve(verbs: Any) -> None:
+    serve = verbs.add_parser("serve", help="run a broker")
+    _file(serve.add_argument("--config", metavar="FILE", help="TOML file"))
+    for option in OPTIONS:
+        argument = serve.add_argument(
+            f"--{option.name}",
+            dest=option.key,
+            metavar="VALUE",
+            help=f"{option.help} (default {option.default}; variable {option.variable})",
+        )
+        if option.name == "data-dir":
+            _folder(argument)
+
+
+def _add_messages(verbs: Any) -> None:
+    """Verbs that talk to a running broker."""
+    send = verbs.add_parser("send", help="send one message, or one per line of standard input")
+    _add_remote(send)
+    send.add_argument("body", nargs="?", help="the body; '-' or nothing reads lines")
+    when = send.add_mutually_exclusive_group()
+    when.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
+    when.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+    send.add_argument("--id", help="your own id (one message)")
+    send.add_argument("--key", help="ordering key")
+    send.add_argument("--tag", action="append", default=[], help="a tag; may be given again")
+    send.add_argument("--priority", type=int)
+    send.add_argument("--ttl-ms", type=int, metavar="MS")
+
+    receive = verbs.add_parser("receive", help="receive messages and print them")
+    _add_remote(receive)
+    receive.add_argument("--max", type=int, default=1, help="messages a call (default 1)")
+    receive.add_argument(
+        "--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long"
+    )
+    receive.add_argument("--lease-ms", type=int, metavar="MS")
+    receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
+    receive.add_argument("--follow", action="store_true", help="go on until interrupted")
+
+    stats = verbs.add_parser("stats", help="counts of a topic, or of all topics")
+    stats.add_argument("topic", nargs="?")
+    _add_url(stats)
+
+    topics = verbs.add_parser("topics", help="the topics and their settings")
+    _add_url(topics)
+
+    cancel = verbs.add_parser("cancel", help="cancel messages by id")
+    _add_remote(cancel)
+    cancel.add_argument("id", nargs="+")
+    cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
+
+    reschedule = verbs.add_parser("reschedule", help="give messages another time, by id")
+    _add_remote(reschedule)
+    reschedule.add_argument("id", nargs="+")
+    new = reschedule.add_mutually_exclusive_group(required=True)
+    new.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now; 0 = now")
+    new.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+
+
+def _add_folders(verbs: Any) -> None:
+    """Verbs that read files by themselves."""
+    check = verbs.add_parser("check", help="check recorded histories against the promises")
+    _file(check.add_argument("history", nargs="+", type=Path, help="JSON-lines files"))
+    _add_json(check, "report as JSON")
+    check.add_argument("--bound-ms", type=int, default=5_000, metavar="MS")
+    check.add_argument("--rules", default="", help="letters, for example A,B,C (default all)")
+
+    verify = verbs.add_parser(
+        "verify", help="read a data folder whole (no broker may serve it) and name what is damaged"
+    )
+    _folder(verify.add_argument("data_dir", metavar="DIR"))
+    _add_json(verify, "report as JSON")
+
+    dump = verbs.add_parser("dump", help="one file of a data folder as JSON lines")
+    _file(dump.add_argument("file", metavar="FILE", type=Path))
+    _add_json(dump, "no change: it prints JSON lines anyway")
+
+    backup = verbs.add_parser("backup", help="copy a data folder, also one that is being served")
+    _folder(backup.add_argument("data_dir", metavar="DATA_DIR", help="the data folder"))
+    _folder(backup.add_argument("dest", metavar="DEST", help="the new folder for the backup"))
+    _add_json(backup, "report as JSON")
+
+    restore = verbs.add_parser("restore", help="make a data folder of a backup")
+    _folder(restore.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
+    _folder(restore.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder"))
+    _add_json(restore, "report as JSON")
+
+
+def _add_json(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:8711", help="the broker (default %(default)s)"
+    )
+    _add_json(parser, "print JSON lines")
+
+
+def _add_remote(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic")
+    _add_url(parser)
+
+
+def _file(argument: argparse.Action) -> None:
+    """Let shells complete it with files."""
+    argument.complete = shtab.FILE  # type: ignore[attr-defined]
+
+
+def _folder(argument: argparse.Action) -> None:
+    """Let shells complete it with folders."""
+    argument.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

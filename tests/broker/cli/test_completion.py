@@ -1,0 +1,94 @@
+"""`delaylog completion`: scripts that the shells themselves take, and what they offer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+VERBS = {
+    *("backup", "cancel", "check", "completion", "dump", "receive", "reschedule", "restore"),
+    *("send", "serve", "stats", "topics", "verify"),
+}
+
+
+@cache
+def script(shell: str) -> str:
+    """What the command prints."""
+    done = subprocess.run(
+        [PROGRAM, "completion", shell], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def offered(*words: str, cwd: Path | None = None) -> set[str]:
+    """What bash itself offers behind these words, the last of which is being typed."""
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    quoted = " ".join(f"'{word}'" for word in words)
+    # As readline does it: the words, which of them, and the function that `complete` named.
+    program = f"""{script("bash")}
+COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMP_LINE="{" ".join(words)}"
+COMP_POINT=${{#COMP_LINE}}
+name=$(complete -p delaylog | sed 's/.*-F *\\([^ ]*\\).*/\\1/')
+$name delaylog "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD-1]}}" 2>/dev/null
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "--norc"],
+        input=program,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=cwd,
+    )
+    assert done.stderr == ""
+    return {line.strip() for line in done.stdout.splitlines() if line.strip()}
+
+
+def test_bash_completes_verbs() -> None:
+    assert offered("delaylog", "") >= VERBS
+    assert offered("delaylog", "re") == {"receive", "reschedule", "restore"}
+    assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
+
+
+def test_bash_completes_options() -> None:
+    assert {"--json", "--delay-ms", "--at-ms", "--url"} <= offered("delaylog", "send", "t", "--")
+    assert {"--data-dir", "--http", "--config"} <= offered("delaylog", "serve", "--")
+    assert offered("delaylog", "backup", "--j") == {"--json"}
+
+
+def test_bash_completes_folders(tmp_path: Path) -> None:
+    """Where a folder belongs it offers folders, where a file does both."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "dump.txt").touch()
+    assert offered("delaylog", "backup", "d", cwd=tmp_path) == {"data"}
+    assert offered("delaylog", "dump", "d", cwd=tmp_path) >= {"dump.txt"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_hold_every_verb_and_parse(shell: str) -> None:
+    """The shell itself checks the script where it is installed."""
+    text = script(shell)
+    assert all(verb in text for verb in VERBS)
+    if shutil.which(shell) is None:
+        return
+    done = subprocess.run(
+        [shell, "-n"], input=text, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_shell() -> None:
+    done = subprocess.run(
+        [PROGRAM, "completion", "csh"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert "'csh'" in done.stderr
