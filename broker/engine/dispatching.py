@@ -316,21 +316,22 @@ class Dispatcher:
     def _load_past(self, seconds: list[int]) -> Work:
         """Load many past seconds of one hour at once: all of it is due, in order of due time.
 
-        None of them took live entries before, and what comes live from now on lies behind `last`.
+        None of them took live entries before; what comes live from now on lies behind `last`.
 
         After days away there are hundreds of thousands of seconds with a message or two each.
         """
         state = self._state
         hour = seconds[0] // HOUR_SECONDS
-        _, marked = self._open_mark.get(hour, (0, 0))
-        last = min(state.exposed_rows(hour), marked)
+        frontier, marked = self._open_mark.get(hour, (0, 0))
+        last = state.exposed_rows(hour)
         yield from self._drain_tail(hour)
         entries = no_entries()
         if hour in state.hours.counts:
             folder = state.hours.hour(hour)
             found: list[int] = []
             for number, second in enumerate(seconds):
-                for indexes in folder.walk_second(second % HOUR_SECONDS, last):
+                upto = min(last, marked) if second < frontier else last
+                for indexes in folder.walk_second(second % HOUR_SECONDS, upto):
                     found += indexes
                 if number % _PAST_WALKS == 0:
                     yield None
