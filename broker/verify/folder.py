@@ -23,7 +23,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import decode_slot
 
-_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ready"})
+_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ready", "reserve"})
 
 
 def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
