@@ -87,6 +87,14 @@ class Metrics:
                 node.clock.held_ms,
             ),
             "delaylog_disk_full": ("1 while sends are refused.", int(node.refusing_sends)),
+            "delaylog_reserve_bytes": (
+                "Disk space held back for a full disk.",
+                node.engine.reserve.size_bytes,
+            ),
+            "delaylog_reserve_target_bytes": (
+                "What is held back when there is room.",
+                node.engine.reserve.target_bytes,
+            ),
         }
         for gauge, (text, value) in gauges.items():
             family = GaugeMetricFamily(gauge, text)

@@ -27,6 +27,8 @@ TICK_MS: Final = 50
 SLICE_SECONDS: Final = 0.002
 DISK_LOOK_SECONDS: Final = 0.5
 DISK_RETRY_SECONDS: Final = 0.2
+DISK_STOP_SECONDS: Final = 5.0
+"""How long an end waits for a disk without any space."""
 RELEASE_PACE_SECONDS: Final = 0.002
 """Least time between two releases while messages become due all the time. A release costs a turn
 of the wheel, a receive, an ack and a new poll, whether it brings one message or a hundred; the
@@ -71,12 +73,15 @@ class Node:
         self.disk_full = False
         self._free_bytes = 1 << 62
         self._free_looked = 0.0
+        self._reserve_looked = 0.0
+        self._reserve_told = False
         self.commits = 0
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Begin serving: timers run, background work starts."""
+        """Begin serving: the reserve stands, timers run, background work starts."""
+        self.engine.stand_reserve()
         self._log_thread.start()
         self._loop.call_later(TICK_MS / 1000, self._tick)
         self.kick_dispatch()
@@ -88,20 +93,38 @@ class Node:
             self._timer.cancel()
         self.waiters.close()
         self.engine.state.hot.close()
-        await self.durable(self.engine.state.log.end_position)
-        for task in list(self._tasks):
-            await asyncio.gather(task, return_exceptions=True)
+        finishing = self._loop.create_task(self._finish())
+        full_seconds = 0.0
+        while not finishing.done():
+            await asyncio.wait([finishing], timeout=DISK_RETRY_SECONDS)
+            full_seconds = full_seconds + DISK_RETRY_SECONDS if self.disk_full else 0.0
+            if full_seconds >= DISK_STOP_SECONDS:
+                # What is not durable was not answered either.
+                finishing.cancel()
+                for task in self._tasks:
+                    task.cancel()
+                break
         try:
-            await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
-        except DiskFullError as error:
+            await finishing
+        except (DiskFullError, asyncio.CancelledError) as error:
             log.warning(
                 "no space for a last checkpoint; the next start replays the log",
-                extra={"why": str(error)},
+                extra={"why": str(error) or "the log cannot be written"},
             )
         self.engine.write_tick(self.clock.now_ms())
         self._log_thread.stop()
         self._io.shutdown()
         self.engine.close()
+
+    async def _finish(self) -> None:
+        await self.durable(self.engine.state.log.end_position)
+        for task in list(self._tasks):
+            await asyncio.gather(task, return_exceptions=True)
+        await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
+
+    def fail(self, error: BaseException) -> None:
+        """The disk or the state cannot be trusted any more: the host ends the process."""
+        self._on_fatal(error)
 
     # ------------------------------------------------------------------ commit
 
@@ -143,8 +166,8 @@ class Node:
             return False
         try:
             return state.log.write_pending(wait=False)
-        except DiskFullError:
-            self._log_failed(DiskFullError("the disk is full"))
+        except DiskFullError as error:
+            self._log_failed(error)
             return False
         except Exception as error:
             self._on_fatal(error)
@@ -170,7 +193,10 @@ class Node:
     def _log_failed(self, error: BaseException) -> None:
         if isinstance(error, DiskFullError):
             if not self.disk_full:
-                log.error("the disk is full; sends are refused until space returns")
+                log.error(
+                    "the disk is full and the reserve is used up; everything waits for space",
+                    extra={"why": str(error)},
+                )
             self.disk_full = True
             self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
             return
@@ -377,12 +403,14 @@ class Node:
                 or newest.durable_end != (state.log.durable_position)
             ):
                 engine.write_tick(now_ms)
-            if state.log.end_position > state.log.durable_position and not self.disk_full:
+            unsynced = state.log.end_position > state.log.durable_position
+            if (unsynced or state.log.sealed) and not self.disk_full:
                 self._kick_log()
             wake = engine.next_wake_ms()
             if wake is not None and wake <= now_ms:
                 # The timer counts time that passes; a clock that was set ahead shows here.
                 self.kick_dispatch()
+            self._look_after_space()
             if engine.upkeep.checkpoint_due(now_ms):
                 self.spawn("checkpoint", lambda: engine.upkeep.checkpoint(self.clock.now_ms))
             if engine.states_due():
@@ -396,9 +424,35 @@ class Node:
 
     # ------------------------------------------------------------------ admission
 
+    def _look_after_space(self) -> None:
+        """Make the reserve again when there is room; while there is none, free old log early."""
+        engine, reserve = self.engine, self.engine.reserve
+        engine.upkeep.short_of_space = self.refusing_sends
+        if reserve.whole == self._reserve_told:
+            self._reserve_told = not reserve.whole
+            sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}
+            if reserve.whole:
+                log.warning("the disk has space again and the reserve stands", extra=sizes)
+            else:
+                log.error(
+                    "the disk is full; sends are refused, the rest goes on from the reserve",
+                    extra=sizes,
+                )
+        now = perf_counter()
+        if not reserve.whole and now - self._reserve_looked > DISK_LOOK_SECONDS:
+            self._reserve_looked = now
+            self.spawn("reserve", self._refill_reserve)
+
+    def _refill_reserve(self) -> Work:
+        yield self.engine.refill_reserve
+        self._free_looked = 0.0
+
     def free_bytes(self) -> int:
-        """Free space of the data folder, looked at twice a second; 0 while the disk is full."""
-        if self.disk_full:
+        """Free space of the data folder, looked at twice a second.
+
+        0 while the disk is full or the reserve does not stand.
+        """
+        if self.disk_full or not self.engine.reserve.whole:
             return 0
         now = perf_counter()
         if now - self._free_looked > DISK_LOOK_SECONDS:
@@ -417,8 +471,7 @@ class Node:
     @property
     def crowded(self) -> bool:
         """Whether sends have to wait for the splitter."""
-        engine = self.engine
-        return engine.state.hours.pile.size_bytes > engine.limits.tail_bytes_hard_max
+        return self.engine.crowded()
 
     @property
     def stopping(self) -> bool:

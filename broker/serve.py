@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import resource
@@ -23,7 +24,12 @@ from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
-from delaylog.storage.errors import StorageError
+from delaylog.storage.errors import (
+    CorruptionError,
+    DiskFailedError,
+    DiskFullError,
+    StorageError,
+)
 from delaylog.storage.file_system import OsFileSystem
 
 SWITCH_SECONDS = 0.0005
@@ -126,6 +132,7 @@ async def _serve(config: Config) -> int:
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
     await stop.wait()
     if failure:
+        print(f"delaylog: the node stops: {failure[0]}. {_advice(failure[0])}", file=sys.stderr)
         # Its disk or its state cannot be trusted: leave at once, the log has everything.
         return 1
     log.info("stopping")
@@ -137,12 +144,28 @@ async def _serve(config: Config) -> int:
     return 0
 
 
+def _advice(error: BaseException) -> str:
+    """What the operator can do about what ended the node."""
+    if isinstance(error, DiskFullError):
+        return "Free some space and start again."
+    if isinstance(error, (CorruptionError, FileNotFoundError)):
+        return "Run `delaylog verify` on the folder; do not delete anything."
+    if isinstance(error, (DiskFailedError, OSError)):
+        return (
+            "Look into the kernel's log, mend or replace the disk and start again: "
+            "whatever was acknowledged is in the log."
+        )
+    return "This is a bug: keep the log and report it."
+
+
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
     _check_folder(config.data_dir)
     lock = lock_folder(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
+    # A page that a map cannot read (SIGBUS) ends the process at once: at least say where.
+    faulthandler.enable()
     files = _raise_file_limit()
     # A quarter of the descriptors for hours, the rest for connections and the log.
     open_hours = max(config.limits.open_hours_max, min(files // 20, 1_024))
@@ -155,9 +178,9 @@ def serve(config: Config) -> int:
             status = asyncio.run(_serve(config))
         else:
             status = uvloop.run(_serve(config))
-    except StorageError as error:
+    except (StorageError, OSError) as error:
         log.critical("the data folder cannot be served", extra={"why": str(error)})
-        print(f"delaylog: {error}", file=sys.stderr)
+        print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)
         status = 1
     finally:
         os.close(lock)

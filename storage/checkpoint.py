@@ -82,11 +82,15 @@ def write_checkpoint(
         file.close()
     fs.rename(aside, f"{folder}/{_PREFIX}{number}")
     fs.sync_folder(folder)
-    names = checkpoint_names(fs, folder)
-    for name in names[:-KEPT]:
+    for name in checkpoint_names(fs, folder)[:-KEPT]:
         fs.unlink(f"{folder}/{name}")
+    return kept_positions(fs, folder)
+
+
+def kept_positions(fs: FileSystem, folder: str) -> list[int]:
+    """Positions of the newest two checkpoints, as far as they are whole, oldest first."""
     kept = []
-    for name in names[-KEPT:]:
+    for name in checkpoint_names(fs, folder)[-KEPT:]:
         raw = fs.open(f"{folder}/{name}")
         opened = open_file(CHECKPOINT_MAGIC, raw.pread(raw.size(), 0))
         raw.close()

@@ -12,6 +12,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -46,6 +47,9 @@ class File(Protocol):
     def fdatasync(self) -> None: ...
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Own the blocks of the first `size` bytes and be at least that long; bytes stay."""
 
     def size(self) -> int: ...
 
@@ -82,6 +86,9 @@ class FileSystem(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int:
+        """Size of the file system that holds `path`."""
+
 
 def parent_of(path: str) -> str:
     """The folder that a path's last name stands in."""
@@ -108,6 +115,47 @@ class _OsMapping:
 
     def close(self) -> None:
         self._mapped.close()
+
+
+class _CopyMapping(_OsMapping):
+    """A private mapping's bytes in memory of their own; the file's stay where they are."""
+
+    def forget(self, start: int, size: int) -> None:
+        """Nothing: the bytes are as good as the file's."""
+
+
+def _copy_of(fd: int, offset: int, size: int) -> _CopyMapping:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    at, end = offset, min(offset + size, os.fstat(fd).st_size)
+    while at < end:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            raise
+        at = min(os.lseek(fd, start, os.SEEK_HOLE), end)
+        if start < at:
+            memory[start - offset : at - offset] = os.pread(fd, at - start, start)
+    return _CopyMapping(memory)
+
+
+@cache
+def _holes_take_space(device: int) -> bool:
+    """Whether looking at a hole through a map takes a page of the disk, as tmpfs has it.
+
+    There, looking into a mapped hole of a full disk is a SIGBUS. Unknown devices are no tmpfs.
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    for line in mounts.splitlines():
+        place, _, kind = line.partition(" - ")
+        if place.split()[2] == number:
+            return kind.split()[0] == "tmpfs"
+    return False
 
 
 class OsFile:
@@ -159,6 +207,12 @@ class OsFile:
         except OSError as error:
             raise_disk_error(error, self._path)
 
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            raise_disk_error(error, self._path)
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
@@ -166,6 +220,8 @@ class OsFile:
         return _OsMapping(mmap.mmap(self._fd, size, prot=mmap.PROT_READ, offset=offset))
 
     def map_private(self, offset: int, size: int) -> Mapping:
+        if _holes_take_space(os.fstat(self._fd).st_dev):
+            return _copy_of(self._fd, offset, size)
         return _OsMapping(mmap.mmap(self._fd, size, access=mmap.ACCESS_COPY, offset=offset))
 
     def close(self) -> None:
@@ -222,6 +278,10 @@ class OsFileSystem:
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
 
 
 class ReadOnlyFileSystem(OsFileSystem):

@@ -42,6 +42,7 @@ class PhysicalLog:
         self._write_lock = threading.Lock()
         self._queue_lock = threading.Lock()
         self._old_files: list[File] = []
+        self._failure: DiskFailedError | None = None
         self.end_position = 0
         self.written_position = 0
         self.durable_position = 0
@@ -163,6 +164,7 @@ class PhysicalLog:
         if not self._write_lock.acquire(blocking=wait):
             return False
         try:
+            self._refuse_if_failed()
             with self._queue_lock:
                 buffers, self._pending = self._pending, []
                 size, self._pending_size = self._pending_size, 0
@@ -185,25 +187,58 @@ class PhysicalLog:
                     self._pending = buffers + self._pending
                     self._pending_size += size
                 raise
+            except DiskFailedError as error:
+                self._failure = error
+                raise
             self.written_position += size
             return True
         finally:
             self._write_lock.release()
 
     def sync(self) -> int:
-        """fdatasync what is written; returns (and remembers) the new durable position."""
+        """fdatasync what is written; returns (and remembers) the new durable position.
+
+        After a failure every later write and sync fails too: a second try would say that bytes are
+        durable which the kernel has dropped.
+        """
         with self._write_lock:
+            self._refuse_if_failed()
             target = self.written_position
             file, old = self._file, self._old_files
             self._old_files = []
-        for sealed in old:
-            sealed.fdatasync()
-            sealed.close()
         if file is None:
             raise DiskFailedError("the physical log is closed")
-        file.fdatasync()
+        try:
+            for sealed in old:
+                sealed.fdatasync()
+                sealed.close()
+            file.fdatasync()
+        except DiskFailedError as error:
+            self._failure = error
+            raise
         self.durable_position = target
         return target
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise DiskFailedError(f"the physical log has failed: {self._failure}")
+
+    def roll(self) -> None:
+        """Begin a new segment, so that the present one can be dropped once it is not needed.
+
+        The present one is closed by the next `sync`; see `sealed`.
+        """
+        with self._write_lock:
+            self._refuse_if_failed()
+            file = self._file
+            if file is not None and self.written_position > self._bases[-1]:
+                self._start_segment(self.written_position)
+                self._old_files.append(file)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a segment that is done with waits for its last `sync`."""
+        return bool(self._old_files)
 
     def _start_segment(self, base: int) -> None:
         self._file = self._fs.open(self._path(base), create=True)

@@ -28,6 +28,8 @@ from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.reserved_files import ReservedFileSystem
+from delaylog.storage.space_reserve import SpaceReserve
 from delaylog.storage.tick_slots import TickRecord, TickSlots
 
 _REPLAY_FLUSH_FRAMES = 64
@@ -49,12 +51,14 @@ class Engine:
         working: Callable[[str, int, int], None] = lambda what, done, total: None,
         ids_path: str | None = None,
     ) -> None:
-        self.fs = fs
         self.folder = folder
         self.limits = limits or Limits()
         if not fs.exists(folder):
             fs.mkdir(folder)
             fs.sync_folder(parent_of(folder))
+        self.reserve = SpaceReserve(fs, f"{folder}/reserve", self.limits.reserve_file_bytes)
+        scratch, fs = fs, ReservedFileSystem(fs, self.reserve)
+        self.fs: FileSystem = fs
         if fs.exists(f"{folder}/ready"):
             fs.remove_tree(f"{folder}/ready")
         fs.mkdir(f"{folder}/ready")
@@ -62,18 +66,24 @@ class Engine:
         self.ticks = TickSlots(fs, f"{folder}/tick")
         self.state = EngineState(
             fs=fs,
+            scratch=scratch,
             folder=folder,
             log=PhysicalLog(fs, f"{folder}/log"),
             hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
-            ids=IdIndex(ids_path or f"{folder}/ids"),
+            ids=IdIndex(ids_path or f"{folder}/ids", reserve=self.reserve),
             limits=self.limits,
             random=random,
             now_ms=now_ms,
         )
-        self.upkeep = Upkeep(self.state)
+        self.upkeep = Upkeep(
+            self.state,
+            lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
+            freed=self.refill_reserve,
+        )
         self.started_ms = now_ms
         """The time this life began with: never before what an earlier one has told."""
         self.dispatcher = Dispatcher(self.state)
+        self.upkeep.find_checkpoints()
         self._recover(saved, now_ms, progress, working)
 
     # ------------------------------------------------------------------ recovery
@@ -207,11 +217,24 @@ class Engine:
     def write_tick(self, now_ms: int) -> None:
         """Put tick and durable end into the older tick slot (not synced)."""
         state = self.state
-        self.ticks.write(TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms))
+        record = TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms)
+        # A full disk may refuse a slot its first bytes; a lost slot only proves less.
+        with suppress(DiskFullError):
+            self.ticks.write(record)
 
     def flush_due(self) -> bool:
         """The tails are large enough for the splitter."""
-        return self.state.hours.pile.size_bytes >= self.limits.tail_bytes_max
+        return self.state.hours.pile.size_bytes >= self._tail_bytes(self.limits.tail_bytes_max, 4)
+
+    def crowded(self) -> bool:
+        """The tails are so large that sends have to wait for the splitter."""
+        most = self._tail_bytes(self.limits.tail_bytes_hard_max, 2)
+        return self.state.hours.pile.size_bytes > most
+
+    def _tail_bytes(self, bytes_max: int, share: int) -> int:
+        """What waits for the splitter has to find room in the reserve, beside the settles."""
+        held = self.reserve.target_bytes
+        return min(bytes_max, held // share) if held else bytes_max
 
     def flush_work(self) -> Work:
         """The splitter: durable tails go to their hours."""
@@ -225,6 +248,15 @@ class Engine:
         """Write changed state pages, each after the frames that explain it are durable."""
         yield from self.state.hours.flush_states(until_durable=self.state.until_durable)
 
+    def stand_reserve(self) -> bool:
+        """At a start: make the reserve what it should be; False if there is no room for it."""
+        return self.reserve.stand(self.fs.free_bytes(self.folder))
+
+    def refill_reserve(self) -> None:
+        """Give the reserve back what is missing, as far as there is room. Any thread."""
+        if not self.reserve.whole:
+            self.reserve.refill(self.fs.free_bytes(self.folder))
+
     def close(self) -> None:
         """Close every file. What is not in the log is lost, what is in it comes back."""
         state = self.state
@@ -235,3 +267,4 @@ class Engine:
         state.log.close()
         state.ids.close()
         self.ticks.close()
+        self.reserve.close()

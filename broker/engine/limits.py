@@ -48,6 +48,9 @@ class Limits:
     """See `checkpoint_idle_ms`."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
+    reserve_file_bytes: int = 128 << 20
+    """The preallocated file that is given up when another program takes the last byte; an eighth
+    of the file system where that is less; 0 for none."""
     hot_bytes_max: int = 1 << 30
     """Disk for copies of hot seconds in dispatch order; 0 turns them off."""
     open_hours_max: int = 96

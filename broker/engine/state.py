@@ -55,6 +55,7 @@ class EngineState:
         self,
         *,
         fs: FileSystem,
+        scratch: FileSystem,
         folder: str,
         log: PhysicalLog,
         hours: HourStore,
@@ -64,6 +65,8 @@ class EngineState:
         now_ms: int,
     ) -> None:
         self.fs = fs
+        self.scratch = scratch
+        """For what can do without space: it has no reserve behind it."""
         self.folder = folder
         self.log = log
         self.hours = hours
@@ -71,7 +74,7 @@ class EngineState:
         self.limits = limits
         self.random = random
         self.wheel = TimingWheel(now_ms)
-        self.hot = HotSeconds(fs, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
+        self.hot = HotSeconds(scratch, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.next_topic = 1
@@ -141,7 +144,7 @@ class EngineState:
 
         def make_run() -> RunFile:
             self._runs += 1
-            return RunFile(self.fs, f"{self.folder}/ready/{number}-{self._runs}.run")
+            return RunFile(self.scratch, f"{self.folder}/ready/{number}-{self._runs}.run")
 
         topic = Topic(number, namespace, name, settings, ReadyQueue(make_run), made=made)
         self.topics[namespace, name] = topic

@@ -6,18 +6,20 @@ All of it is background work in slices; nothing here decides what happens to a m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import numpy as np
 
 from delaylog.broker.engine.model import TopicCounts, TopicSettings
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.checkpoint import write_checkpoint
+from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
 from delaylog.storage.layout import HOUR_MS, FrameKind
 
+LEAN_PAUSE_MS: Final = 250
+"""Least time between checkpoints while space is short and much log is held."""
 HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
 _COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "sent", "delivered")
 
@@ -73,10 +75,20 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
 class Upkeep:
     """Checkpoints and retention of one engine."""
 
-    def __init__(self, state: EngineState) -> None:
+    def __init__(
+        self, state: EngineState, *, lean_bytes: int, freed: Callable[[], None] = lambda: None
+    ) -> None:
+        """While space is short a checkpoint is taken every `lean_bytes` of log.
+
+        `freed` is called, from any thread, at once when files were removed.
+        """
         self._state = state
         self.held: Callable[[], bool] = lambda: False
         """Whether somebody copies the folder's files just now, so that none may be removed."""
+        self._lean_bytes = lean_bytes
+        self._freed = freed
+        self.short_of_space = False
+        """Set by the host: checkpoints come often and begin new segments, to free old ones."""
         self.kept_positions: list[int] = []
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
@@ -91,9 +103,19 @@ class Upkeep:
         grown = state.log.end_position - self.checkpoint_position
         if state.log.end_position != self._seen_position:
             self._seen_position, self._seen_ms = state.log.end_position, now_ms
-        if self.checkpoint_running or grown == 0:
+        if self.checkpoint_running:
             return False
         limits = state.limits
+        if self.short_of_space and (grown or self._frees_log):
+            since_ms = now_ms - self.checkpoint_ms
+            held = state.log.end_position - state.log.first_position
+            return (
+                grown >= self._lean_bytes
+                or since_ms >= limits.checkpoint_idle_ms
+                or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS)
+            )
+        if grown == 0:
+            return False
         return (
             grown >= limits.checkpoint_bytes
             or now_ms - self.checkpoint_ms >= limits.checkpoint_ms
@@ -102,6 +124,14 @@ class Upkeep:
                 and now_ms - self._seen_ms >= limits.checkpoint_idle_ms
             )
         )
+
+    @property
+    def _frees_log(self) -> bool:
+        """Whether one more checkpoint at the same position would let a segment go.
+
+        Segments are kept for both kept checkpoints.
+        """
+        return len(self.kept_positions) < 2 or self.kept_positions[0] != self.kept_positions[1]
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:
         """Drain tails, sync hours off the loop, write the checkpoint, drop what it frees."""
@@ -117,6 +147,8 @@ class Upkeep:
             small = snapshot(state, now_ms)
             state.ids.begin_flush()
             yield from state.until_durable()
+            if self.short_of_space:
+                yield state.log.roll
             yield from state.hours.flush(upto=position)
             state.hours.boundary = 0
             yield from state.hours.flush_states(until_durable=state.until_durable)
@@ -139,9 +171,14 @@ class Upkeep:
             state.hours.boundary = 0
             self.checkpoint_running = False
 
+    def find_checkpoints(self) -> None:
+        """At a start: what both kept checkpoints are past can go before anything is written."""
+        self.kept_positions = kept_positions(self._state.fs, self._state.folder)
+        self._drop_segments()
+
     def _drop_segments(self) -> None:
-        if len(self.kept_positions) >= 2:
-            self._state.log.drop_below(min(self.kept_positions))
+        if len(self.kept_positions) >= 2 and self._state.log.drop_below(min(self.kept_positions)):
+            self._freed()
 
     def _drop_hours(self, now_ms: int) -> Work:
         """Delete hours in which nothing lives, nothing must stay readable and no one has a home."""
@@ -159,4 +196,5 @@ class Upkeep:
                         yield None
                 state.hot.drop_hour(hour)
                 state.hours.remove(hour)
+                self._freed()
                 yield None

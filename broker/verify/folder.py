@@ -23,7 +23,9 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import decode_slot
 
-_KNOWN = frozenset({"lock", "hold", "tick", "log", "hours", "ids", "ready", "backup.json"})
+_KNOWN = frozenset(
+    {"lock", "hold", "tick", "log", "hours", "ids", "ready", "reserve", "backup.json"}
+)
 
 
 def verify_folder(

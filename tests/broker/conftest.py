@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,14 @@ class Answer:
 class Broker:
     """`delaylog serve` as a child process, and a plain client for it."""
 
-    def __init__(self, folder: Path, *options: str, limits: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        limits: str = "",
+        program: Sequence[str] = (PROGRAM,),
+    ) -> None:
+        self.program = program
         self.data_dir = folder / "data"
         self.log_path = folder / "log"
         self.port = 0
@@ -71,7 +78,7 @@ class Broker:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    PROGRAM,
+                    *self.program,
                     "serve",
                     "--data-dir",
                     str(self.data_dir),
@@ -116,6 +123,8 @@ class Broker:
             self._process.wait(TIMEOUT_S)
             if self._process.stdout is not None:
                 self._process.stdout.close()
+        # Real space, and pytest keeps the folders of three runs.
+        (self.data_dir / "reserve").unlink(missing_ok=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def logs(self) -> list[dict[str, Any]]:
@@ -201,8 +210,14 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     """Makes brokers that are killed at the end of the module."""
     made: list[Broker] = []
 
-    def start(*options: str, limits: str = "", folder: Path | None = None) -> Broker:
-        broker = Broker(folder or tmp_path_factory.mktemp("broker"), *options, limits=limits)
+    def start(
+        *options: str,
+        limits: str = "",
+        folder: Path | None = None,
+        program: Sequence[str] = (PROGRAM,),
+    ) -> Broker:
+        folder = folder or tmp_path_factory.mktemp("broker")
+        broker = Broker(folder, *options, limits=limits, program=program)
         made.append(broker)
         broker.start()
         return broker

@@ -18,7 +18,7 @@ from delaylog.client import AnswerLost, ApiError, AsyncClient, ClientError, NotR
 from delaylog.client.bulk import DONE, REJECTED, ref_to_id
 
 RESULTS = ("created", "kept", "replaced", "rejected")
-EXPECTED_CODES = {"too_late", "unknown", "not_ready"}
+EXPECTED_CODES = frozenset({"too_late", "unknown", "not_ready"})
 
 
 def now_ms() -> int:
@@ -63,6 +63,8 @@ class RecordedCalls:
     recorder: HistoryRecorder
     surprises: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    expected: frozenset[str] = EXPECTED_CODES
+    """Codes of refusals that are no surprise."""
 
     async def send(self, topic: str, body: bytes, due_ms: int, own_id: str | None) -> Known | None:
         """A plain send. Under an id of ours it may exist even if the answer was lost."""
@@ -334,7 +336,7 @@ class RecordedCalls:
             return False
         if isinstance(error, ApiError):
             self.counts[f"{op} {error.code}"] += 1
-            if error.code not in EXPECTED_CODES:
+            if error.code not in self.expected:
                 self.surprises.append(f"{op}: {error}")
             return False
         assert isinstance(error, AnswerLost)

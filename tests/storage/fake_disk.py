@@ -99,6 +99,11 @@ class FakeFile:
         node = self._open_node()
         self._disk.operate("truncate", self._path, lambda: node.truncate(self._disk.count, size))
 
+    def allocate(self, size: int) -> None:
+        node = self._open_node()
+        size = max(size, node.written.size)
+        self._disk.operate("truncate", self._path, lambda: node.truncate(self._disk.count, size))
+
     def size(self) -> int:
         self._disk.alive()
         return self._open_node().written.size
@@ -307,3 +312,6 @@ class FakeDisk:
 
     def free_bytes(self, path: str) -> int:
         return 1 << 40
+
+    def total_bytes(self, path: str) -> int:
+        return 1 << 42

@@ -5,6 +5,7 @@ Method: a dict as the model under Hypothesis; the database is a real one in a te
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage import id_index
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
+from delaylog.storage.space_reserve import SpaceReserve
+from tests.storage.small_disk import SmallDisk
 
 TOPICS = st.integers(1, 2)
 HASHES = st.integers(1, 6) | st.just(2**64 - 1)
@@ -142,4 +145,99 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     flush(ids, 100)
     assert ids.get_many(1, [7]) == [70]
     assert ids.position == 100
+    ids.close()
+
+
+class Failing:
+    """An environment whose next write transactions fail as LMDB fails, then work."""
+
+    def __init__(self, real: lmdb.Environment, code: int, times: int) -> None:
+        self._real = real
+        self._code = code
+        self.left = times
+
+    def begin(self, *, write: bool = False) -> lmdb.Transaction:
+        if write and self.left:
+            self.left -= 1
+            error = lmdb.Error("mdb_txn_commit: it failed")
+            error.code = self._code
+            raise error
+        return self._real.begin(write=write)
+
+
+def index_with_reserve(tmp_path: Path) -> tuple[IdIndex, SpaceReserve, SmallDisk]:
+    disk = SmallDisk(str(tmp_path), 64 << 20)
+    reserve = SpaceReserve(disk, f"{tmp_path}/reserve", 4 << 20)
+    reserve.stand(64 << 20)
+    ids = IdIndex(str(tmp_path / "ids"), reserve=reserve)
+    ids.put(1, 7, 70)
+    ids.begin_flush()
+    return ids, reserve, disk
+
+
+def test_a_short_write_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB calls it an I/O error; the reserve makes room, and nothing is lost."""
+    ids, reserve, _ = index_with_reserve(tmp_path)
+    real = ids._env
+    monkeypatch.setattr(ids, "_has_room", lambda: False)
+    monkeypatch.setattr(ids, "_env", Failing(real, errno.EIO, 3))
+    ids.write_flush(100)
+    assert reserve.given == 3
+    ids.end_flush()
+    assert ids.get_many(1, [7]) == [70]
+    monkeypatch.setattr(ids, "_env", Failing(real, errno.EIO, 1_000))
+    with pytest.raises(DiskFullError):
+        ids.write_flush(200)
+    assert reserve.size_bytes == 0
+    monkeypatch.setattr(ids, "_env", real)
+    ids.close()
+
+
+def test_room_that_somebody_else_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step given up meanwhile tells that the disk was full, although it is not any more."""
+    ids, reserve, _ = index_with_reserve(tmp_path)
+    real = ids._env
+    failing = Failing(real, errno.EIO, 1)
+
+    def begin(*, write: bool = False) -> lmdb.Transaction:
+        if failing.left:
+            reserve.give()
+        return Failing.begin(failing, write=write)
+
+    monkeypatch.setattr(failing, "begin", begin, raising=False)
+    monkeypatch.setattr(ids, "_env", failing)
+    ids.write_flush(100)
+    monkeypatch.setattr(ids, "_env", real)
+    assert ids.position == 100
+    ids.close()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_failing_disk_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """With room on the disk an I/O error is one, and is not tried again."""
+    ids, reserve, _ = index_with_reserve(tmp_path)
+    real = ids._env
+    failing = Failing(real, code, 1)
+    monkeypatch.setattr(ids, "_env", failing)
+    with pytest.raises(DiskFailedError, match="id index"):
+        ids.write_flush(100)
+    assert reserve.given == 0
+    assert not (tmp_path / "ids" / "probe").exists()
+    monkeypatch.setattr(ids, "_env", real)
+    ids.close()
+
+
+def test_the_lock_file_owns_its_blocks(tmp_path: Path) -> None:
+    """It is written through a map: on a full disk a hole in it would end the process."""
+    ids = IdIndex(str(tmp_path / "ids"))
+    stat = (tmp_path / "ids" / "lock.mdb").stat()
+    assert stat.st_size == 8192, "LMDB's own size"
+    assert stat.st_blocks * 512 >= stat.st_size
+    ids.put(1, 7, 70)
+    flush(ids, 1)
+    ids.close()
+    ids = IdIndex(str(tmp_path / "ids"))
+    assert ids.get_many(1, [7]) == [70]
     ids.close()

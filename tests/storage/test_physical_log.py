@@ -428,3 +428,62 @@ def test_closed_log_refuses_sync() -> None:
     log.close()
     with pytest.raises(DiskFailedError):
         log.sync()
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_failure_is_final(call: str) -> None:
+    """The disk would take the next call; the log does not ask, or it would promise lost bytes."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"lost")
+    if call == "sync":
+        log.write_pending()
+    disk.fail_at = frozenset([disk.count + 1])
+    with pytest.raises(DiskFailedError):
+        log.write_pending() if call == "write" else log.sync()
+    count = disk.count
+    append(log, b"later")
+    for again in (log.write_pending, log.sync, log.roll):
+        with pytest.raises(DiskFailedError, match="has failed"):
+            again()
+    assert disk.count == count
+    assert log.durable_position == 0
+
+
+def test_roll() -> None:
+    """A new segment begins at once; the old one is synced, closed by the next sync, droppable."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    log.roll()
+    assert len(disk.listdir(FOLDER)) == 1, "an empty segment is as good as a new one"
+    append(log, b"one")
+    log.write_pending()
+    log.roll()
+    log.roll()
+    assert log.sealed
+    end = log.end_position
+    assert disk.listdir(FOLDER) == [segment_name(0), segment_name(end)]
+    assert log.sync() == end
+    assert not log.sealed
+    append(log, b"two")
+    log.write_pending()
+    assert log.sync() == log.end_position
+    assert log.drop_below(end) == 1
+    assert log.first_position == end
+    _, found = open_log(disk.restart("nothing"), end, log.durable_position)
+    assert [bytes(frame.payload) for frame in found] == [b"two"]
+
+
+def test_a_crash_right_after_a_roll() -> None:
+    """The last segment is empty: the next start appends to it."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"one")
+    log.write_pending()
+    end = log.sync()
+    log.roll()
+    again, found = open_log(disk.restart("everything"), 0, end)
+    assert [bytes(frame.payload) for frame in found] == [b"one"]
+    append(again, b"two")
+    again.write_pending()
+    assert again.sync() == again.end_position

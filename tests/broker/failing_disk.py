@@ -1,0 +1,80 @@
+"""The real `delaylog` command on a disk that fails, for child processes of tests.
+
+    python failing_disk.py KIND PATTERN ARMED serve --data-dir ...
+
+Once the file ARMED is there, operations of that kind (write, sync, read, rename) on paths that
+match PATTERN end with EIO. Everything else is the real thing: the same command, node and files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from typing import Any
+
+from delaylog.broker import serve
+from delaylog.broker.cli.main import main
+from delaylog.storage import file_system
+from delaylog.storage.errors import DiskFailedError
+
+
+class Fault:
+    """When to fail."""
+
+    def __init__(self, kind: str, pattern: str, armed: str) -> None:
+        self._kind = kind
+        self._pattern = pattern
+        self._armed = armed
+
+    def strike(self, kind: str, path: str) -> None:
+        if kind == self._kind and fnmatch(path, self._pattern) and os.path.exists(self._armed):
+            error = OSError(errno.EIO, os.strerror(errno.EIO))
+            if kind == "sync":
+                raise DiskFailedError(f"fdatasync failed on {path}: {error.strerror}")
+            file_system.raise_disk_error(error, path)
+
+
+class FailingFile(file_system.OsFile):
+    """A real file whose calls may fail."""
+
+    def __init__(self, fd: int, path: str, fault: Fault) -> None:
+        super().__init__(fd, path)
+        self._fault = fault
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._fault.strike("read", self._path)
+        return super().pread(size, offset)
+
+    def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
+        self._fault.strike("write", self._path)
+        return super().pwritev(buffers, offset)
+
+    def fdatasync(self) -> None:
+        self._fault.strike("sync", self._path)
+        super().fdatasync()
+
+
+class FailingFileSystem(file_system.OsFileSystem):
+    """The real file system, until it fails."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+
+    def open(self, path: str, *, create: bool = False) -> file_system.File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return FailingFile(os.open(path, flags, 0o644), path, self._fault)
+
+    def rename(self, source: str, target: str) -> None:
+        self._fault.strike("rename", target)
+        super().rename(source, target)
+
+
+if __name__ == "__main__":
+    kind, pattern, armed, *arguments = sys.argv[1:]
+    fault = Fault(kind, pattern, armed)
+    serve.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]
+    sys.argv = ["delaylog", *arguments]
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The node on a disk that fills up or fails: the real node, engine and threads on a small disk.
+
+Another program takes the last byte of a disk whose size the test sets; what is asserted is what
+clients and operators see: refusals, commits from the reserve, the reserve's return, the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker import node as node_module
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.sending import send
+from delaylog.broker.node import Node
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.errors import DiskFailedError
+from tests.storage.small_disk import SmallDisk
+
+MIB = 1 << 20
+LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
+
+
+class Run:
+    """One node, and its disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk = SmallDisk(str(folder), 32 * MIB)
+        self.clock = BrokerClock(on_step=lambda ms: None)
+        self.fatal: list[BaseException] = []
+        engine = Engine(
+            self.disk,
+            f"{folder}/data",
+            now_ms=self.clock.now_ms(),
+            random=Random(1),
+            limits=LIMITS,
+            ids_path=f"{folder.parent}/ids",
+        )
+        self.node = Node(engine, self.clock, self.fatal.append)
+        self.node.start()
+        self.topic = engine.make_topic("t", self.clock.now_ms())
+
+    def send(self, size: int = 10_000) -> int:
+        """Append one message behind the admission; returns the position it has to wait for."""
+        columns = {"n": 1, "delay_ms": 3_600_000, "body_size": size, "bodies": bytes(size)}
+        batch = decode_send(encode_send(columns), rows_max=10)
+        state = self.node.engine.state
+        send(state, self.topic, batch, self.clock.now_ms(), free_bytes=1 << 40)
+        self.node.appended()
+        return state.log.end_position
+
+    def abandon(self) -> None:
+        """Leave a node that has failed as the process would: nothing more is written."""
+        self.node._stopping = True
+        self.node._log_thread.stop()
+        self.node._io.shutdown()
+        self.node.engine.close()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110 (it is another thread that changes it)
+                await asyncio.sleep(0.01)
+
+
+def run(tmp_path: Path, test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        (tmp_path / "disk").mkdir()
+        await test(Run(tmp_path / "disk"))
+
+    asyncio.run(main())
+
+
+def test_the_last_byte_taken_and_given_back(tmp_path: Path) -> None:
+    async def test(it: Run) -> None:
+        reserve = it.node.engine.reserve
+        assert reserve.whole
+        assert not it.node.refusing_sends
+        it.disk.take_all()
+        for _ in range(30):
+            await asyncio.wait_for(it.node.durable(it.send()), 10)
+        assert 0 < reserve.size_bytes < 2 * MIB
+        assert it.node.refusing_sends
+        assert not it.node.disk_full
+        it.disk.others = 0
+        await it.until(lambda: not it.node.refusing_sends)
+        assert reserve.whole
+        await it.node.stop()
+        assert not it.fatal
+
+    run(tmp_path, test)
+
+
+def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
+    """Checkpoints come often then and begin new segments: old log makes room by itself."""
+
+    async def test(it: Run) -> None:
+        log = it.node.engine.state.log
+        for _ in range(100):
+            await it.node.durable(it.send(30_000))
+        assert log.first_position == 0
+        it.disk.others = it.disk.free_bytes("") - 3 * MIB
+        await it.until(lambda: log.first_position > 2 * MIB)
+        await it.until(lambda: not it.node.refusing_sends)
+        await it.node.stop()
+        assert not it.fatal
+
+    run(tmp_path, test)
+
+
+def test_an_end_without_any_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the reserve is used up too, what was not answered waits; the end does not."""
+    monkeypatch.setattr(node_module, "DISK_STOP_SECONDS", 0.4)
+
+    async def test(it: Run) -> None:
+        it.disk.take_all()
+        answered = it.node.engine.state.log.durable_position
+        while not it.node.disk_full:
+            position = it.send(100_000)
+            with_end = asyncio.create_task(it.node.durable(position))
+            await asyncio.wait([with_end], timeout=0.5)
+            if with_end.done():
+                answered = position
+            with_end.cancel()
+        async with asyncio.timeout(10):
+            await it.node.stop()
+        assert it.node.engine.state.log.durable_position >= answered
+        assert not it.fatal
+
+    run(tmp_path, test)
+
+
+def test_nothing_is_answered_after_a_failed_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One fdatasync fails and later ones would not: the log is not asked again."""
+
+    async def test(it: Run) -> None:
+        await it.node.durable(it.send())
+        log = it.node.engine.state.log
+        file = log._file
+        assert file is not None
+        calls = []
+
+        def fail() -> None:
+            calls.append(1)
+            raise DiskFailedError("fdatasync failed")
+
+        monkeypatch.setattr(file._file, "fdatasync", fail)  # type: ignore[attr-defined]
+        answered: list[int] = []
+        for _ in range(5):
+            it.node.when_durable(it.send(), lambda: answered.append(1))
+            await asyncio.sleep(0.05)
+            monkeypatch.undo()
+        assert calls == [1]
+        assert not answered
+        assert "fdatasync failed" in str(it.fatal[0])
+        it.abandon()
+
+    run(tmp_path, test)

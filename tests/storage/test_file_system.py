@@ -1,0 +1,63 @@
+"""Private maps of sparse files, also where a look into a hole would take space (tmpfs)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delaylog.storage.file_system import OsFileSystem
+
+SIZE = 1 << 20
+TMPFS = Path("/dev/shm")
+
+
+@pytest.fixture(params=["disk", "tmpfs"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    if request.param == "disk":
+        yield tmp_path
+        return
+    assert TMPFS.is_dir(), "Linux has a tmpfs at /dev/shm: mount one there"
+    with tempfile.TemporaryDirectory(dir=TMPFS) as made:
+        yield Path(made)
+
+
+def test_a_private_map_of_a_sparse_file(folder: Path) -> None:
+    """Bytes and holes read as they are, stores stay private, and looking takes no space."""
+    path = folder / "sparse"
+    file = OsFileSystem().open(str(path), create=True)
+    file.truncate(2 * SIZE)
+    file.pwritev([b"one"], 10_000)
+    file.pwritev([b"two"], SIZE + 100_000)
+    file.pwritev([b"end"], 2 * SIZE - 3)
+    blocks = path.stat().st_blocks
+    for offset, expected in ((0, {10_000: b"one"}), (SIZE, {100_000: b"two", SIZE - 3: b"end"})):
+        mapping = file.map_private(offset, SIZE)
+        wanted = bytearray(SIZE)
+        for at, text in expected.items():
+            wanted[at : at + 3] = text
+        assert bytes(mapping.buffer) == wanted
+        mapping.buffer[50_000:50_003] = b"new"
+        assert file.pread(3, offset + 50_000) == bytes(3)
+        file.pwritev([b"new"], offset + 50_000)
+        mapping.forget(49_152, 4_096)
+        assert bytes(mapping.buffer[50_000:50_003]) == b"new"
+        mapping.close()
+    grown = path.stat().st_blocks - blocks
+    assert grown <= 2 * 8, "two pages were written, none by looking"
+    file.close()
+
+
+def test_allocate(folder: Path) -> None:
+    path = folder / "file"
+    file = OsFileSystem().open(str(path), create=True)
+    file.pwritev([b"kept"], 0)
+    file.allocate(SIZE)
+    file.allocate(10)
+    assert path.stat().st_size == SIZE
+    assert path.stat().st_blocks * 512 >= SIZE
+    assert file.pread(4, 0) == b"kept"
+    assert OsFileSystem().total_bytes(str(folder)) > OsFileSystem().free_bytes(str(folder)) > 0
+    file.close()
