@@ -296,6 +296,11 @@ class AsyncClient:
         """Make a topic, or change its settings."""
         return await self._json("PUT", self._of(topic), dict(settings))
 
+    async def clock(self, *, accept: bool = False) -> dict[str, Any]:
+        """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
+        body = {"accept": True} if accept else None
+        return await self._json("POST" if accept else "GET", f"{self._root}/clock", body)
+
     async def topics(self) -> dict[str, Any]:
         """The topics of the namespace."""
         return await self._json("GET", self._topics)

@@ -15,6 +15,7 @@ from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.remote import (
     cancel_command,
+    clock_command,
     receive_command,
     reschedule_command,
     send_command,
@@ -29,6 +30,7 @@ _REMOTE: Final = {
     "receive": receive_command,
     "stats": stats_command,
     "topics": topics_command,
+    "clock": clock_command,
     "cancel": cancel_command,
     "reschedule": reschedule_command,
 }

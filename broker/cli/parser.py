@@ -76,6 +76,10 @@ def _add_messages(verbs: Any) -> None:
     topics = verbs.add_parser("topics", help="the topics and their settings")
     _add_url(topics)
 
+    clock = verbs.add_parser("clock", help="the broker's clock; accept that it was set back")
+    clock.add_argument("--accept", action="store_true", help="wall time is right: go back to it")
+    _add_url(clock)
+
     cancel = verbs.add_parser("cancel", help="cancel messages by id")
     _add_remote(cancel)
     cancel.add_argument("id", nargs="+")

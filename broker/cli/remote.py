@@ -145,6 +145,19 @@ async def topics_command(args: argparse.Namespace) -> int:
     return 0
 
 
+async def clock_command(args: argparse.Namespace) -> int:
+    """`delaylog clock`."""
+    async with AsyncClient(args.url) as client:
+        shown = await client.clock(accept=args.accept)
+    if args.json:
+        _emit(shown)
+        return 0
+    if "accepted_ms" in shown:
+        print(f"the broker's time changed by {shown['accepted_ms']} ms")
+    print(f"broker {shown['now_ms']} wall {shown['wall_ms']} held {shown['held_ms']} ms")
+    return 0
+
+
 async def cancel_command(args: argparse.Namespace) -> int:
     """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
 

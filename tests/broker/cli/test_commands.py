@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,17 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     assert got["id"] == "c"
     assert delaylog("reschedule", topic, "c", *url).returncode == 2
     assert delaylog("cancel", topic, "c", "--url", "http://127.0.0.1:1").returncode == 1
+
+
+def test_clock(broker: Any) -> None:
+    """What time it is there; accepting changes nothing when nothing is held."""
+    url = ["--url", broker.url]
+    (shown,) = rows(delaylog("clock", "--json", *url))
+    assert abs(shown["now_ms"] - time.time() * 1000) < 60_000
+    assert shown["held_ms"] == 0
+    text = delaylog("clock", "--accept", *url).stdout.decode().splitlines()
+    assert text[0] == "the broker's time changed by 0 ms"
+    assert text[1].startswith("broker ")
 
 
 KINDS = ("SEND", "LEASE", "SETTLE", "MOVE")
