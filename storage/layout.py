@@ -11,7 +11,8 @@ always deliberate.
       delay.log                id, key, tags, headers, body of each row, nothing between
       delay.index              INDEX_ENTRY (112), row 1 first
       second.index             FILE_HEADER (32) + 3,600 x SECOND_ENTRY (16)
-      state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out"
+      state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out";
+                               each entry is sealed (state_seal.py)
       extents                  EXTENT (128), one per flushed range
     tick                       2 x TICK_SLOT (64, in sectors of 512)
     checkpoint-<n>             FILE_HEADER (32) + msgpack
@@ -181,7 +182,7 @@ STATE_ENTRY: Final = np.dtype(
         ("state", "u1"),
         ("cause", "u1"),
         ("attempts", "<u2"),
-        ("flags", "<u4"),
+        ("seal", "<u4"),
         ("lease", "<u8"),
         ("time", "<i8"),
         ("forward", "<i8"),

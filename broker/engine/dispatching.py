@@ -219,17 +219,17 @@ class Dispatcher:
             state.wheel.hour_opened(hour, ())
             return
         folder = state.hours.hour(hour)
-        if hour > now_hour:
-            # Ahead of time there is time to check every byte, which also warms the page cache.
-            checks: Iterator[None] = folder.verify()
-            done = False
+        # Every row is checked before the hour is walked. Ahead of time there is time to check the
+        # records too, which also warms the page cache; else each second checks what it needs.
+        checks: Iterator[None] = folder.verify(records=hour > now_hour)
+        done = False
 
-            def check() -> None:
-                nonlocal done
-                done = next(checks, "end") == "end"
+        def check() -> None:
+            nonlocal done
+            done = next(checks, "end") == "end"
 
-            while not done:
-                yield check
+        while not done:
+            yield check
 
         def load_heads() -> None:
             folder.seconds()
@@ -276,6 +276,8 @@ class Dispatcher:
             if indexes:
                 index = np.array(indexes[::-1], np.int64)
                 rows = folder.read_rows(index)
+                for number in folder.unchecked_records(rows):
+                    yield partial(folder.check_records, number)
                 tags = rows["epoch_tag"].astype(np.int64)
                 refs = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
                 due = rows["deliver_at"].astype(np.int64)

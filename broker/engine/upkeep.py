@@ -25,6 +25,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state, whole, at the log's present end."""
     state.producers.expire(now_ms)
     return {
+        "sealed": True,
         "epoch": state.epoch_counter,
         "hour_floor": state.hour_floor,
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
@@ -62,6 +63,9 @@ def restore(state: EngineState, saved: dict[str, Any]) -> None:
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         topic.counts = TopicCounts(*item["counts"])
     state.hours.recover({hour: HourCounts(*values) for hour, values in saved["hours"].items()})
+    if not saved.get("sealed"):
+        # States carried no seals when this was written. Entries that have one keep it.
+        state.hours.seal_states()
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])
 

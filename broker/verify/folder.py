@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,14 +33,14 @@ def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
     for name in fs.listdir(folder):
         if name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
-    positions, counts, floor = _checkpoints(fs, folder, report)
+    positions, newest = _checkpoints(fs, folder, report)
     after = positions[-1] if positions else 0
     durable_end = max(after, _ticks(fs, folder, report))
     log = yield from _labelled(
         "log", verify_log(fs, folder, report, after=after, durable_end=durable_end)
     )
     _reach(positions, log, report)
-    yield from _hours(fs, folder, counts, floor, log, report)
+    yield from _hours(fs, folder, newest, log, report)
     return report
 
 
@@ -53,13 +54,20 @@ def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[st
         yield label
 
 
-def _checkpoints(
-    fs: FileSystem, folder: str, report: Report
-) -> tuple[list[int], dict[int, HourCounts], int]:
-    """Positions of the whole checkpoints, oldest first; the newest's counts and hour floor."""
+@dataclass(slots=True)
+class _Newest:
+    """What the newest whole checkpoint says about hours; empty without one."""
+
+    counts: dict[int, HourCounts] = field(default_factory=dict)
+    floor: int = 0
+    sealed: bool = False
+    """States carry seals: they do since the first checkpoint of a broker that writes them."""
+
+
+def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
+    """Positions of the whole checkpoints, oldest first; what the newest says."""
     positions: list[int] = []
-    counts: dict[int, HourCounts] = {}
-    floor = 0
+    newest = _Newest()
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
@@ -68,12 +76,12 @@ def _checkpoints(
             continue
         members, position = found
         positions.append(position)
-        floor = members["hour_floor"]
         counts = {
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
         }
-    return positions, counts, floor
+        newest = _Newest(counts, members["hour_floor"], bool(members.get("sealed")))
+    return positions, newest
 
 
 def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
@@ -104,11 +112,11 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
 def _hours(
     fs: FileSystem,
     folder: str,
-    counts: dict[int, HourCounts],
-    floor: int,
+    newest: _Newest,
     log: LogRange,
     report: Report,
 ) -> Generator[str, None, None]:
+    counts, floor = newest.counts, newest.floor
     place = f"{folder}/hours"
     present = {
         hour: name
@@ -137,7 +145,7 @@ def _hours(
         if known.rows and known.ended and not fs.exists(f"{folder}/{name}/delay.index"):
             report.note(name, 0, "an ended hour that was being removed")
             continue
-        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row)
+        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row, sealed=newest.sealed)
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.
