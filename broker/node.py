@@ -103,6 +103,10 @@ class Node:
         self._io.shutdown()
         self.engine.close()
 
+    def fail(self, error: BaseException) -> None:
+        """Stop the node: what it stands on cannot be trusted."""
+        self._on_fatal(error)
+
     # ------------------------------------------------------------------ commit
 
     def appended(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from delaylog.broker import process_memory
+from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine
@@ -105,6 +105,7 @@ async def _serve(config: Config) -> int:
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
     lock = _lock(config.data_dir)
+    crash_trace.watch(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
     files = _raise_file_limit()

@@ -83,6 +83,8 @@ class Engine:
             restore(state, members)
         else:
             state.hours.recover({})
+        if state.ids.set_aside:
+            progress(f"the id index is set aside: {state.ids.set_aside}")
         if state.ids.position < start:
             progress("rebuilding the id index")
             self._rebuild_ids()

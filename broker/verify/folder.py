@@ -9,12 +9,14 @@ import numpy as np
 
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
+from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.delay_hour import hour_name, hour_of_name
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.id_index import DAMAGED_MARK
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -24,7 +26,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import decode_slot
 
-_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ready"})
+_KNOWN = frozenset({"lock", "tick", "log", "hours", "ids", "ids.damaged", "ready", "crash"})
 
 
 def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
@@ -41,7 +43,30 @@ def verify_folder(fs: FileSystem, folder: str) -> Generator[str, None, Report]:
     )
     _reach(positions, log, report)
     yield from _hours(fs, folder, newest, log, report)
+    yield from _ids(fs, folder, after, report)
     return report
+
+
+def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
+    """The id index. Whatever is wrong with it, a start makes it anew from the rows."""
+    name = "ids/data.mdb"
+    if not fs.exists(f"{folder}/{name}"):
+        if after:
+            report.note(name, 0, "missing; a start makes it anew")
+        return
+    if fs.exists(f"{folder}/ids/{DAMAGED_MARK}"):
+        report.damaged(name, 0, "a broker found it damaged; the next start makes it anew")
+    report.files += 1
+    file = fs.open(f"{folder}/{name}")
+    report.bytes_read += file.size()
+    try:
+        for _ in verify_ids(file, after):
+            yield name
+    except BadPageError as error:
+        what = f"page {error.page}: {error.what}; remove the folder ids, a start makes it anew"
+        report.damaged(name, error.page * PAGE_SIZE, what)
+    finally:
+        file.close()
 
 
 def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[str, None, LogRange]:
@@ -91,8 +116,16 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
     report.files += 1
     file = fs.open(f"{folder}/tick")
     durable_end = 0
+    raw = file.pread(max(file.size(), TICK_SLOT_STRIDE + TICK_SLOT_SIZE), 0)
+    for first, last in (
+        (TICK_SLOT_SIZE, TICK_SLOT_STRIDE),
+        (TICK_SLOT_STRIDE + TICK_SLOT_SIZE, len(raw)),
+    ):
+        if any(raw[first:last]):
+            report.damaged("tick", first, "bytes where nothing is ever written")
+    whole = raw
     for slot in range(2):
-        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
+        raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
         found = decode_slot(raw)
         if found is not None:
             durable_end = max(durable_end, found[0].durable_end)

@@ -12,6 +12,7 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.broker.verify.report import Report
+from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
 from delaylog.storage.delay_hour import group_of_name
 from delaylog.storage.file_system import File, FileSystem
@@ -221,13 +222,30 @@ class HourCheck:
         kept = SecondIndex.decode(raw)
         name = f"{self._name}/second.index"
         if kept is None:
-            self._report.note(name, 0, "damaged; a start rebuilds it from the delay index")
+            verdict = self._judge_seconds(raw, rows)
+            if verdict is None:
+                self._report.note(name, 0, "torn; a start rebuilds it from the delay index")
+            else:
+                what = f"{verdict[1]}; a start rebuilds it from the delay index"
+                self._report.damaged(name, verdict[0], what)
         elif kept.covers != rows:
             self._report.note(name, 0, f"it covers {kept.covers} rows of {rows}; a start mends it")
         elif not (
             every(kept.newest == self._seconds.newest) and every(kept.count == self._seconds.count)
         ):
             self._damaged("second.index", 0, "it is whole, but not the index of these rows")
+
+    def _judge_seconds(self, raw: bytes, rows: int) -> tuple[int, str] | None:
+        file = self._fs.open(f"{self._place}/delay.index")
+
+        def read_rows(first: int, last: int) -> RowArray:
+            size = (last - first + 1) * INDEX_ENTRY_SIZE
+            return np.frombuffer(file.pread(size, (first - 1) * INDEX_ENTRY_SIZE), INDEX_ENTRY)
+
+        try:
+            return judge_second_index(raw, self._hour, rows, read_rows)
+        finally:
+            file.close()
 
     def _states(self, name: str, rows: int) -> Generator[None, None, None]:
         file = self._open(name)
@@ -242,6 +260,9 @@ class HourCheck:
                 raw[: len(raw) // STATE_ENTRY_SIZE * STATE_ENTRY_SIZE], STATE_ENTRY
             )
             self._report.bytes_read += len(raw)
+            if not np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64).any():
+                yield
+                continue
             self._report.states += int(np.count_nonzero(entries["state"]))
             kinds = entries["state"]
             unstored = (kinds == MessageState.WAITING) | (kinds == MessageState.READY)

@@ -23,6 +23,7 @@ from delaylog.broker.web import control, messages, topics
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
+from delaylog.storage.errors import CorruptionError, DiskFailedError
 
 Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
 ROUTES_KEPT: Final = 4_096
@@ -162,6 +163,10 @@ class HttpFace:
                     raise
                 if isinstance(error, web.RequestPayloadError):
                     problem = Problem("bad_request", "the body could not be read")
+                elif isinstance(error, (CorruptionError, DiskFailedError)):
+                    # Whoever met it: nothing more may be answered from this disk.
+                    self._node.fail(error)
+                    problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
                 else:
                     log.exception("unexpected error", extra={"path": path})
                     raise
