@@ -10,6 +10,7 @@ it does not hold.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,7 +39,6 @@ HOT_ROWS_MIN: Final = 8_192
 _SLICE_ROWS: Final = 4_096
 _SUM_ROWS: Final = 512
 """Rows that are summed up together: what a receive reads first it checks, on the loop."""
-assert _SLICE_ROWS % _SUM_ROWS == 0
 _LOOK_AROUND_ROWS: Final = 4_096
 _COPIED: Final = np.uint64(1 << 63)
 """Set in the `offset` of a row that came from a copy; number and place in its file follow."""
@@ -75,8 +75,9 @@ class _Copy:
         self.built = 0
         self.building = True
         self.dropped = False
-        self._sums: list[tuple[int, int, int, int]] = []
-        """Of each part: where its records begin, their size, checksums of rows and records."""
+        self._part_starts: list[int] = []
+        self._sums: list[tuple[int, int, int, int, int]] = []
+        """Of each part: its rows, place and size of its records, checksums of both."""
         self._sound: list[bool] = []
         self._file: File = fs.open(path, create=True)
 
@@ -99,8 +100,10 @@ class _Copy:
         for part, (start, end) in enumerate(pairwise(bounds)):
             first = part * _SUM_ROWS * INDEX_ENTRY_SIZE
             rows_crc = crc32c(raw[first : first + _SUM_ROWS * INDEX_ENTRY_SIZE])
-            sums = (self.size + start, end - start, rows_crc, crc32c(view[start:end]))
-            self._sums.append(sums)
+            count = min(_SUM_ROWS, len(rows) - part * _SUM_ROWS)
+            data_crc = crc32c(view[start:end])
+            self._sums.append((count, self.size + start, end - start, rows_crc, data_crc))
+            self._part_starts.append(at + part * _SUM_ROWS)
         self.size += len(data)
 
     def find(self, topic: int, wanted: Int64Array) -> tuple[Mask | None, RowArray] | None:
@@ -142,19 +145,20 @@ class _Copy:
         return all(s.next >= min(s.end, self.built) for s in self.topics.values())
 
     def _rows(self, at: int, count: int) -> RowArray | None:
-        if not self._checked(at // _SUM_ROWS, (at + count - 1) // _SUM_ROWS):
+        if not self._checked(at, at + count - 1):
             return None
         raw = self._file.pread(count * INDEX_ENTRY_SIZE, at * INDEX_ENTRY_SIZE)
         return np.frombuffer(raw, INDEX_ENTRY)
 
-    def _checked(self, first: int, last: int) -> bool:
-        """Whether parts first..last hold what was copied; they are read in order, once."""
+    def _checked(self, first_row: int, last_row: int) -> bool:
+        """Whether the parts of these rows hold what was copied; they are read in order, once."""
+        first = bisect_right(self._part_starts, first_row) - 1
+        last = bisect_right(self._part_starts, last_row) - 1
         while len(self._sound) <= last:
             number = len(self._sound)
-            place, size, rows_crc, data_crc = self._sums[number]
-            at = number * _SUM_ROWS
-            count = min(_SUM_ROWS, len(self.refs) - at)
-            rows = self._file.pread(count * INDEX_ENTRY_SIZE, at * INDEX_ENTRY_SIZE)
+            count, place, size, rows_crc, data_crc = self._sums[number]
+            at = self._part_starts[number] * INDEX_ENTRY_SIZE
+            rows = self._file.pread(count * INDEX_ENTRY_SIZE, at)
             sound = crc32c(rows) == rows_crc and crc32c(self._file.pread(size, place)) == data_crc
             self._sound.append(sound)
         return all(self._sound[first : last + 1])
