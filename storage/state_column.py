@@ -160,7 +160,7 @@ class StateColumn:
         if len(indexes) == 0:
             return
         at = indexes - 1
-        entries = sealed(np.atleast_1d(np.asarray(entries, STATE_ENTRY)))
+        entries = sealed(entries if isinstance(entries, np.ndarray) else np.array([entries]))
         low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
         if low == high:
             self._piece(low).put(at - low * PIECE_ROWS if low else at, entries)

@@ -24,37 +24,36 @@ _WORDS: Final = STATE_ENTRY_SIZE // 8
 _FACTORS: Final = np.array(
     [0x8FB5262C_FFFFFFFF, 0x6D14475B_349AAE91, 0x0E5E18BA_F320CD57, 0xDEB8FC4C_7B297D0B], np.uint64
 )
-_SHIFT: Final = np.uint64(32)
-_LIMIT: Final = np.uint64(1 << 32)
+_LOWER: Final = np.uint64((1 << 32) - 1)
 assert int(_FACTORS[0]) & 0xFFFFFFFF == 0xFFFFFFFF, "the seal counts as minus itself"
 
 # The seal is the upper half of w0, so it adds `seal * (K0 mod 2**32)`, which is minus the seal, to
 # the upper half of the sum: that is zero exactly when the seal is right.
 
 
-def _sums(entries: StateArray) -> npt.NDArray[np.uint64]:
-    words = entries.view(np.uint64).reshape(-1, _WORDS)
-    out: npt.NDArray[np.uint64] = words @ _FACTORS
-    return out
+def _words(entries: StateArray) -> npt.NDArray[np.uint64]:
+    return entries.view(np.uint64).reshape(-1, _WORDS)
 
 
 def sealed(entries: StateArray) -> StateArray:
     """A copy of entries with their seals; what stood there is not looked at."""
-    out = entries.copy()
-    out["seal"] = 0
-    out["seal"] = _sums(out) >> _SHIFT
-    return out
+    # Words, not entries: numpy copies structured columns field by field.
+    words = _words(np.ascontiguousarray(entries)).copy()
+    first = words[:, 0]
+    first &= _LOWER
+    first |= words @ _FACTORS & ~_LOWER
+    return words.reshape(-1).view(STATE_ENTRY)
 
 
 def broken(entries: StateArray) -> npt.NDArray[np.bool_]:
     """Mask of entries whose seal does not fit. `entries` is contiguous."""
-    out: npt.NDArray[np.bool_] = _sums(entries) >= _LIMIT
+    out: npt.NDArray[np.bool_] = _words(entries) @ _FACTORS > _LOWER
     return out
 
 
 def unsealed(entries: StateArray) -> npt.NDArray[np.bool_]:
     """Mask of entries as a broker without seals left them: no seal, though not empty."""
-    empty = (entries.view(np.uint64).reshape(-1, _WORDS) == 0).all(axis=1)
+    empty = (_words(entries) == 0).all(axis=1)
     out: npt.NDArray[np.bool_] = (entries["seal"] == 0) & ~empty
     return out
 
