@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
+from delaylog.storage.columns import every
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File
 from delaylog.storage.layout import (
@@ -44,19 +45,22 @@ def read_extents(file: File, count: int, path: str) -> RowArray:
     """The first `count` extents, each whole and behind the one before, or CorruptionError."""
     raw = file.pread(count * EXTENT_SIZE, 0)
     extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
-    rows, log_end = 0, 0
     view = memoryview(raw)
-    for number in range(count):
-        at = number * EXTENT_SIZE
-        if number >= len(extents) or not whole_extent(view[at : at + EXTENT_SIZE]):
-            raise CorruptionError("a damaged extent", path=path, position=at)
-        one = extents[number]
-        if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
-            raise CorruptionError(
-                "an extent that does not follow the one before", path=path, position=at
-            )
-        rows += int(one["count"])
-        log_end += int(one["log_size"])
+    crcs = [crc32c(view[at : at + EXTENT_SIZE - 4]) for at in range(0, len(raw), EXTENT_SIZE)]
+    whole = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
+    whole &= extents["crc"] == np.array(crcs[: len(extents)], np.uint32)
+    counts, sizes = extents["count"].astype(np.int64), extents["log_size"].astype(np.int64)
+    follows = extents["first_index"] == np.cumsum(counts) - counts + 1
+    follows &= extents["log_offset"] == (np.cumsum(sizes) - sizes).astype(np.uint64)
+    for what, good in (
+        ("a damaged extent", whole),
+        ("an extent that does not follow the one before", follows),
+    ):
+        if not every(good):
+            at = int(np.flatnonzero(~good)[0]) * EXTENT_SIZE
+            raise CorruptionError(what, path=path, position=at)
+    if len(extents) < count:
+        raise CorruptionError("extents are missing", path=path, position=len(raw))
     return extents
 
 
@@ -75,11 +79,13 @@ class _Ranges:
     passes a range that was not checked.
     """
 
-    def __init__(self, starts: Int64Array, sizes: Int64Array, crcs: Int64Array) -> None:
+    def __init__(
+        self, starts: Int64Array, sizes: Int64Array, crcs: Int64Array, good_from: int
+    ) -> None:
         self.starts = starts
         self.sizes = sizes
         self.crcs = crcs
-        self.good = np.zeros(len(starts), np.bool_)
+        self.good = np.arange(len(starts)) >= good_from
         self._first_bad = 0
 
     def append(self, start: int, size: int, crc: int) -> None:
@@ -117,15 +123,26 @@ class _Ranges:
 class ExtentChecks:
     """What has been checked of one hour's delay index and delay log."""
 
-    def __init__(self, open_file: Callable[[str], File], folder: str, extents: RowArray) -> None:
+    def __init__(
+        self,
+        open_file: Callable[[str], File],
+        folder: str,
+        extents: RowArray,
+        *,
+        good_from: int,
+    ) -> None:
+        """Extents from number `good_from` on were written by this process."""
         self._open_file = open_file
         self._folder = folder
         size = INDEX_ENTRY_SIZE
         column = {name: extents[name].astype(np.int64) for name in _COLUMNS}
         self._index = _Ranges(
-            (column["first_index"] - 1) * size, column["count"] * size, column["index_crc"]
+            (column["first_index"] - 1) * size,
+            column["count"] * size,
+            column["index_crc"],
+            good_from,
         )
-        self._log = _Ranges(column["log_offset"], column["log_size"], column["log_crc"])
+        self._log = _Ranges(column["log_offset"], column["log_size"], column["log_crc"], good_from)
 
     def append(self, extent: RowArray) -> None:
         """An extent that was flushed just now."""
@@ -158,6 +175,10 @@ class ExtentChecks:
     def unchecked_records(self, starts: Int64Array) -> list[int]:
         """Extents whose records `records` would have to read, for whoever does that elsewhere."""
         return [] if self._log.whole or len(starts) == 0 else self._log.bad_of(starts)
+
+    def unchecked_rows(self) -> list[int]:
+        """Extents whose rows were not checked yet."""
+        return [] if self._index.whole else np.flatnonzero(~self._index.good).tolist()
 
     def check_rows(self, number: int) -> int:
         """Check the rows of one extent; returns how many bytes that were. Any thread."""
