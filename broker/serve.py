@@ -20,11 +20,13 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.app import HttpFace
-from delaylog.storage.errors import StorageError
+from delaylog.storage.errors import CorruptionError, StorageError
 from delaylog.storage.file_system import OsFileSystem
 
 SWITCH_SECONDS = 0.0005
 """Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
+
+DAMAGE_HINT = "restore the file from a backup; `delaylog verify` says what else is damaged"
 
 log = logging.getLogger("delaylog.serve")
 
@@ -71,7 +73,8 @@ async def _serve(config: Config) -> int:
     def on_fatal(error: BaseException) -> None:
         if not failure:
             failure.append(error)
-            log.critical("the node stops", exc_info=error)
+            hint = {"do": DAMAGE_HINT} if isinstance(error, CorruptionError) else {}
+            log.critical("the node stops", exc_info=error, extra=hint)
         stop.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
@@ -122,7 +125,8 @@ def serve(config: Config) -> int:
             status = uvloop.run(_serve(config))
     except StorageError as error:
         log.critical("the data folder cannot be served", extra={"why": str(error)})
-        print(f"delaylog: {error}", file=sys.stderr)
+        hint = f"; {DAMAGE_HINT}" if isinstance(error, CorruptionError) else ""
+        print(f"delaylog: {error}{hint}", file=sys.stderr)
         status = 1
     finally:
         os.close(lock)

@@ -195,7 +195,7 @@ class ExtentChecks:
                 "bytes that are not the ones written",
                 path=f"{self._folder}/{name}",
                 position=start,
-                detail=f"within {size} bytes from there; restore the folder from a backup",
+                detail=f"within {size} bytes from there",
             )
         ranges.good[number] = True
         return size

@@ -27,8 +27,15 @@ def flip(path: Path, bit: int) -> None:
         os.pwrite(file.fileno(), bytes([byte]), bit // 8)
 
 
-@pytest.mark.parametrize("name", ["delay.log", "delay.index", "state"])
-@pytest.mark.parametrize("call", ["read", "receive"])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("delay.log", "read"),
+        ("delay.log", "receive"),
+        ("delay.index", "receive"),
+        ("state", "read"),
+    ],
+)
 def test_it_stops_and_names_the_file(
     start_broker: Callable[..., Any], name: str, call: str
 ) -> None:
@@ -59,6 +66,7 @@ def test_it_stops_and_names_the_file(
     (fatal,) = (line for line in broker.logs() if line["level"] == "critical")
     assert fatal["message"] == "the node stops"
     assert str(path) in fatal["exception"]
+    assert "restore the file from a backup" in fatal["do"]
     verify = subprocess.run(
         [str(Path(sys.executable).parent / "delaylog"), "verify", str(broker.data_dir)],
         capture_output=True,
