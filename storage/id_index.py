@@ -32,24 +32,15 @@ ASIDE: Final = ".damaged"
 """What is added to the name of a database that is set aside."""
 POSITION_KEY: Final = b"position"
 MAP_SIZE: Final = 1 << 36
-_DAMAGE: Final = (
-    lmdb.BadDbiError,
-    lmdb.BadTxnError,
-    lmdb.BadValsizeError,
-    lmdb.CorruptedError,
-    lmdb.CursorFullError,
-    lmdb.IncompatibleError,
-    lmdb.InvalidError,
-    lmdb.InvalidParameterError,
-    lmdb.MapFullError,
-    lmdb.PageFullError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-    lmdb.ProblemError,
-    lmdb.TxnFullError,
-    lmdb.VersionMismatchError,
+_NO_DAMAGE: Final = (
+    lmdb.LockError,
+    lmdb.MemoryError,
+    lmdb.ReadersFullError,
+    lmdb.ReadonlyError,
+    lmdb.TlsFullError,
 )
-"""What LMDB says when its file makes no sense. The map is far larger than any index gets."""
+"""What LMDB says of the machine. All else is its file: a rotten page number may even come back as
+a plain I/O error, since it leads a write to nowhere."""
 REOPEN_PUTS: Final = 100_000
 """After so many puts the map is closed and opened again: its pages count as resident."""
 
@@ -115,7 +106,9 @@ class IdIndex:
             return lmdb.open(
                 self._path, map_size=MAP_SIZE, subdir=True, max_spare_txns=1, readahead=False
             )
-        except _DAMAGE as error:
+        except _NO_DAMAGE:
+            raise
+        except lmdb.Error as error:
             self._damaged(error)
 
     def _damaged(self, error: Exception | str) -> NoReturn:
@@ -130,7 +123,9 @@ class IdIndex:
         try:
             with self._env.begin() as txn:
                 yield txn
-        except _DAMAGE as error:
+        except _NO_DAMAGE:
+            raise
+        except lmdb.Error as error:
             self._damaged(error)
 
     @contextmanager
@@ -141,7 +136,9 @@ class IdIndex:
                 yield txn
         except lmdb.DiskError as error:
             raise DiskFullError(f"no space for {self._path}: {error}") from error
-        except _DAMAGE as error:
+        except _NO_DAMAGE:
+            raise
+        except lmdb.Error as error:
             self._damaged(error)
 
     def _value(self, key: bytes, raw: bytes | memoryview) -> int:
