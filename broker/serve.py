@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import logging
 import os
 import resource
@@ -14,7 +13,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from delaylog.broker import process_memory
+from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup import MANIFEST, restore_unfinished
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.config import Config, ConfigError
@@ -91,7 +90,8 @@ async def _serve(config: Config) -> int:
     def on_fatal(error: BaseException) -> None:
         if not failure:
             failure.append(error)
-            log.critical("the node stops", exc_info=error)
+            hint = {"do": _advice(error)} if isinstance(error, CorruptionError) else {}
+            log.critical("the node stops", exc_info=error, extra=hint)
         stop.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
@@ -149,7 +149,10 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, DiskFullError):
         return "Free some space and start again."
     if isinstance(error, (CorruptionError, FileNotFoundError)):
-        return "Run `delaylog verify` on the folder; do not delete anything."
+        return (
+            "Restore the file from a backup; `delaylog verify` says what else is damaged. "
+            "Do not delete anything."
+        )
     if isinstance(error, (DiskFailedError, OSError)):
         return (
             "Look into the kernel's log, mend or replace the disk and start again: "
@@ -162,10 +165,9 @@ def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
     _check_folder(config.data_dir)
     lock = lock_folder(config.data_dir)
+    crash_trace.watch(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
-    # A page that a map cannot read (SIGBUS) ends the process at once: at least say where.
-    faulthandler.enable()
     files = _raise_file_limit()
     # A quarter of the descriptors for hours, the rest for connections and the log.
     open_hours = max(config.limits.open_hours_max, min(files // 20, 1_024))

@@ -16,8 +16,8 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.storage.batch import Block
-from delaylog.storage.columns import every
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.extent_checks import ExtentChecks, read_extents, whole_extent
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_reader import HourReader
 from delaylog.storage.layout import (
@@ -42,6 +42,7 @@ _WALK_SLICE: Final = 8192
 _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
 _SCAN_ROWS: Final = 65_536
+_VERIFY_BYTES: Final = 4 << 20
 
 
 def hour_name(hour: int) -> str:
@@ -58,6 +59,13 @@ def hour_of_name(name: str) -> int | None:
     return int(start.timestamp()) * 1000 // HOUR_MS
 
 
+def group_of_name(name: str) -> int | None:
+    """The group whose state column a file of an hour is, or None."""
+    if name == "state":
+        return DEFAULT_GROUP
+    return int(name[6:]) if name.startswith("state.") and name[6:].isdigit() else None
+
+
 @dataclass(slots=True)
 class Flush:
     """One append to an hour, ready to be written."""
@@ -67,6 +75,8 @@ class Flush:
     data_size: int
     chain: ChainUpdate
     position_last: int
+    extent: RowArray | None = None
+    """What `write_flush` put into the file `extents`."""
 
 
 class DelayHour:
@@ -78,7 +88,10 @@ class DelayHour:
         self.hour = hour
         self.extent_count = 0
         self._files: dict[str, File] = {}
-        self._reader = HourReader(self._file, folder)
+        self._reader = HourReader(self._file, folder, self.checks)
+        self._checks: ExtentChecks | None = None
+        self._own_extents = 0
+        """Number of the first extent that was written since the files were opened."""
         self._seconds: SecondIndex | None = None
         self._seconds_dirty = False
         self._unsynced = False
@@ -128,6 +141,12 @@ class DelayHour:
             self._states[group] = column
         return column
 
+    def seal_states(self) -> None:
+        """Seal the states that a broker without seals left."""
+        for name in self._fs.listdir(self.folder):
+            if (group := group_of_name(name)) is not None:
+                self.states(group).seal()
+
     @property
     def state_columns(self) -> list[StateColumn]:
         """Columns that were touched since the hour was opened."""
@@ -159,10 +178,10 @@ class DelayHour:
     def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
         """All rows in index order, in parts, read with pread."""
         last = self.row_count if last is None else last
-        file = self._file("delay.index") if last >= first else None
         for start in range(first, last + 1, _SCAN_ROWS):
             count = min(_SCAN_ROWS, last + 1 - start)
-            assert file is not None
+            self.checks().rows_between(start, start + count - 1)
+            file = self._file("delay.index")
             raw = file.pread(count * INDEX_ENTRY_SIZE, (start - 1) * INDEX_ENTRY_SIZE)
             yield np.frombuffer(raw, INDEX_ENTRY)
 
@@ -215,6 +234,7 @@ class DelayHour:
         self._file("extents", create=True).pwritev(
             [extent.tobytes()], self.extent_count * EXTENT_SIZE
         )
+        flush.extent = extent[0]
 
     def commit_flush(self, flush: Flush) -> None:
         """Take a written flush over: from here on readers find its rows in the files."""
@@ -223,6 +243,9 @@ class DelayHour:
         self._reader.row_count += len(flush.rows)
         self._reader.log_size += flush.data_size
         self.extent_count += 1
+        if self._checks is not None:
+            assert flush.extent is not None, "a flush is written before it is taken over"
+            self._checks.append(flush.extent)
 
     def write_seconds(self) -> None:
         """Write the second index if it changed."""
@@ -292,11 +315,13 @@ class DelayHour:
         low, high = 1, 0
         rows = _WINDOW_ROWS_MIN
         file = self._file("delay.index") if index else None
+        checks = self.checks()
         while index:
             if not low <= index <= high:
                 assert file is not None
                 rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
                 low, high = max(index - rows + 1, 1), index
+                checks.rows_between(low, high)
                 raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
                 words = memoryview(raw).cast("I")
             if index <= last:
@@ -317,51 +342,46 @@ class DelayHour:
 
     def extents(self) -> RowArray:
         """All extents, checked. Raises CorruptionError for a damaged one."""
-        if self.extent_count == 0:
+        count = self.extent_count
+        if count == 0:
             return np.zeros(0, EXTENT)
-        raw = self._file("extents").pread(self.extent_count * EXTENT_SIZE, 0)
-        extents = np.frombuffer(raw, EXTENT)
-        for number in range(len(extents)):
-            part = raw[number * EXTENT_SIZE : (number + 1) * EXTENT_SIZE]
-            if (
-                extents["magic"][number] != EXTENT_MAGIC
-                or crc32c(part[:-4]) != extents["crc"][number]
-            ):
-                raise CorruptionError(
-                    "a damaged extent",
-                    path=self._path("extents"),
-                    position=number * EXTENT_SIZE,
-                )
-        return extents
+        return read_extents(self._file("extents"), count, self._path("extents"))
 
-    def verify(self) -> Generator[None, None, None]:
-        """Check every flushed range against its extent; yields between pieces of work.
+    def checks(self) -> ExtentChecks:
+        """What has been checked of the files since they were opened."""
+        if self._checks is None:
+            self._checks = ExtentChecks(
+                self._file, self.folder, self.extents(), good_from=self._own_extents
+            )
+        return self._checks
 
-        Reading the files also warms the page cache ahead of dispatch.
+    def verify(self, *, records: bool = True) -> Generator[None, None, None]:
+        """Check every flushed range anew, yielding every few MiB.
+
+        Without `records`, only rows, and only those that were not checked. Reading the files
+        also warms the page cache ahead of dispatch.
         """
-        for extent in self.extents():
-            for name, offset, size, crc in (
-                (
-                    "delay.index",
-                    (int(extent["first_index"]) - 1) * INDEX_ENTRY_SIZE,
-                    int(extent["count"]) * INDEX_ENTRY_SIZE,
-                    int(extent["index_crc"]),
-                ),
-                (
-                    "delay.log",
-                    int(extent["log_offset"]),
-                    int(extent["log_size"]),
-                    int(extent["log_crc"]),
-                ),
-            ):
-                if crc32c(self._file(name).pread(size, offset)) != crc:
-                    raise CorruptionError(
-                        "bytes that are not the ones written",
-                        path=self._path(name),
-                        position=offset,
-                        detail=f"{size} bytes",
-                    )
+        if records:
+            self._checks = None
+            self._own_extents = self.extent_count
+        checks = self.checks()
+        read = 0
+        for number in range(self.extent_count) if records else checks.unchecked_rows():
+            read += checks.check_rows(number)
+            if records:
+                read += checks.check_records(number)
+            if read >= _VERIFY_BYTES:
+                read = 0
                 yield
+        yield
+
+    def unchecked_records(self, rows: RowArray) -> list[int]:
+        """Extents that hold records of `rows` and were not checked yet; see `check_records`."""
+        return self.checks().unchecked_records(rows["offset"].astype(np.int64))
+
+    def check_records(self, number: int) -> None:
+        """Check the records of one extent. Any thread."""
+        self.checks().check_records(number)
 
     # ------------------------------------------------------------------ opening, ending
 
@@ -380,6 +400,7 @@ class DelayHour:
                 detail=f"{row_count} rows were durable",
             )
         index = self._file("delay.index")
+        self._checks = None
         if index.size() < row_count * INDEX_ENTRY_SIZE:
             raise CorruptionError(
                 "rows are missing",
@@ -387,9 +408,11 @@ class DelayHour:
                 position=index.size(),
                 detail=f"{row_count} rows were durable",
             )
+        extents, count = self._extents_upto(row_count)
         self._reader.row_count = row_count
-        last = self.read_rows(np.array([row_count], np.int64))[0]
-        self._reader.log_size = int(last["offset"]) + int(last["size"])
+        # The last row would say it too, but to believe it all rows of its flush would be read.
+        last = extents[count - 1]
+        self._reader.log_size = int(last["log_offset"]) + int(last["log_size"])
         log = self._file("delay.log")
         if log.size() < self.log_size:
             raise CorruptionError(
@@ -398,37 +421,44 @@ class DelayHour:
                 position=log.size(),
                 detail=f"{self.log_size} bytes were durable",
             )
-        self._rewind_seconds(index, row_count)
-        self.extent_count = self._count_extents(row_count)
+        self._rewind_seconds(index, row_count, extents[count:])
+        self.extent_count = self._own_extents = count
         index.truncate(row_count * INDEX_ENTRY_SIZE)
         log.truncate(self.log_size)
         self._file("extents").truncate(self.extent_count * EXTENT_SIZE)
         for name in self._fs.listdir(self.folder):
-            if name == "state" or name.startswith("state."):
-                group = DEFAULT_GROUP if name == "state" else int(name[6:])
+            if (group := group_of_name(name)) is not None:
                 self.states(group).cut(row_count)
 
-    def _count_extents(self, row_count: int) -> int:
-        """How many extents cover exactly `row_count` rows; a flush never straddles a checkpoint."""
-        extents = self._file("extents", create=True)
-        raw = extents.pread(extents.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
-        ends = np.frombuffer(raw, EXTENT)
-        covered = np.cumsum(ends["count"].astype(np.int64))
+    def _extents_upto(self, row_count: int) -> tuple[RowArray, int]:
+        """All extents, and how many of them cover exactly `row_count` rows.
+
+        A flush never straddles a checkpoint. Of the extents only that last one is checked here:
+        opening a folder must not cost more the more there is in it.
+        """
+        file = self._file("extents", create=True)
+        raw = file.pread(file.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
+        extents = np.frombuffer(raw, EXTENT)
+        covered = np.cumsum(extents["count"].astype(np.int64))
         at = int(np.searchsorted(covered, row_count))
+        path = self._path("extents")
         if at >= len(covered) or int(covered[at]) != row_count:
             raise CorruptionError(
                 "extents that do not cover the rows",
-                path=self._path("extents"),
-                position=at * EXTENT_SIZE,
+                path=path,
+                position=min(at, len(covered)) * EXTENT_SIZE,
                 detail=f"{row_count} rows",
             )
-        return at + 1
+        if not whole_extent(raw[at * EXTENT_SIZE : (at + 1) * EXTENT_SIZE]):
+            raise CorruptionError("a damaged extent", path=path, position=at * EXTENT_SIZE)
+        return extents, at + 1
 
-    def _rewind_seconds(self, index: File, row_count: int) -> None:
+    def _rewind_seconds(self, index: File, row_count: int, extents: RowArray) -> None:
         """Use the kept second index if it covers the cut's rows or can be rewound to them.
 
-        Rows behind the cut were never promised to be whole, so a rewind trusts them only when
-        they name their own number; else the index is rebuilt when it is next needed.
+        Rows behind the cut were never promised to be whole, so a rewind trusts them only as far
+        as `extents`, the ones behind the cut, prove them; else the index is rebuilt when it is
+        next needed.
         """
         self._seconds = None
         if not self._fs.exists(self._path("second.index")):
@@ -443,8 +473,7 @@ class DelayHour:
             if len(raw) != count * INDEX_ENTRY_SIZE:
                 return
             rows = np.frombuffer(raw, INDEX_ENTRY)
-            named = np.arange(row_count + 1, kept.covers + 1)
-            if not every(rows["global_index"] == named):
+            if not _proven(raw, extents, row_count):
                 return
             kept.rewind(rows, self.hour, row_count)
             self._seconds_dirty = True
@@ -459,8 +488,13 @@ class DelayHour:
         self._reader.unmap()
 
     def close_files(self) -> None:
-        """Give back descriptors; they reopen on demand. Unsynced appends must be synced before."""
+        """Give back descriptors; they reopen on demand. Unsynced appends must be synced before.
+
+        What is read from reopened files is checked again.
+        """
         self.unmap()
+        self._checks = None
+        self._own_extents = self.extent_count
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -477,3 +511,18 @@ class DelayHour:
             column.close()
         self._states.clear()
         self._seconds = None
+
+
+def _proven(raw: bytes, extents: RowArray, first: int) -> bool:
+    """Whether whole extents behind row `first` prove the index bytes `raw` that follow it."""
+    at = 0
+    for one in extents:
+        if at == len(raw):
+            break
+        size = int(one["count"]) * INDEX_ENTRY_SIZE
+        follows = int(one["first_index"]) == first + at // INDEX_ENTRY_SIZE + 1
+        part = raw[at : at + size]
+        if not (follows and whole_extent(one.tobytes()) and crc32c(part) == int(one["index_crc"])):
+            return False
+        at += size
+    return at == len(raw)

@@ -4,17 +4,21 @@ Rows and records stand in an hour's files in log order; what is due in one secon
 them in any order. For a second of many messages a worker copies both, ahead of time, into a
 scratch file in dispatch order, so that a receive of ten thousand reads two ranges instead of
 touching twenty thousand pages. A copy is a cache: what it does not hold is read from the hour,
-and nothing of it survives a restart.
+and nothing of it survives a restart. Rows whose bytes are not the ones copied count as rows that
+it does not hold.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from crc32c import crc32c
 
 from delaylog.storage.columns import every, some
 from delaylog.storage.delay_hour import DelayHour
@@ -33,6 +37,8 @@ from delaylog.storage.layout import (
 HOT_ROWS_MIN: Final = 8_192
 """A second of fewer messages is not worth a file of its own; nor is a topic of an eighth in it."""
 _SLICE_ROWS: Final = 4_096
+_SUM_ROWS: Final = 512
+"""Rows that are summed up together: what a receive reads first it checks, on the loop."""
 _LOOK_AROUND_ROWS: Final = 4_096
 _COPIED: Final = np.uint64(1 << 63)
 """Set in the `offset` of a row that came from a copy; number and place in its file follow."""
@@ -69,6 +75,10 @@ class _Copy:
         self.built = 0
         self.building = True
         self.dropped = False
+        self._part_starts: list[int] = []
+        self._sums: list[tuple[int, int, int, int, int]] = []
+        """Of each part: its rows, place and size of its records, checksums of both."""
+        self._sound: list[bool] = []
         self._file: File = fs.open(path, create=True)
 
     def add_slice(self, reader: HourReader, at: int) -> None:
@@ -81,7 +91,19 @@ class _Copy:
         rows["offset"] = _COPIED | np.uint64(self.number) << _NUMBER_SHIFT | (ends - size)
         if data:
             self._file.pwritev([data], self.size)
-        self._file.pwritev([rows.view(np.uint8).data], at * INDEX_ENTRY_SIZE)
+        raw = rows.view(np.uint8).data
+        self._file.pwritev([raw], at * INDEX_ENTRY_SIZE)
+        bounds = [0, *(ends[_SUM_ROWS - 1 :: _SUM_ROWS] - np.uint64(self.size)).tolist()]
+        if bounds[-1] < len(data) or len(rows) % _SUM_ROWS:
+            bounds.append(len(data))
+        view = memoryview(data)
+        for part, (start, end) in enumerate(pairwise(bounds)):
+            first = part * _SUM_ROWS * INDEX_ENTRY_SIZE
+            rows_crc = crc32c(raw[first : first + _SUM_ROWS * INDEX_ENTRY_SIZE])
+            count = min(_SUM_ROWS, len(rows) - part * _SUM_ROWS)
+            data_crc = crc32c(view[start:end])
+            self._sums.append((count, self.size + start, end - start, rows_crc, data_crc))
+            self._part_starts.append(at + part * _SUM_ROWS)
         self.size += len(data)
 
     def find(self, topic: int, wanted: Int64Array) -> tuple[Mask | None, RowArray] | None:
@@ -93,7 +115,8 @@ class _Copy:
         at, n = stretch.next, len(wanted)
         if at + n <= last and every(self.refs[at : at + n] == wanted):
             stretch.next = at + n
-            return None, self._rows(at, n)
+            rows = self._rows(at, n)
+            return None if rows is None else (None, rows)
         # Some were cancelled, came live or go out again: look for what is here, in its order.
         low = max(at - 2 * n, stretch.start)
         window = self.refs[low : min(at + 2 * n + _LOOK_AROUND_ROWS, last)]
@@ -105,7 +128,8 @@ class _Copy:
             return None
         first, end = low + int(hits[0]), low + int(hits[-1]) + 1
         stretch.next = max(at, end)
-        return mask, self._rows(first, end - first)[hits - hits[0]]
+        rows = self._rows(first, end - first)
+        return None if rows is None else (mask, rows[hits - hits[0]])
 
     def pass_by(self, topic: int) -> None:
         """Later seconds of the topic are being handed out: what is left here was ended."""
@@ -120,9 +144,24 @@ class _Copy:
             return False
         return all(s.next >= min(s.end, self.built) for s in self.topics.values())
 
-    def _rows(self, at: int, count: int) -> RowArray:
+    def _rows(self, at: int, count: int) -> RowArray | None:
+        if not self._checked(at, at + count - 1):
+            return None
         raw = self._file.pread(count * INDEX_ENTRY_SIZE, at * INDEX_ENTRY_SIZE)
         return np.frombuffer(raw, INDEX_ENTRY)
+
+    def _checked(self, first_row: int, last_row: int) -> bool:
+        """Whether the parts of these rows hold what was copied; they are read in order, once."""
+        first = bisect_right(self._part_starts, first_row) - 1
+        last = bisect_right(self._part_starts, last_row) - 1
+        while len(self._sound) <= last:
+            number = len(self._sound)
+            count, place, size, rows_crc, data_crc = self._sums[number]
+            at = self._part_starts[number] * INDEX_ENTRY_SIZE
+            rows = self._file.pread(count * INDEX_ENTRY_SIZE, at)
+            sound = crc32c(rows) == rows_crc and crc32c(self._file.pread(size, place)) == data_crc
+            self._sound.append(sound)
+        return all(self._sound[first : last + 1])
 
     def records(self, rows: RowArray) -> bytes:
         """Records of rows that `find` returned."""

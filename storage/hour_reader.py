@@ -14,6 +14,7 @@ import numpy as np
 
 from delaylog.storage.columns import consecutive, some
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.extent_checks import ExtentChecks
 from delaylog.storage.file_system import File
 from delaylog.storage.gather import gather, join_ranges, read_spans, scatter_back
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
@@ -26,8 +27,15 @@ READ_GAP_BYTES: Final = 4096
 class HourReader:
     """Rows and records of one hour, as far as `row_count` and `log_size` say."""
 
-    def __init__(self, open_file: Callable[[str], File], folder: str) -> None:
+    def __init__(
+        self,
+        open_file: Callable[[str], File],
+        folder: str,
+        checks: Callable[[], ExtentChecks] | None = None,
+    ) -> None:
+        """`checks` is asked before anything is read; None if what is read was checked before."""
         self._open_file = open_file
+        self._checks = checks
         self._folder = folder
         self.row_count = 0
         self.log_size = 0
@@ -45,6 +53,8 @@ class HourReader:
     def rows(self, indexes: Int64Array) -> RowArray:
         """Copies of the index rows `indexes` (all of them in the files)."""
         n = len(indexes)
+        if self._checks is not None:
+            self._checks().rows(indexes)
         low, high = int(indexes.min()), int(indexes.max())
         file = self._open_file("delay.index")
         if high - low + 1 <= 4 * n + READ_GAP_ROWS:
@@ -92,6 +102,8 @@ class HourReader:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""
         starts = rows["offset"].astype(np.int64)
         sizes = rows["size"].astype(np.int64)
+        if self._checks is not None:
+            self._checks().records(starts)
         file = self._open_file("delay.log")
         pieces = self._mapped("delay.log", LOG_PIECE_SIZE)
         if pieces is None or len(rows) == 0:

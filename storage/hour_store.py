@@ -106,6 +106,11 @@ class HourStore:
                 self._hours[hour] = folder
                 folder.close_files()
 
+    def seal_states(self) -> None:
+        """Seal the states of a folder whose broker wrote no seals (after `recover`)."""
+        for folder in self._hours.values():
+            folder.seal_states()
+
     def _path(self, hour: int) -> str:
         return f"{self._folder}/{hour_name(hour)}"
 
@@ -246,10 +251,6 @@ class HourStore:
         for hour in np.unique(hours).tolist():
             mask = hours == hour
             self.hour(hour).states(group).put(refs[mask] & INDEX_MASK, entries[mask])
-
-    def put_forward(self, ref: int, forward: int, group: int = DEFAULT_GROUP) -> None:
-        """Point an origin at the newest row of its message."""
-        self.hour(ref >> HOUR_SHIFT).states(group).put_forward(ref & INDEX_MASK, forward)
 
     def _by_hour(
         self,

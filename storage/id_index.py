@@ -3,35 +3,77 @@
 A hint, never a truth: every hit is checked against the row (epoch tag, id, topic) before it
 decides anything. Recent ids live in a dict; a checkpoint moves them into LMDB in sorted order.
 The database is a cache of the delay indexes and says up to which log position it is whole; if it
-is missing or behind, it is rebuilt from the rows.
+is missing or behind, it is rebuilt from the rows. LMDB has no checksums: each value carries one
+over its key and ref, and whatever LMDB itself finds wrong is damage of `data.mdb`. A damaged
+database is marked, and the next start sets it aside and begins an empty one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import lmdb
+from crc32c import crc32c
 
-from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import raise_disk_error
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.space_reserve import SpaceReserve
 
 _KEY: Final = struct.Struct(">IQ")
 _REF: Final = struct.Struct("<q")
-_POSITION: Final = b"position"
+_SUMMED_REF: Final = struct.Struct("<qI")
+DAMAGED_MARK: Final = "damaged"
+ASIDE: Final = ".damaged"
+"""What is added to the name of a database that is set aside."""
+POSITION_KEY: Final = b"position"
 _LOCK_BYTES: Final = 8192
 """LMDB's table of readers, of the size that it gives it."""
 _PROBE_BYTES: Final = 1 << 20
 """Twice what LMDB writes in one call: less than this free is a full disk."""
 MAP_SIZE: Final = 1 << 36
+_NO_DAMAGE: Final = (
+    lmdb.LockError,
+    lmdb.MemoryError,
+    lmdb.ReadersFullError,
+    lmdb.ReadonlyError,
+    lmdb.TlsFullError,
+)
+"""What LMDB says of the machine. All else is its file, or the disk below it."""
 REOPEN_PUTS: Final = 100_000
 """After so many puts the map is closed and opened again: its pages count as resident."""
+
+
+def encode_ref(key: bytes, ref: int) -> bytes:
+    """ref i64 | crc32c u32 over key and ref."""
+    return _SUMMED_REF.pack(ref, crc32c(_REF.pack(ref), crc32c(key)))
+
+
+def decode_ref(key: bytes, raw: bytes) -> int | None:
+    """The ref of a value, or None if a byte of it or of its key is wrong.
+
+    Brokers before this one wrote eight bytes without a checksum; those pass.
+    """
+    if len(raw) == _REF.size:
+        return int(_REF.unpack(raw)[0])
+    if len(raw) != _SUMMED_REF.size:
+        return None
+    ref, crc = _SUMMED_REF.unpack(raw)
+    return int(ref) if crc == crc32c(raw[: _REF.size], crc32c(key)) else None
+
+
+def mark_damaged(path: str) -> None:
+    """Have the next start set the database at `path` aside; nothing if that cannot be written."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(f"{path}/{DAMAGED_MARK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
 class IdIndex:
@@ -44,6 +86,28 @@ class IdIndex:
         self._recent: dict[tuple[int, int], int] = {}
         self._flushing: dict[tuple[int, int], int] = {}
         self._touched = 0
+        self.set_aside = ""
+        """Why an earlier database was set aside at this start, if one was."""
+        try:
+            if os.path.exists(f"{path}/{DAMAGED_MARK}"):
+                raise CorruptionError("it was found damaged", path=self._file, position=0)
+            self._env = self._open()
+            try:
+                self._read_position()
+            except CorruptionError:
+                self._env.close()
+                raise
+        except CorruptionError as error:
+            self._begin_anew(error)
+
+    @property
+    def _file(self) -> str:
+        return f"{self._path}/data.mdb"
+
+    def _begin_anew(self, error: CorruptionError) -> None:
+        self.set_aside = str(error)
+        shutil.rmtree(self._path + ASIDE, ignore_errors=True)
+        os.rename(self._path, self._path + ASIDE)
         self._env = self._open()
 
     def _open(self) -> lmdb.Environment:
@@ -57,8 +121,27 @@ class IdIndex:
                 return lmdb.open(
                     self._path, map_size=MAP_SIZE, subdir=True, max_spare_txns=1, readahead=False
                 )
+            except _NO_DAMAGE:
+                raise
             except (lmdb.Error, DiskFullError) as error:
                 self._room_or_raise(error, given)
+
+    def _damaged(self, error: Exception | str) -> NoReturn:
+        mark_damaged(self._path)
+        detail = f"{error}; a restart makes the id index anew from the rows"
+        raise CorruptionError(
+            "a damaged id index", path=self._file, position=0, detail=detail
+        ) from (error if isinstance(error, Exception) else None)
+
+    @contextmanager
+    def _reading(self) -> Iterator[lmdb.Transaction]:
+        try:
+            with self._env.begin() as txn:
+                yield txn
+        except _NO_DAMAGE:
+            raise
+        except lmdb.Error as error:
+            self._damaged(error)
 
     def _write(self, act: Callable[[lmdb.Transaction], None]) -> None:
         """`act` in a write transaction: all of it is stored, durably, or none.
@@ -71,6 +154,8 @@ class IdIndex:
                 with self._env.begin(write=True) as txn:
                     act(txn)
                 return
+            except _NO_DAMAGE:
+                raise
             except lmdb.Error as error:
                 self._room_or_raise(error, given)
 
@@ -82,7 +167,11 @@ class IdIndex:
             if self._reserve is not None and self._reserve.give():
                 return
             raise DiskFullError(f"no space for {self._path}: {error}") from error
-        raise DiskFailedError(f"I/O failed on the id index {self._path}: {error}") from error
+        if (getattr(error, "code", None) or 0) > 0:
+            # The system's word: the disk; or a rotten page number, which leads a write to nowhere.
+            mark_damaged(self._path)
+            raise DiskFailedError(f"I/O failed on the id index {self._file}: {error}") from error
+        self._damaged(error)
 
     def _says_full(self, error: lmdb.Error | DiskFullError, given: int) -> bool:
         """Whether a full disk is behind it.
@@ -106,12 +195,21 @@ class IdIndex:
             probe.unlink(missing_ok=True)
         return True
 
+    def _value(self, key: bytes, raw: bytes | memoryview) -> int:
+        ref = decode_ref(key, bytes(raw))
+        if ref is None:
+            self._damaged(f"the value of {key.hex()} is not the one written")
+        return ref
+
+    def _read_position(self) -> int:
+        with self._reading() as txn:
+            raw = txn.get(POSITION_KEY)
+        return self._value(POSITION_KEY, raw) if raw else 0
+
     @property
     def position(self) -> int:
         """Every id of frames below this log position is in the database."""
-        with self._env.begin() as txn:
-            raw = txn.get(_POSITION)
-        return int(_REF.unpack(raw)[0]) if raw else 0
+        return self._read_position()
 
     @property
     def recent_count(self) -> int:
@@ -143,11 +241,12 @@ class IdIndex:
                 missing.append(at)
         if missing:
             wanted = hashes
-            with self._env.begin() as txn:
+            with self._reading() as txn:
                 for at in missing:
-                    raw = txn.get(_KEY.pack(topic, wanted[at]))
+                    key = _KEY.pack(topic, wanted[at])
+                    raw = txn.get(key)
                     if raw is not None:
-                        out[at] = int(_REF.unpack(raw)[0])
+                        out[at] = self._value(key, raw)
             self._touched += len(missing)
         return out
 
@@ -157,15 +256,15 @@ class IdIndex:
 
     def write_flush(self, position: int) -> None:
         """Store what was set aside, durably. May run beside the loop."""
-        items = sorted(
-            (_KEY.pack(topic, value), _REF.pack(ref))
-            for (topic, value), ref in self._flushing.items()
+        refs = sorted(
+            (_KEY.pack(topic, value), ref) for (topic, value), ref in self._flushing.items()
         )
+        items = [(key, encode_ref(key, ref)) for key, ref in refs]
 
         def store(txn: lmdb.Transaction) -> None:
             with txn.cursor() as cursor:
                 cursor.putmulti(items)
-            txn.put(_POSITION, _REF.pack(position))
+            txn.put(POSITION_KEY, encode_ref(POSITION_KEY, position))
 
         self._write(store)
         self._touched += len(items)
@@ -189,7 +288,8 @@ class IdIndex:
         def forget(txn: lmdb.Transaction) -> None:
             for topic, value, origin in zip(topics, hashes, origins, strict=True):
                 key = _KEY.pack(topic, value)
-                if txn.get(key) == _REF.pack(origin):
+                raw = txn.get(key)
+                if raw is not None and self._value(key, raw) == origin:
                     txn.delete(key)
 
         self._write(forget)

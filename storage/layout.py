@@ -11,7 +11,8 @@ always deliberate.
       delay.log                id, key, tags, headers, body of each row, nothing between
       delay.index              INDEX_ENTRY (112), row 1 first
       second.index             FILE_HEADER (32) + 3,600 x SECOND_ENTRY (16)
-      state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out"
+      state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out";
+                               each entry is sealed (state_seal.py)
       extents                  EXTENT (128), one per flushed range
     tick                       2 x TICK_SLOT (64, in sectors of 512)
     checkpoint-<n>             FILE_HEADER (32) + msgpack
@@ -182,15 +183,13 @@ STATE_ENTRY: Final = np.dtype(
         ("state", "u1"),
         ("cause", "u1"),
         ("attempts", "<u2"),
-        ("flags", "<u4"),
+        ("seal", "<u4"),
         ("lease", "<u8"),
         ("time", "<i8"),
         ("forward", "<i8"),
     ]
 )
 STATE_ENTRY_SIZE: Final = 32
-STATE_FLAG_HIDDEN: Final = 1
-"""In `flags`: an ended message whose sender asked for it to be forgotten at once."""
 assert STATE_ENTRY.itemsize == STATE_ENTRY_SIZE
 
 EXTENT: Final = np.dtype(
@@ -269,6 +268,8 @@ class Cause(IntEnum):
     REPLACED = 9
     REPLAY = 10
     PURGE = 11
+    FORGOTTEN = 12
+    """An ended message whose sender asked for it to be forgotten at once."""
 
 
 def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:

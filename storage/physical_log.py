@@ -70,7 +70,7 @@ class PhysicalLog:
         if self._bases[0] > start:
             raise CorruptionError(
                 "the first segment begins behind the checkpoint",
-                path=segment_name(self._bases[0]),
+                path=self._path(self._bases[0]),
                 position=start,
             )
         position = start

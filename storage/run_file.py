@@ -1,11 +1,22 @@
-"""Int64 runs on disk: the overflow of a ready queue. Scratch: made anew at every start."""
+"""Int64 runs on disk: the overflow of a ready queue. Scratch: made anew at every start.
+
+Values are read back in the blocks they were summed up in, and a block that is not the one written
+is an error: a changed ref could name a message that is not due.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
 
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import Int64Array
+
+BLOCK_VALUES: Final = 8_192
+_BLOCK_BYTES: Final = BLOCK_VALUES * 8
 
 
 class RunFile:
@@ -17,6 +28,8 @@ class RunFile:
         self._file: File | None = None
         self._head = 0
         self._tail = 0
+        self._crcs: list[int] = []
+        """Of each block, as far as it has been written."""
 
     def __len__(self) -> int:
         return self._tail - self._head
@@ -25,20 +38,41 @@ class RunFile:
         """Append values behind the last."""
         if self._file is None:
             self._file = self._fs.open(self._path, create=True)
-        self._file.pwritev([values.astype("<i8", copy=False).tobytes()], self._tail * 8)
-        self._tail += len(values)
+        raw = values.astype("<i8", copy=False).tobytes()
+        self._file.pwritev([raw], self._tail * 8)
+        view = memoryview(raw)
+        while view:
+            room = _BLOCK_BYTES - self._tail * 8 % _BLOCK_BYTES
+            part, view = view[:room], view[room:]
+            if room == _BLOCK_BYTES:
+                self._crcs.append(0)
+            self._crcs[-1] = crc32c(part, self._crcs[-1])
+            self._tail += len(part) // 8
 
     def pop(self, count: int) -> Int64Array:
-        """Take up to `count` values from the front."""
+        """Take up to `count` values from the front. Raises CorruptionError if they changed."""
         count = min(count, len(self))
         if count == 0 or self._file is None:
             return np.zeros(0, np.int64)
-        out = np.frombuffer(self._file.pread(count * 8, self._head * 8), "<i8").astype(np.int64)
+        first, last = self._head // BLOCK_VALUES, (self._head + count - 1) // BLOCK_VALUES
+        end = min((last + 1) * _BLOCK_BYTES, self._tail * 8)
+        raw = self._file.pread(end - first * _BLOCK_BYTES, first * _BLOCK_BYTES)
+        for block in range(first, last + 1):
+            at = (block - first) * _BLOCK_BYTES
+            if crc32c(raw[at : at + _BLOCK_BYTES]) != self._crcs[block]:
+                raise CorruptionError(
+                    "refs that are not the ones written",
+                    path=self._path,
+                    position=block * _BLOCK_BYTES,
+                    detail="a restart makes the file anew; check the disk",
+                )
+        out = np.frombuffer(raw, "<i8")[self._head - first * BLOCK_VALUES :][:count]
         self._head += count
         if self._head == self._tail:
             self._file.truncate(0)
             self._head = self._tail = 0
-        return out
+            self._crcs.clear()
+        return out.astype(np.int64)
 
     def close(self) -> None:
         """Close and remove the file."""

@@ -5,6 +5,9 @@ never reach the file by themselves: dirty pages are copied out (`collect`), writ
 only after the log that explains them is durable (`write`), and given back to the kernel
 (`settle`). A hole, or no file at all, reads as zeros: never handed out. What the file does not
 reach yet is held in plain memory, so that storing a state never needs the disk.
+
+Entries are sealed when they are stored and looked at when they are read (state_seal.py); callers
+see their seals as zero. A replay only stores, so what a crash tore is never read.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns import consecutive
+from delaylog.storage.columns import consecutive, some
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.state_seal import broken, sealed, unsealed
 
 PAGE_SIZE: Final = 4096
 PIECE_SIZE: Final = 16 << 20
 PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
+_SEAL_BYTES: Final = 1 << 20
 
 
 class _Unbacked:
@@ -43,10 +49,12 @@ class _Unbacked:
 
 
 class _Piece:
-    __slots__ = ("dirty", "entries", "mapping", "touched")
+    __slots__ = ("dirty", "entries", "first_row", "mapping", "path", "touched")
 
-    def __init__(self, mapping: Mapping, *, fresh: bool) -> None:
+    def __init__(self, mapping: Mapping, *, path: str, which: int, fresh: bool) -> None:
         self.mapping = mapping
+        self.path = path
+        self.first_row = which * PIECE_ROWS + 1
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
         self.dirty = np.zeros(PIECE_SIZE // PAGE_SIZE, np.bool_)
         self.touched = np.zeros(PIECE_ROWS // 8, np.uint8) if fresh else None
@@ -57,7 +65,7 @@ class _Piece:
         """
 
     def get(self, at: Int64Array) -> StateArray:
-        """Copies of entries."""
+        """Copies of entries, without their seals. Raises CorruptionError for a broken seal."""
         if self.touched is not None:
             bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
             stored = int(np.count_nonzero(bits))
@@ -65,13 +73,26 @@ class _Piece:
                 out = np.zeros(len(at), STATE_ENTRY)
                 if stored:
                     places = np.flatnonzero(bits)
-                    out[places] = self.entries[at[places]]
+                    out[places] = self._checked(self.entries[at[places]], at[places])
                 return out
         run = _as_run(at)
-        return self.entries[at] if run is None else self.entries[run].copy()
+        return self._checked(self.entries[at] if run is None else self.entries[run].copy(), at)
 
-    def put(self, at: Int64Array, entries: Any) -> None:
-        """Store entries (one for all, or one each)."""
+    def _checked(self, entries: StateArray, at: Int64Array) -> StateArray:
+        bad = broken(entries)
+        if some(bad):
+            row = self.first_row + int(at[np.flatnonzero(bad)[0]])
+            raise CorruptionError(
+                "a state that is not the one written",
+                path=self.path,
+                position=(row - 1) * STATE_ENTRY_SIZE,
+                detail=f"row {row}; {int(np.count_nonzero(bad))} of {len(at)} rows looked at",
+            )
+        entries["seal"] = 0
+        return entries
+
+    def put(self, at: Int64Array, entries: StateArray) -> None:
+        """Store entries (one for all, or one each) that have their seals."""
         run = _as_run(at)
         if run is None:
             self.entries[at] = entries
@@ -139,23 +160,18 @@ class StateColumn:
         if len(indexes) == 0:
             return
         at = indexes - 1
+        entries = sealed(entries if isinstance(entries, np.ndarray) else np.array([entries]))
         low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
         if low == high:
             self._piece(low).put(at - low * PIECE_ROWS if low else at, entries)
             return
         number = at // PIECE_ROWS
-        each = isinstance(entries, np.ndarray) and entries.ndim == 1
+        each = len(entries) > 1
         for which in np.unique(number).tolist():
             mask = number == which
             self._piece(which).put(
                 at[mask] - which * PIECE_ROWS, entries[mask] if each else entries
             )
-
-    def put_forward(self, index: int, forward: int) -> None:
-        """Point one row (an origin) at the newest row of its message."""
-        entry = self.get(np.array([index], np.int64))
-        entry["forward"] = forward
-        self.put(np.array([index], np.int64), entry)
 
     def _has(self, which: int) -> bool:
         """Whether the piece can hold anything: mapped already, or inside the file."""
@@ -169,7 +185,7 @@ class StateColumn:
             covered = self._file is not None and (which + 1) * PIECE_SIZE <= self._length
             fresh = which * PIECE_SIZE >= self._length
             mapping = self._map(which) if covered else _Unbacked()
-            piece = _Piece(mapping, fresh=fresh)
+            piece = _Piece(mapping, path=self._path, which=which, fresh=fresh)
             self._pieces[which] = piece
         return piece
 
@@ -247,7 +263,7 @@ class StateColumn:
         """Replace an unbacked piece by a mapped one, once the file has reached it."""
         if self._file is None or (which + 1) * PIECE_SIZE > self._length:
             return
-        mapped = _Piece(self._map(which), fresh=False)
+        mapped = _Piece(self._map(which), path=self._path, which=which, fresh=False)
         mapped.touched = piece.touched
         for first, count in page_runs(np.flatnonzero(piece.dirty)):
             rows = slice(first * PAGE_ROWS, (first + count) * PAGE_ROWS)
@@ -273,6 +289,25 @@ class StateColumn:
             pieces = -(-count // PIECE_ROWS)
             self._length = pieces * PIECE_SIZE
             self._file.truncate(self._length)
+
+    def seal(self) -> None:
+        """Seal entries of a broker that wrote none (recovery, after `cut`); again does nothing.
+
+        Entries are changed where they stand, and a sector is old or new, so this may be cut off
+        anywhere and be done again.
+        """
+        if self._file is None:
+            return
+        for offset in range(0, self._length, _SEAL_BYTES):
+            raw = self._file.pread(min(_SEAL_BYTES, self._length - offset), offset)
+            entries = np.frombuffer(raw, STATE_ENTRY)
+            old = unsealed(entries)
+            if some(old):
+                entries = entries.copy()
+                entries[old] = sealed(entries[old])
+                self._file.pwritev([entries.tobytes()], offset)
+                self._unsynced = True
+        self.sync()
 
     def drop_memory(self) -> None:
         """Unmap all pieces, changes that were not written included."""

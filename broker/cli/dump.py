@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import orjson
 
@@ -116,6 +117,9 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
+    if kind == FrameKind.CLOCK:
+        members: dict[str, Any] = msgpack.unpackb(frame.payload)
+        return members
     return {}
 
 
@@ -215,6 +219,9 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     members, position = found
     for name in ("leases", "producers"):
         members[name] = len(members[name])
+    for topic in members["topics"]:
+        pairs = np.frombuffer(topic["hours"], "<i8").reshape(-1, 2).tolist()
+        topic["hours"] = {str(hour): living for hour, living in pairs}
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
     yield {"position": position} | members
 

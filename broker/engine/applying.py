@@ -342,9 +342,12 @@ def apply_move(
     fresh["attempts"] = decision.attempts[order]
     fresh["cause"] = decision.cause
     state.hours.put_states(new_refs, fresh, decision.group)
-    for at in np.flatnonzero(origins != old_refs).tolist():
-        state.hours.put_forward(int(origins[at]), int(new_refs[at]), decision.group)
-        state.hours.touch(origins[at : at + 1], end)
+    # An origin that is not the old row moved before. Its whole entry is stored anew, not changed:
+    # a replay reads no state, since a crash may have torn what it is about to repair.
+    away = origins != old_refs
+    if some(away):
+        state.hours.put_states(origins[away], moved[away], decision.group)
+        state.hours.touch(origins[away], end)
     topic = state.by_number.get(decision.topic)
     if topic is not None:
         topic.count_refs(new_refs, +1)

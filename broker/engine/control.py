@@ -18,7 +18,6 @@ from delaylog.storage.layout import (
     INDEX_ENTRY,
     NEVER_MS,
     STATE_ENTRY,
-    STATE_FLAG_HIDDEN,
     Cause,
     FrameKind,
     Int64Array,
@@ -102,13 +101,12 @@ def end_found(
 ) -> None:
     """End living messages, wherever they are; those under lease come out of it.
 
-    `hide` marks them as forgotten: see `STATE_FLAG_HIDDEN`.
+    `hide` marks them as forgotten, whatever the cause.
     """
     entries = blank_entries(len(items))
     entries["state"] = kind
-    entries["cause"] = cause
+    entries["cause"] = Cause.FORGOTTEN if hide else cause
     entries["attempts"] = [int(item.entry["attempts"]) for item in items]
-    entries["flags"] = STATE_FLAG_HIDDEN if hide else 0
     entries["time"] = now_ms
     leases = [
         int(item.entry["lease"]) if item.state is MessageState.LEASED else 0 for item in items
@@ -132,7 +130,7 @@ def change_ended(
         entries["state"] = kind
         entries["time"] = now_ms
     if hide:
-        entries["flags"] |= STATE_FLAG_HIDDEN
+        entries["cause"] = Cause.FORGOTTEN
     _append_settle(state, topic, [item], entries, now_ms, was=int(item.state))
 
 

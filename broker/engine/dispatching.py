@@ -268,17 +268,17 @@ class Dispatcher:
             self._wheel.hour_opened(hour, ())
             return
         folder = state.hours.hour(hour)
-        if hour > now_hour:
-            # Ahead of time there is time to check every byte, which also warms the page cache.
-            checks: Iterator[None] = folder.verify()
-            done = False
+        # Every row is checked before the hour is walked. Ahead of time there is time to check the
+        # records too, which also warms the page cache; else each second checks what it needs.
+        checks: Iterator[None] = folder.verify(records=hour > now_hour)
+        done = False
 
-            def check() -> None:
-                nonlocal done
-                done = next(checks, "end") == "end"
+        def check() -> None:
+            nonlocal done
+            done = next(checks, "end") == "end"
 
-            while not done:
-                yield check
+        while not done:
+            yield check
 
         def load_heads() -> None:
             folder.seconds()
@@ -336,16 +336,20 @@ class Dispatcher:
                 if number % _PAST_WALKS == 0:
                     yield None
             if found:
-                entries = self._living(folder, np.sort(np.array(found, np.int64)))
+                entries = yield from self._living(folder, np.sort(np.array(found, np.int64)))
             yield None
         # The first slot holds them all; the others are loaded and empty.
         self._wheel.second_loaded(seconds[0], sort_entries(entries))
         for second in seconds[1:]:
             self._wheel.second_loaded(second, no_entries())
 
-    def _living(self, folder: DelayHour, index: Int64Array) -> Entries:
-        """Entries of rows that live."""
+    def _living(
+        self, folder: DelayHour, index: Int64Array
+    ) -> Generator[IoJob | float | None, None, Entries]:
+        """Entries of rows that live, once every byte that will be served of them was checked."""
         rows = folder.read_rows(index)
+        for number in folder.unchecked_records(rows):
+            yield partial(folder.check_records, number)
         tags = rows["epoch_tag"].astype(np.int64)
         refs = (folder.hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
         due = rows["deliver_at"].astype(np.int64)
@@ -364,7 +368,8 @@ class Dispatcher:
         parts: list[Entries] = []
         for indexes in folder.walk_second(second % HOUR_SECONDS, last):
             if indexes:
-                entries = self._living(folder, np.array(indexes[::-1], np.int64))
+                index = np.array(indexes[::-1], np.int64)
+                entries = yield from self._living(folder, index)
                 if entries.count:
                     parts.append(entries)
             yield None

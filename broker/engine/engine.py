@@ -102,6 +102,8 @@ class Engine:
             restore(state, members, start)
         else:
             state.hours.recover({}, 0)
+        if state.ids.set_aside:
+            progress(f"the id index is set aside: {state.ids.set_aside}")
         if state.ids.position < start:
             progress("rebuilding the id index")
             self._rebuild_ids(working)

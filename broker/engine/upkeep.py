@@ -28,6 +28,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state, whole, at the log's present end."""
     state.producers.expire(now_ms)
     return {
+        "sealed": True,
         "epoch": state.epoch_counter,
         "hour_floor": state.hour_floor,
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
@@ -68,6 +69,9 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         topic.hours = dict(np.frombuffer(item["hours"], "<i8").reshape(-1, 2).tolist())
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position)
+    if not saved.get("sealed"):
+        # States carried no seals when this was written. Entries that have one keep it.
+        state.hours.seal_states()
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])
 

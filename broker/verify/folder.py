@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
+from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.delay_hour import hour_name, hour_of_name
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.id_index import DAMAGED_MARK
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -24,7 +27,8 @@ from delaylog.storage.layout import (
 from delaylog.storage.tick_slots import decode_slot
 
 _KNOWN = frozenset(
-    {"lock", "hold", "tick", "log", "hours", "ids", "ready", "reserve", "backup.json"}
+    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
+    | {"backup.json"}
 )
 
 
@@ -39,15 +43,38 @@ def verify_folder(
     for name in fs.listdir(folder):
         if name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
-    positions, counts, floor = _checkpoints(fs, folder, report)
+    positions, newest = _checkpoints(fs, folder, report)
     after = positions[-1] if positions else 0
     durable_end = max(after, _ticks(fs, folder, report))
     log = yield from _labelled(
         "log", verify_log(fs, folder, report, after=after, durable_end=durable_end)
     )
     _reach(positions, log, report)
-    yield from _hours(fs, folder, counts, floor, log, report)
+    yield from _hours(fs, folder, newest, log, report)
+    yield from _ids(fs, folder, after, report)
     return report
+
+
+def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
+    """The id index. Whatever is wrong with it, a start makes it anew from the rows."""
+    name = "ids/data.mdb"
+    if not fs.exists(f"{folder}/{name}"):
+        if after:
+            report.note(name, 0, "missing; a start makes it anew")
+        return
+    if fs.exists(f"{folder}/ids/{DAMAGED_MARK}"):
+        report.damaged(name, 0, "a broker found it damaged; the next start makes it anew")
+    report.files += 1
+    file = fs.open(f"{folder}/{name}")
+    report.bytes_read += file.size()
+    try:
+        for _ in verify_ids(file, after):
+            yield name
+    except BadPageError as error:
+        what = f"page {error.page}: {error.what}; remove the folder ids, a start makes it anew"
+        report.damaged(name, error.page * PAGE_SIZE, what)
+    finally:
+        file.close()
 
 
 def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[str, None, LogRange]:
@@ -60,13 +87,20 @@ def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[st
         yield label
 
 
-def _checkpoints(
-    fs: FileSystem, folder: str, report: Report
-) -> tuple[list[int], dict[int, HourCounts], int]:
-    """Positions of the whole checkpoints, oldest first; the newest's counts and hour floor."""
+@dataclass(slots=True)
+class _Newest:
+    """What the newest whole checkpoint says about hours; empty without one."""
+
+    counts: dict[int, HourCounts] = field(default_factory=dict)
+    floor: int = 0
+    sealed: bool = False
+    """States carry seals: they do since the first checkpoint of a broker that writes them."""
+
+
+def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
+    """Positions of the whole checkpoints, oldest first; what the newest says."""
     positions: list[int] = []
-    counts: dict[int, HourCounts] = {}
-    floor = 0
+    newest = _Newest()
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
@@ -75,12 +109,12 @@ def _checkpoints(
             continue
         members, position = found
         positions.append(position)
-        floor = members["hour_floor"]
         counts = {
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
         }
-    return positions, counts, floor
+        newest = _Newest(counts, members["hour_floor"], bool(members.get("sealed")))
+    return positions, newest
 
 
 def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
@@ -90,8 +124,16 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
     report.files += 1
     file = fs.open(f"{folder}/tick")
     durable_end = 0
+    raw = file.pread(max(file.size(), TICK_SLOT_STRIDE + TICK_SLOT_SIZE), 0)
+    for first, last in (
+        (TICK_SLOT_SIZE, TICK_SLOT_STRIDE),
+        (TICK_SLOT_STRIDE + TICK_SLOT_SIZE, len(raw)),
+    ):
+        if any(raw[first:last]):
+            report.damaged("tick", first, "bytes where nothing is ever written")
+    whole = raw
     for slot in range(2):
-        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
+        raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
         found = decode_slot(raw)
         if found is not None:
             durable_end = max(durable_end, found[0].durable_end)
@@ -111,11 +153,11 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
 def _hours(
     fs: FileSystem,
     folder: str,
-    counts: dict[int, HourCounts],
-    floor: int,
+    newest: _Newest,
     log: LogRange,
     report: Report,
 ) -> Generator[str, None, None]:
+    counts, floor = newest.counts, newest.floor
     place = f"{folder}/hours"
     present = {
         hour: name
@@ -144,7 +186,7 @@ def _hours(
         if known.rows and known.ended and not fs.exists(f"{folder}/{name}/delay.index"):
             report.note(name, 0, "an ended hour that was being removed")
             continue
-        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row)
+        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row, sealed=newest.sealed)
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.

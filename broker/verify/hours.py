@@ -12,7 +12,9 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.broker.verify.report import Report
+from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
+from delaylog.storage.delay_hour import group_of_name
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import (
     EXTENT,
@@ -30,6 +32,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.rows import hash_u64, seconds_of
 from delaylog.storage.second_index import SecondIndex
+from delaylog.storage.state_seal import broken, unsealed
 
 IsRow = Callable[[Int64Array], np.ndarray]
 """Mask of the refs that name a row the log knows."""
@@ -48,6 +51,8 @@ class HourCheck:
         rows_promised: int,
         report: Report,
         is_row: IsRow,
+        *,
+        sealed: bool = True,
     ) -> None:
         self._fs = fs
         self._place = f"{folder}/{name}"
@@ -56,6 +61,7 @@ class HourCheck:
         self._promised = rows_promised
         self._report = report
         self._is_row = is_row
+        self._sealed = sealed
         self._seconds = SecondIndex()
         self.living = 0
 
@@ -66,8 +72,10 @@ class HourCheck:
                 self._report.damaged(
                     f"{self._name}/delay.index", 0, f"missing; {self._promised} rows were durable"
                 )
-            return
-        rows = yield from self._extents()
+                return
+            rows = 0
+        else:
+            rows = yield from self._extents()
         if rows < self._promised:
             self._damaged(
                 "extents", 0, f"they cover {rows} rows; {self._promised} rows were durable"
@@ -75,7 +83,7 @@ class HourCheck:
         if rows:
             self._second_index(rows)
         for name in self._fs.listdir(self._place):
-            if name == "state" or name.startswith("state."):
+            if group_of_name(name) is not None:
                 yield from self._states(name, rows)
 
     def _damaged(self, name: str, position: int, what: str) -> None:
@@ -214,7 +222,12 @@ class HourCheck:
         kept = SecondIndex.decode(raw)
         name = f"{self._name}/second.index"
         if kept is None:
-            self._report.note(name, 0, "damaged; a start rebuilds it from the delay index")
+            verdict = self._judge_seconds(raw, rows)
+            if verdict is None:
+                self._report.note(name, 0, "torn; a start rebuilds it from the delay index")
+            else:
+                what = f"{verdict[1]}; a start rebuilds it from the delay index"
+                self._report.damaged(name, verdict[0], what)
         elif kept.covers != rows:
             self._report.note(name, 0, f"it covers {kept.covers} rows of {rows}; a start mends it")
         elif not (
@@ -222,18 +235,34 @@ class HourCheck:
         ):
             self._damaged("second.index", 0, "it is whole, but not the index of these rows")
 
+    def _judge_seconds(self, raw: bytes, rows: int) -> tuple[int, str] | None:
+        file = self._fs.open(f"{self._place}/delay.index")
+
+        def read_rows(first: int, last: int) -> RowArray:
+            size = (last - first + 1) * INDEX_ENTRY_SIZE
+            return np.frombuffer(file.pread(size, (first - 1) * INDEX_ENTRY_SIZE), INDEX_ENTRY)
+
+        try:
+            return judge_second_index(raw, self._hour, rows, read_rows)
+        finally:
+            file.close()
+
     def _states(self, name: str, rows: int) -> Generator[None, None, None]:
         file = self._open(name)
         if file is None:
             return
         ended = 0
-        size = min(file.size(), rows * STATE_ENTRY_SIZE)
+        # What lies behind the last row is read too: rows of the log may have states already.
+        size = file.size()
         for start in range(0, size, _STATE_ROWS * STATE_ENTRY_SIZE):
             raw = file.pread(min(_STATE_ROWS * STATE_ENTRY_SIZE, size - start), start)
             entries = np.frombuffer(
                 raw[: len(raw) // STATE_ENTRY_SIZE * STATE_ENTRY_SIZE], STATE_ENTRY
             )
             self._report.bytes_read += len(raw)
+            if not np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64).any():
+                yield
+                continue
             self._report.states += int(np.count_nonzero(entries["state"]))
             kinds = entries["state"]
             unstored = (kinds == MessageState.WAITING) | (kinds == MessageState.READY)
@@ -242,7 +271,11 @@ class HourCheck:
             forward = entries["forward"].astype(np.int64)
             leads = np.ones(len(entries), np.bool_)
             leads[forward != 0] = self._is_row(forward[forward != 0])
+            wrong = broken(entries)
+            if not self._sealed:
+                wrong &= ~unsealed(entries)
             for what, bad in (
+                ("a state that is not the one written", wrong),
                 (
                     "a state that does not exist",
                     (kinds > MessageState.MOVED) | unstored,
@@ -256,7 +289,8 @@ class HourCheck:
                 for row in np.flatnonzero(bad)[:3].tolist():
                     at = start + row * STATE_ENTRY_SIZE
                     self._damaged(name, at, f"row {at // STATE_ENTRY_SIZE + 1}: {what}")
-            ended += int(np.count_nonzero(kinds >= STATE_ENDED_FIRST))
+            inside = max(rows - start // STATE_ENTRY_SIZE, 0)
+            ended += int(np.count_nonzero(kinds[:inside] >= STATE_ENDED_FIRST))
             yield
         file.close()
         if name == "state":

@@ -25,7 +25,7 @@ from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.operations import CLOCK, MESSAGE, TOPIC, TOPICS, Handler, by_tail
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
-from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.errors import CorruptionError, DiskFailedError
 
 ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
@@ -154,9 +154,10 @@ class HttpFace:
                     raise
                 if isinstance(error, web.RequestPayloadError):
                     problem = Problem("bad_request", "the body could not be read")
-                elif isinstance(error, DiskFailedError):
+                elif isinstance(error, (CorruptionError, DiskFailedError)):
+                    # Whoever met it: nothing more may be answered from this disk.
                     self._node.fail(error)
-                    problem = Problem("not_ready", "the disk has failed and the node stops")
+                    problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
                 else:
                     log.exception("unexpected error", extra={"path": path})
                     raise

@@ -198,3 +198,19 @@ def test_a_full_disk_is_told() -> None:
         lay_out(hot, store, refs, np.ones(64, np.int64))
     hot.clear()
     assert disk.listdir(SCRATCH) == []
+
+
+@pytest.mark.parametrize("part", ["row", "record"])
+def test_rows_that_rotted_in_a_copy_are_read_from_the_hour(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_seconds, "_SUM_ROWS", 8)
+    disk, store, refs = filled([b"body %d" % k for k in range(60)])
+    hot = HotSeconds(disk, SCRATCH, rows_min=10, bytes_max=1 << 30)
+    lay_out(hot, store, refs, np.ones(60, np.int64))
+    (name,) = disk.listdir(SCRATCH)
+    at = 20 * 112 + 24 if part == "row" else 60 * 112 + 20 * 6 + 15
+    disk.flip(f"{SCRATCH}/{name}", at * 8)
+    assert check(hot, store, 1, refs[:16]) == 16
+    assert check(hot, store, 1, refs[16:24]) == 0, "a part that is not what was copied"
+    assert check(hot, store, 1, refs[24:60]) == 36

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.run_file import RunFile
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.run_file import BLOCK_VALUES, RunFile
 from tests.storage.fake_disk import FakeDisk
 
 
@@ -39,3 +41,21 @@ def test_a_run_without_a_push_has_no_file() -> None:
     assert run.pop(5).tolist() == []
     run.close()
     assert disk.listdir("") == []
+
+
+def test_a_flipped_bit_is_an_error_before_anything_is_popped() -> None:
+    """In a block that was popped in part already, too."""
+    for at in (0, BLOCK_VALUES - 1, BLOCK_VALUES, 2 * BLOCK_VALUES + 5):
+        disk = FakeDisk()
+        run = RunFile(disk, "run")
+        for size in (5, 3 * BLOCK_VALUES - 100):
+            run.push(np.arange(size))
+        disk.flip("run", at * 64 + 7)
+        taken = 0
+        while taken + 700 <= at // BLOCK_VALUES * BLOCK_VALUES:
+            taken += len(run.pop(700))
+        with pytest.raises(CorruptionError) as caught:
+            run.pop(at + 1 - taken)
+        assert taken <= at
+        assert caught.value.path == "run"
+        assert caught.value.position == at // BLOCK_VALUES * BLOCK_VALUES * 8

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
 from tests.storage.fake_disk import FakeDisk
@@ -55,9 +55,9 @@ def test_against_a_dict(steps: list[tuple[str, list[int]]], data: st.DataObject)
             column.put(array(indexes), entries([number])[0])
             model.update(dict.fromkeys(indexes, number))
         elif step == "f" and indexes:
-            column.put_forward(indexes[0], number)
+            column.put(array(indexes[:1]), entries([number]))
             assert int(column.get_one(indexes[0])["forward"]) == number
-            column.put_forward(indexes[0], model.get(indexes[0], 0))
+            column.put(array(indexes[:1]), entries([model.get(indexes[0], 0)]))
         elif step == "l" and not column.absent:
             runs = column.collect(2)
             column.restore(runs)
@@ -121,6 +121,53 @@ def test_cut_forgets_later_rows() -> None:
         again = StateColumn(disk, PATH)
         assert int(again.get_one(PIECE_ROWS + 1)["lease"]) == 5
         assert len(disk.content(PATH)) % (PIECE_ROWS * STATE_ENTRY_SIZE) == 0
+
+
+@pytest.mark.parametrize("row", [1, 128, 500, PIECE_ROWS + 1])
+def test_a_flipped_bit_is_found_when_its_row_is_read(row: int) -> None:
+    """In an entry that was stored and in one that never was; the rows beside are served."""
+    for stored in (True, False):
+        disk = FakeDisk()
+        column = StateColumn(disk, PATH)
+        others = [index for index in (2, 129, 501, PIECE_ROWS + 2) if index != row]
+        column.put(array(others), entries(others))
+        if stored:
+            column.put(array([row]), entries([row]))
+        flush(column)
+        column.close()
+        for bit in range(0, 256, 5):
+            disk.flip(PATH, ((row - 1) * STATE_ENTRY_SIZE) * 8 + bit)
+            column = StateColumn(disk, PATH)
+            assert column.get(array(others))["lease"].tolist() == others
+            with pytest.raises(CorruptionError) as caught:
+                column.get(array([others[0], row]))
+            assert caught.value.path == PATH
+            assert caught.value.position == (row - 1) * STATE_ENTRY_SIZE
+            assert f"row {row};" in str(caught.value)
+            column.put(array([row]), entries([7]))
+            assert int(column.get_one(row)["lease"]) == 7, "a store heals: it reads nothing"
+            column.close()
+            disk.flip(PATH, ((row - 1) * STATE_ENTRY_SIZE) * 8 + bit)
+
+
+def test_states_without_seals_are_sealed_once() -> None:
+    """What an older broker left: the first start seals it, also when it was cut off before."""
+    disk = FakeDisk()
+    rows = [1, 2, 129, 40_000]
+    plain = np.zeros(PIECE_ROWS, STATE_ENTRY)
+    plain[np.array(rows) - 1] = entries(rows)
+    disk.mkdir("hour")
+    disk.put(PATH, plain.tobytes())
+    column = StateColumn(disk, PATH)
+    with pytest.raises(CorruptionError):
+        column.get(array(rows))
+    column.seal()
+    column.seal()
+    column.close()
+    disk = disk.restart("nothing")
+    column = StateColumn(disk, PATH)
+    assert column.get(array([*rows, 3]))["lease"].tolist() == [*rows, 0]
+    column.close()
 
 
 def test_page_runs() -> None:

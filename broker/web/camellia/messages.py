@@ -11,7 +11,7 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.model import Delivery, Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.web.deliveries import split_record
-from delaylog.storage.layout import STATE_FLAG_HIDDEN, Cause, MessageState, ref_to_id
+from delaylog.storage.layout import Cause, MessageState, ref_to_id
 
 CONSUMING: Final = int(MessageState.LEASED)
 
@@ -28,7 +28,7 @@ def is_shown(topic: Topic, found: Found, now_ms: int) -> bool:
     if found.state < MessageState.ACKED:
         return True
     entry = found.entry
-    hidden = int(entry["flags"]) & STATE_FLAG_HIDDEN
+    hidden = int(entry["cause"]) == Cause.FORGOTTEN
     return not hidden and now_ms < int(entry["time"]) + topic.settings.ended_keep_ms
 
 

@@ -35,7 +35,7 @@ tail_bytes_max = 20000
 state_bytes_max = 4096
 open_hours_max = 8"""
 LEASE = {"wait_ms": 100, "lease_ms": 1_500}
-FOLDER_NAMES = {"hold", "hours", "ids", "lock", "log", "ready", "tick"}
+FOLDER_NAMES = {"crash", "hold", "hours", "ids", "lock", "log", "ready", "reserve", "tick"}
 
 
 def delaylog(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:

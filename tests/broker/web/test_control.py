@@ -226,7 +226,11 @@ def test_operations(broker: Any, topic: str) -> None:
     """Health, readiness, the root and the metrics, for GET and HEAD."""
     broker.post(f"/v1/topics/{topic}/messages", LATER)
     assert broker.call("GET", "/healthz").json == {"status": "ok"}
-    assert broker.call("GET", "/readyz").json == {"status": "ready", "disk_full": False}
+    assert broker.call("GET", "/readyz").json == {
+        "status": "ready",
+        "disk_full": False,
+        "clock_held_ms": 0,
+    }
     assert broker.call("GET", "/").json["name"] == "delaylog"
     for path in ("/healthz", "/readyz", "/metrics", "/"):
         head = broker.call("HEAD", path)

@@ -1,0 +1,122 @@
+"""A broker that meets rot: it stops, says which file, and hands out nothing of it.
+
+Method: real processes; a clean end, one flipped bit, a start and a call that reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.storage.layout import STATE_ENTRY_SIZE
+
+HOUR_MS = 3_600_000
+
+
+def flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        byte = os.pread(file.fileno(), 1, bit // 8)[0] ^ 1 << bit % 8
+        os.pwrite(file.fileno(), bytes([byte]), bit // 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("delay.log", "read"),
+        ("delay.log", "receive"),
+        ("delay.index", "receive"),
+        ("state", "read"),
+    ],
+)
+def test_it_stops_and_names_the_file(
+    start_broker: Callable[..., Any], name: str, call: str
+) -> None:
+    broker = start_broker()
+    # Far ahead for what is read, due in a moment for what is received after the restart.
+    delay_ms = 5 * HOUR_MS if call == "read" else 1_500
+    message = {"body": "precious", "id": "a", "delay_ms": delay_ms}
+    broker.post("/v1/topics/t/messages", [message, message | {"id": "b"}])
+    if name == "state":
+        assert broker.call("DELETE", "/v1/topics/t/messages/a").status == 200
+    assert broker.stop() == 0
+    (path,) = (
+        path
+        for path in (broker.data_dir / "hours").rglob(name)
+        if path.with_name("delay.index").exists()
+    )
+    size = min(path.stat().st_size, STATE_ENTRY_SIZE)
+    flip(path, size * 8 // 2)
+    broker.start()
+    with contextlib.suppress(ConnectionError, http.client.HTTPException):
+        if call == "read":
+            answer = broker.call("GET", "/v1/topics/t/messages/a")
+            assert answer.status == 503, answer
+        else:
+            answer = broker.call("POST", "/v1/topics/t/receive", {"wait_ms": 20_000})
+            assert answer.status == 503 or not answer.json["messages"], answer
+    assert broker.wait() == 1
+    (fatal,) = (line for line in broker.logs() if line["level"] == "critical")
+    assert fatal["message"] == "the node stops"
+    assert str(path) in fatal["exception"]
+    assert "restore the file from a backup" in fatal["do"]
+    verify = subprocess.run(
+        [str(Path(sys.executable).parent / "delaylog"), "verify", str(broker.data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert verify.returncode == 1, verify.stdout
+    assert path.relative_to(broker.data_dir).as_posix() in verify.stdout
+
+
+def test_a_start_refuses_what_it_can_see(start_broker: Callable[..., Any]) -> None:
+    """The extent up to which an hour is kept is looked at by every start."""
+    broker = start_broker()
+    broker.post("/v1/topics/t/messages", [{"body": "x", "delay_ms": 5 * HOUR_MS}])
+    assert broker.stop() == 0
+    (path,) = (broker.data_dir / "hours").rglob("extents")
+    flip(path, 500)
+    refused = subprocess.run(
+        [str(Path(sys.executable).parent / "delaylog"), "serve"],
+        env={"DELAYLOG_DATA_DIR": str(broker.data_dir), "DELAYLOG_HTTP": "127.0.0.1:0"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert f"delaylog: a damaged extent in {path} at 0" in refused.stderr
+
+
+def test_a_crash_inside_lmdb_has_the_id_index_made_anew(start_broker: Callable[..., Any]) -> None:
+    """The file of the id index is cut short under the broker: LMDB dies of it by a signal."""
+    broker = start_broker()
+    far = [{"body": "x", "id": f"i{k}", "delay_ms": 5 * HOUR_MS} for k in range(2_000)]
+    broker.post("/v1/topics/t/messages", far)
+    assert broker.stop() == 0
+    broker.start()
+    index = broker.data_dir / "ids" / "data.mdb"
+    os.truncate(index, 3 * 4096)
+    with contextlib.suppress(ConnectionError, http.client.HTTPException):
+        for k in range(0, 2_000, 50):
+            broker.call("GET", f"/v1/topics/t/messages/i{k}")
+    assert broker.wait() < 0
+    broker.start()
+    errors = [line for line in broker.logs() if line["level"] == "error"]
+    assert [str(index) in line["message"] for line in errors] == [True], errors
+    assert "id_index.py" in errors[0]["trace"]
+    for k in range(0, 2_000, 50):
+        assert broker.call("GET", f"/v1/topics/t/messages/i{k}").status == 200
+    assert broker.stop() == 0
+    broker.start()
+    assert len([line for line in broker.logs() if line["level"] == "error"]) == 1, "told once"
+    assert broker.stop() == 0
