@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import subprocess
 import sys
@@ -63,10 +64,14 @@ def test_it_stops_and_names_the_file(
             answer = broker.call("POST", "/v1/topics/t/receive", {"wait_ms": 20_000})
             assert answer.status == 503 or not answer.json["messages"], answer
     assert broker.wait() == 1
-    (fatal,) = (line for line in broker.logs() if line["level"] == "critical")
+    # The last line is for people; all before it are JSON.
+    *logged, last = broker.log_path.read_text().splitlines()
+    (fatal,) = (line for line in map(json.loads, logged) if line["level"] == "critical")
     assert fatal["message"] == "the node stops"
     assert str(path) in fatal["exception"]
-    assert "restore the file from a backup" in fatal["do"]
+    assert "Restore the file from a backup" in fatal["do"]
+    assert str(path) in last
+    assert fatal["do"] in last
     verify = subprocess.run(
         [str(Path(sys.executable).parent / "delaylog"), "verify", str(broker.data_dir)],
         capture_output=True,
