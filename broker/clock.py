@@ -14,6 +14,8 @@ from typing import Final
 STEP_MS: Final = 2_000
 """A difference between wall and monotonic progress beyond this is a step, not drift."""
 
+_READ_MS_MAX: Final = 100
+
 
 class BrokerClock:
     """Milliseconds since the epoch, monotone but for `accept`."""
@@ -43,7 +45,7 @@ class BrokerClock:
 
     def now_ms(self) -> int:
         """Wall time, or the latest it has been."""
-        wall_ms, monotonic_ms = self._wall() * 1000, self._monotonic() * 1000
+        wall_ms, monotonic_ms = self._read()
         offset = wall_ms - monotonic_ms
         step = offset - self._offset_ms
         self._offset_ms = offset
@@ -57,6 +59,15 @@ class BrokerClock:
             if jump > STEP_MS:
                 self.on_jump(int(jump))
         return self._last_ms
+
+    def _read(self) -> tuple[float, float]:
+        """Wall and monotonic ms of one moment: a process may be stopped between two readings."""
+        while True:
+            before = self._monotonic() * 1000
+            wall_ms = self._wall() * 1000
+            after = self._monotonic() * 1000
+            if after - before <= _READ_MS_MAX:
+                return wall_ms, after
 
     @property
     def wall_ms(self) -> int:

@@ -25,6 +25,7 @@ from delaylog.storage.log_thread import LogThread
 
 TICK_MS: Final = 50
 SLICE_SECONDS: Final = 0.002
+HELD_WAKE_MS: Final = 20
 DISK_LOOK_SECONDS: Final = 0.5
 DISK_RETRY_SECONDS: Final = 0.2
 DISK_STOP_SECONDS: Final = 5.0
@@ -318,7 +319,9 @@ class Node:
                 return
             self._timer.cancel()
         self._timer_ms = wake
-        delay = min(max(wake - now_ms, 1), 60_000) / 1000
+        # A clock that is held may stand for a day just before the next message is due.
+        least_ms = HELD_WAKE_MS if self.clock.held_ms else 1
+        delay = min(max(wake - now_ms, least_ms), 60_000) / 1000
         self._timer = self._loop.call_later(delay, self._timer_fired)
 
     def _timer_fired(self) -> None:

@@ -459,14 +459,17 @@ class HourStore:
     def remove(self, hour: int) -> None:
         """Delete an ended hour for good.
 
-        The newest checkpoint may still name it, so its index goes first: recovery tells by that
-        a removal that it has to finish from files that were lost.
+        The newest checkpoint may still name it, so its extents and its index go first: recovery
+        tells by those a removal that it has to finish, and rows that came into the hour later,
+        from files that were lost.
         """
         folder = self._hours.pop(hour, None) or DelayHour(self._fs, self._path(hour), hour)
         folder.close()
         del self.counts[hour]
         if folder.has_rows:
-            self._fs.unlink(f"{folder.folder}/delay.index")
+            for name in ("extents", "delay.index"):
+                if self._fs.exists(f"{folder.folder}/{name}"):
+                    self._fs.unlink(f"{folder.folder}/{name}")
             self._fs.sync_folder(folder.folder)
         if self._fs.exists(folder.folder):
             self._fs.remove_tree(folder.folder)

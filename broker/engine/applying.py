@@ -72,7 +72,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.EPOCH_BEGIN:
         apply_epoch(state, header)
     elif kind is FrameKind.CLOCK:
-        apply_clock(state, msgpack.unpackb(payload))
+        apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
 
 
@@ -81,10 +81,13 @@ def apply_epoch(state: EngineState, header: FrameHeader) -> None:
     state.epoch_counter = max(state.epoch_counter, header.epoch >> 16)
 
 
-def apply_clock(state: EngineState, members: dict[str, int]) -> None:
+def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
     """The broker's time jumped: what is left of each lease stays; hours may come to be again."""
     state.leases.shift(members["step_ms"])
+    state.hour_floor_top = max(state.hour_floor_top, state.hour_floor)
     state.hour_floor = members["floor"]
+    if members["step_ms"] < 0:
+        state.producers.set_back(leader_time_ms)
 
 
 def apply_topic(state: EngineState, members: dict[str, Any]) -> None:

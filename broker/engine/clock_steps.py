@@ -39,4 +39,4 @@ def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
 def _append(state: EngineState, step_ms: int, floor: int, now_ms: int) -> None:
     members = {"step_ms": step_ms, "floor": floor}
     state.append(FrameKind.CLOCK, [msgpack.packb(members)], now_ms)
-    apply_clock(state, members)
+    apply_clock(state, members, now_ms)

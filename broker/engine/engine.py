@@ -192,6 +192,7 @@ class Engine:
         """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
         self.dispatcher.retire()
         set_back(self.state, step_ms, now_ms)
+        self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
         self.dispatcher.start(now_ms)
         # Hours that are near are asked for before anything new comes in.

@@ -8,9 +8,11 @@ newest row.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import some
 from delaylog.storage.layout import Int64Array, MessageState, RowArray, id_to_ref
 from delaylog.storage.rows import hash_u64
 
@@ -38,7 +40,7 @@ def find_origins(
     entries = state.hours.get_states(refs)
     moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
     if len(moved):
-        gone = moved[~state.hours.known(entries["forward"][moved].astype(np.int64))]
+        gone = moved[~_there(state, entries["forward"][moved].astype(np.int64))]
         if len(gone):
             # The message ended and went with its last hour; another row keeps this one.
             known, refs = np.delete(known, gone), np.delete(refs, gone)
@@ -57,6 +59,15 @@ def find_origins(
             origin, int(now_refs[at]), rows[at], entry, shown_state(rows[at], entry, now_ms)
         )
     return out
+
+
+def _there(state: EngineState, refs: Int64Array) -> npt.NDArray[np.bool_]:
+    """Which refs still name their row: an hour that was removed may have come to be again."""
+    there = np.asarray(state.hours.known(refs), np.bool_)
+    if some(there):
+        named = refs[there]
+        there[there] = state.hours.check_tags(named, state.hours.rows(named))
+    return there
 
 
 def shown_state(row: RowArray, entry: RowArray, now_ms: int | None) -> MessageState:

@@ -118,6 +118,11 @@ class ProducerTable:
                 break
             del self._producers[name]
 
+    def set_back(self, now_ms: int) -> None:
+        """The clock went back: what was used later than now was used just now."""
+        for known in self._producers.values():
+            known.used_ms = min(known.used_ms, now_ms)
+
     def snapshot(self) -> list[Any]:
         """For a checkpoint."""
         return [

@@ -83,6 +83,8 @@ class EngineState:
         self.producers = ProducerTable()
         self.epoch_counter = 0
         self.hour_floor = 0
+        self.hour_floor_top = 0
+        """The highest it was when the clock was set back: hours below may have been removed."""
         self.tick = Tick()
         self.exposures: deque[Exposure] = deque()
         self.replaying = False

@@ -14,6 +14,7 @@ import numpy as np
 from delaylog.broker.engine.model import TopicCounts, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.checkpoint import kept_positions, write_checkpoint
+from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
 from delaylog.storage.layout import HOUR_MS, FrameKind
@@ -31,6 +32,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "sealed": True,
         "epoch": state.epoch_counter,
         "hour_floor": state.hour_floor,
+        "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
         "next_topic": state.next_topic,
         "lease_number": state.lease_number,
@@ -59,6 +61,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
     state.epoch_counter = saved["epoch"]
     state.hour_floor = saved["hour_floor"]
+    state.hour_floor_top = saved.get("hour_floor_top", 0)
     state.tick = Tick(*saved["tick"])
     state.next_topic = saved["next_topic"]
     state.lease_number = saved["lease_number"]
@@ -66,6 +69,11 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         settings = TopicSettings.from_dict(item["settings"])
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         topic.counts = TopicCounts(*item["counts"])
+        if "hours" not in item:
+            raise StorageError(
+                "this folder was written by a delaylog that did not count per topic and hour: "
+                "start that version once more, drain the folder, and begin an empty one"
+            )
         topic.hours = dict(np.frombuffer(item["hours"], "<i8").reshape(-1, 2).tolist())
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position)
@@ -100,6 +108,11 @@ class Upkeep:
         self.checkpoints = 0
         self._seen_position = 0
         self._seen_ms = 0
+
+    def set_back(self, now_ms: int) -> None:
+        """The clock went back: nothing was seen or done later than now."""
+        self.checkpoint_ms = min(self.checkpoint_ms, now_ms)
+        self._seen_ms = min(self._seen_ms, now_ms)
 
     def checkpoint_due(self, now_ms: int) -> bool:
         """Enough log or time has passed since the last one."""
@@ -198,6 +211,9 @@ class Upkeep:
                     for rows in state.hours.hour(hour).scan_rows():
                         state.ids.forget_rows(rows)
                         yield None
+                if hour >= state.hour_floor or not counts.ended:
+                    # The clock was set back meanwhile: the hour takes rows again.
+                    continue
                 state.hot.drop_hour(hour)
                 state.hours.remove(hour)
                 self._freed()

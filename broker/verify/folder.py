@@ -13,7 +13,7 @@ from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
-from delaylog.storage.delay_hour import hour_name, hour_of_name
+from delaylog.storage.delay_hour import DelayHour, hour_name, hour_of_name
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_store import HourCounts
 from delaylog.storage.id_index import DAMAGED_MARK
@@ -93,6 +93,8 @@ class _Newest:
 
     counts: dict[int, HourCounts] = field(default_factory=dict)
     floor: int = 0
+    """Hours below it may have been removed."""
+    position: int = 0
     sealed: bool = False
     """States carry seals: they do since the first checkpoint of a broker that writes them."""
 
@@ -113,7 +115,12 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
         }
-        newest = _Newest(counts, members["hour_floor"], bool(members.get("sealed")))
+        newest = _Newest(
+            counts,
+            members.get("hour_floor_top", members["hour_floor"]),
+            position,
+            bool(members.get("sealed")),
+        )
     return positions, newest
 
 
@@ -148,6 +155,15 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
         if not log.first <= position <= log.end:
             what = f"a checkpoint at {position} outside the log, which is [{log.first}, {log.end})"
             report.damaged("log", position, what)
+
+
+def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
+    """Whether an hour's folder holds the rows that the checkpoint counts."""
+    files = DelayHour(fs, path, hour)
+    try:
+        return files.holds_rows_before(newest.position)
+    finally:
+        files.close()
 
 
 def _hours(
@@ -186,6 +202,9 @@ def _hours(
         if known.rows and known.ended and not fs.exists(f"{folder}/{name}/delay.index"):
             report.note(name, 0, "an ended hour that was being removed")
             continue
+        if known.rows and known.ended and not _is_old(fs, f"{folder}/{name}", hour, newest):
+            # Removed behind the checkpoint; new rows came after the clock was set back.
+            known = HourCounts()
         check = HourCheck(fs, folder, name, hour, known.rows, report, is_row, sealed=newest.sealed)
         for _ in check.run():
             yield name

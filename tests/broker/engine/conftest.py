@@ -71,6 +71,8 @@ class Host:
             random=Random(7),
             limits=self.limits,
         )
+        # As the node's clock does: a restart is no way to run backwards.
+        self.now_ms = self.engine.started_ms
         self.engine.state.hot.rows_min = self.hot_rows_min
         self.turn()
 
@@ -105,11 +107,12 @@ class Host:
         self.now_ms = target
         self.turn()
 
-    def set_back(self, ms: int) -> None:
+    def set_back(self, ms: int, *, turn: bool = True) -> None:
         """The clock was wrong by so much, and somebody says so."""
         self.now_ms -= ms
         self.engine.set_back(-ms, self.now_ms)
-        self.turn()
+        if turn:
+            self.turn()
 
     def jump_ahead(self, ms: int) -> None:
         """The clock is set ahead."""

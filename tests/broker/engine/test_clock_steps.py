@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -124,3 +125,150 @@ def test_hours_that_were_deleted_come_to_be_again(host: Any, seed: int) -> None:
     assert host.receive() == []
     host.advance(SECOND)
     assert sorted(host.bodies()) == [b"again-%d" % k for k in range(7)]
+
+
+# --------------------------------------------------------------------------- all together
+
+
+def hour_folders(host: Any) -> list[str]:
+    return sorted(os.listdir(host.folder / "hours"))
+
+
+def collect(host: Any, ms: int) -> list[tuple[bytes, int]]:
+    """Let time pass; (body, how long it took from now) of all that is handed out, and ack it."""
+    began, out = host.now_ms, []
+    target = began + ms
+    while True:
+        while got := host.receive():
+            for message in got:
+                assert message.deliver_at_ms <= host.now_ms, "never early"
+                out.append((message.body, host.now_ms - began))
+            host.ack(got)
+        wake = host.engine.next_wake_ms()
+        if wake is None or wake > target:
+            host.advance(target - host.now_ms)
+            return out
+        host.advance(max(wake - host.now_ms, 0))
+
+
+def test_a_removal_that_is_under_way_when_the_clock_is_set_back(host: Any) -> None:
+    """The hour takes a new row between two slices of its removal: it stays."""
+    host.configure(ended_keep_ms=5 * HOUR)
+    host.send(10, delay=1_000)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.checkpoint()
+    host.advance(4 * HOUR)
+    host.checkpoint()
+    host.checkpoint()
+    assert len(hour_folders(host)) == 1
+    removal = host.engine.upkeep._drop_hours(host.now_ms + 5 * HOUR)
+    next(removal)
+    host.set_back(4 * HOUR)
+    host.send([b"new"], delay=1_000)
+    host.engine.run_inline(removal)
+    host.checkpoint()
+    host.restart()
+    assert collect(host, 2_000) == [(b"new", 1_000)]
+
+
+def test_an_id_does_not_lead_into_an_hour_that_came_to_be_again(host: Any) -> None:
+    """Its message moved, ended and went; another message has its row's number now."""
+    name = host.ids_of(host.send([b"moved", b"pin"], delay=[1_000, 1_001]))[0]
+    host.advance(1_001)
+    moved, pin = host.receive()
+    host.nack([moved], delay=2 * HOUR)
+    host.nack([pin], delay=6 * HOUR)
+    host.advance(2 * HOUR)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    for _ in range(4):
+        host.checkpoint()
+    assert len(hour_folders(host)) == 2, "the home of pin, and where it is"
+    host.set_back(3 * HOUR + 1_000)
+    host.send([b"stranger"], delay=500)
+    assert host.state_of(name) is None
+    assert host.cancel([name]) == [2]
+    assert collect(host, 1_000) == [(b"stranger", 500)]
+
+
+def test_frames_in_flight_and_work_under_way(host: Any) -> None:
+    """Rows that are not durable yet, and a second that is being loaded, come once all the same."""
+    for k in range(4):
+        host.send([b"s%d" % k], delay=HOUR + 15_000 + k)
+    host.send([b"p"], delay=3 * HOUR)
+    host.flush()
+    host.now_ms += HOUR + 6_000
+    host.engine.run_due(host.now_ms)
+    old = host.engine.dispatcher
+    work = old.load_work()
+    next(work)
+    host.engine.run_due(host.now_ms)
+    for _ in range(3):
+        next(work, None)
+    host.send([b"flying"], delay=100, turn=False)
+    host.set_back(1_000, turn=False)
+    assert host.engine.dispatcher is not old
+    host.engine.run_inline(work)
+    assert not old.loading
+    host.turn()
+    got = collect(host, 4 * HOUR)
+    assert [body for body, _ in got] == [b"flying", b"s0", b"s1", b"s2", b"s3", b"p"]
+    assert got[0][1] == 1_100
+    host.check_counts()
+
+
+def test_a_producer_is_remembered_for_ten_minutes_of_the_new_time(host: Any) -> None:
+    """The repeat is answered as the first one; ten minutes later it is forgotten."""
+    first = host.send([b"a"], delay=1_000, producer="p", sequence=1)
+    host.set_back(DAY)
+    again = host.send([b"a"], delay=1_000, producer="p", sequence=1)
+    assert again.refs.tolist() == first.refs.tolist()
+    host.restart()
+    assert len(host.engine.state.producers) == 1
+    host.engine.state.producers.expire(host.now_ms + 600_001)
+    assert len(host.engine.state.producers) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_steps(open_host: Callable[..., Any], seed: int) -> None:
+    """Sends, settles, checkpoints, restarts and steps in any order: none early, lost or twice."""
+    random = Random(seed)
+    host = open_host()
+    host.configure(backoff=Backoff(first_ms=0), ended_keep_ms=0)
+    host.advance(2 * DAY)
+    sent: set[bytes] = set()
+    acked: set[bytes] = set()
+    for number in range(120):
+        kind = random.choice(["send", "send", "send", "go", "go", "take", "take", "step", "other"])
+        if kind == "send":
+            delays = [random.choice([0, 1_000, 70_000, HOUR, 5 * HOUR]) for _ in range(5)]
+            bodies = [b"%d.%d" % (number, k) for k in range(5)]
+            host.send(bodies, delay=[d + random.randrange(900) for d in delays])
+            sent.update(bodies)
+        elif kind == "go":
+            host.advance(random.choice([500, 11_000, 90_000, HOUR]))
+        elif kind == "take":
+            got = host.receive(random.randrange(1, 20), lease=20_000)
+            for message in got:
+                assert message.deliver_at_ms <= host.now_ms, "never early"
+                assert message.body not in acked
+            half = len(got) // 2
+            host.ack(got[:half])
+            acked.update(message.body for message in got[:half])
+            if random.random() < 0.5:
+                host.nack(got[half:], delay=random.choice([0, 5_000]))
+        elif kind == "step":
+            ms = random.choice([5_000, 2 * HOUR, DAY])
+            (host.set_back if random.random() < 0.5 else host.jump_ahead)(ms)
+        else:
+            random.choice([host.checkpoint, host.flush, host.restart, host.crash])()
+            if random.random() < 0.3:
+                host.checkpoint()
+                host.checkpoint()
+    now = host.now_ms
+    host.send([b"last"], delay=1_000)
+    rest = dict(collect(host, 20 * DAY))
+    assert rest[b"last"] == 1_000, now
+    assert {*rest} - {b"last"} == sent - acked
+    assert host.topic.counts.living == 0
