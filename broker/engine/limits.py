@@ -48,7 +48,7 @@ class Limits:
     """See `checkpoint_idle_ms`."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
-    reserve_file_bytes: int = 128 << 20
+    reserve_file_bytes: int = 160 << 20
     """The preallocated file that is given up when another program takes the last byte; an eighth
     of the file system where that is less; 0 for none."""
     hot_bytes_max: int = 1 << 30
