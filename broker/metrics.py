@@ -36,7 +36,8 @@ class Metrics:
         node = self._node
         state = node.engine.state
         topics = list(state.by_number.values())
-        labels = ["namespace", "topic"]
+        topic_labels = ["namespace", "topic"]
+        labels = [*topic_labels, "group"]
         living = GaugeMetricFamily(
             "delaylog_living_messages", "Messages that have not ended.", labels=labels
         )
@@ -46,20 +47,22 @@ class Metrics:
         leased = GaugeMetricFamily(
             "delaylog_leased_messages", "Messages under lease.", labels=labels
         )
-        sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=labels)
+        sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=topic_labels)
         delivered = CounterMetricFamily("delaylog_delivered", "Messages handed out.", labels=labels)
         ended = CounterMetricFamily(
             "delaylog_ended", "Messages that ended, by state.", labels=[*labels, "state"]
         )
         for topic in topics:
             name = [topic.namespace, topic.name]
-            living.add_metric(name, topic.counts.living)
-            ready.add_metric(name, topic.ready.living)
-            leased.add_metric(name, topic.counts.leased)
-            sent.add_metric(name, topic.counts.sent)
-            delivered.add_metric(name, topic.counts.delivered)
-            for kind in ("acked", "expired", "dead", "deleted"):
-                ended.add_metric([*name, kind], getattr(topic.counts, kind))
+            sent.add_metric(name, topic.sent)
+            for group in topic.groups.values():
+                place, counts = [*name, group.name], group.counts
+                living.add_metric(place, counts.living)
+                ready.add_metric(place, group.ready.living)
+                leased.add_metric(place, counts.leased)
+                delivered.add_metric(place, counts.delivered)
+                for kind in ("acked", "expired", "dead", "deleted"):
+                    ended.add_metric([*place, kind], getattr(counts, kind))
         yield from (living, ready, leased, sent, delivered, ended)
         gauges = {
             "delaylog_log_end_position": ("End of the physical log.", state.log.end_position),

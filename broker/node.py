@@ -302,10 +302,11 @@ class Node:
         """Wake consumers of topics that got something ready."""
         state = self.engine.state
         if state.woken:
-            for number in state.woken:
-                topic = state.by_number.get(number)
-                if topic is not None and len(topic.ready):
-                    self.waiters.wake((topic.namespace, topic.name))
+            for number, group_number in state.woken:
+                group = state.group(number, group_number)
+                if group is not None and len(group.ready):
+                    topic = state.by_number[number]
+                    self.waiters.wake((topic.namespace, topic.name, group.name))
             state.woken.clear()
 
     def _arm(self, now_ms: int) -> None:

@@ -11,23 +11,25 @@ from collections import deque
 from typing import TypeAlias
 
 TopicKey: TypeAlias = tuple[str, str]
+WaitKey: TypeAlias = tuple[str, str, str]
+"""Namespace, topic, group."""
 
 
 class Waiters:
-    """Waiting receive calls by (namespace, topic)."""
+    """Waiting receive calls by (namespace, topic, group)."""
 
     def __init__(self) -> None:
-        self._queues: dict[TopicKey, deque[asyncio.Future[None]]] = {}
+        self._queues: dict[WaitKey, deque[asyncio.Future[None]]] = {}
         self._closed = False
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
-    def waiting(self, key: TopicKey) -> int:
-        """How many wait for a topic."""
+    def waiting(self, key: WaitKey) -> int:
+        """How many wait for a group."""
         return len(self._queues.get(key, ()))
 
-    async def wait(self, key: TopicKey, seconds: float) -> bool:
+    async def wait(self, key: WaitKey, seconds: float) -> bool:
         """True when woken, False when the time is up or the node stops."""
         if self._closed or seconds <= 0:
             return False
@@ -53,8 +55,8 @@ class Waiters:
             if not queue and self._queues.get(key) is queue:
                 del self._queues[key]
 
-    def wake(self, key: TopicKey) -> None:
-        """Wake the first waiter of a topic."""
+    def wake(self, key: WaitKey) -> None:
+        """Wake the first waiter of a group."""
         queue = self._queues.get(key)
         while queue:
             future = queue.popleft()

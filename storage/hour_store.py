@@ -7,7 +7,7 @@ needs. It never reads a clock: which hours are near is told to it (`set_near`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -193,6 +193,29 @@ class HourStore:
                 counts.guests += by * n
                 counts.position = max(counts.position, end_position)
                 counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+
+    def count_living(
+        self, by_hour: Mapping[int, int], end_position: int | None = None, keep_until_ms: int = 0
+    ) -> None:
+        """Rows of hours begin (n > 0) or stop to live, beyond those that `number` counted.
+
+        A row lives once for each group that has to see it.
+        """
+        for hour, n in by_hour.items():
+            counts = self.counts[hour]
+            counts.living += n
+            counts.position = max(counts.position, end_position or 0)
+            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+
+    def add_guests(
+        self, by_hour: Mapping[int, int], end_position: int, keep_until_ms: int = 0
+    ) -> None:
+        """Rows with their origins in hours begin (n > 0) or stop to live elsewhere."""
+        for hour, n in by_hour.items():
+            counts = self.counts.setdefault(hour, HourCounts())
+            counts.guests += n
+            counts.position = max(counts.position, end_position)
+            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 
     def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
         """Rows that had ended changed and stay readable for so long."""

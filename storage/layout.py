@@ -113,6 +113,7 @@ class FrameKind(IntEnum):
     FLOOR = 7
     HOUR_FLOOR = 8
     CLOCK = 9
+    GROUP = 11
 
 
 class FrameHeader(NamedTuple):

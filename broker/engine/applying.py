@@ -8,16 +8,17 @@ the frame alone, so replaying from a checkpoint gives the same state.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.model import Topic, TopicSettings
+from delaylog.broker.engine.groups import Group, per_hour
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
-from delaylog.storage.batch import Block, MessageBatch, decode_send
+from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
+from delaylog.storage.batch import MessageBatch, decode_send
 from delaylog.storage.columns import alike, every, some
 from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import (
@@ -66,7 +67,11 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.MOVE:
         apply_move(state, MoveDecision.decode(payload), header.leader_time_ms, frame.end)
     elif kind is FrameKind.TOPIC:
-        apply_topic(state, msgpack.unpackb(payload))
+        apply_topic(state, msgpack.unpackb(payload), header.position, frame.end)
+    elif kind is FrameKind.GROUP:
+        apply_group(state, msgpack.unpackb(payload), header.position, frame.end)
+    elif kind is FrameKind.FLOOR:
+        apply_purge(state, msgpack.unpackb(payload), header.position, frame.end)
     elif kind is FrameKind.HOUR_FLOOR:
         state.hour_floor = max(state.hour_floor, msgpack.unpackb(payload)["floor"])
     elif kind is FrameKind.EPOCH_BEGIN:
@@ -90,24 +95,6 @@ def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int
         state.producers.set_back(leader_time_ms)
 
 
-def apply_topic(state: EngineState, members: dict[str, Any]) -> None:
-    """A topic is made, changed or dropped."""
-    number = members["number"]
-    if members.get("dropped"):
-        topic = state.by_number.pop(number, None)
-        if topic is not None:
-            topic.ready.clear()
-            del state.topics[topic.namespace, topic.name]
-        state.next_topic = max(state.next_topic, number + 1)
-        return
-    settings = TopicSettings.from_dict(members["settings"])
-    known = state.by_number.get(number)
-    if known is not None:
-        known.settings, known.made = settings, members["made"]
-        return
-    state.new_topic(number, members["ns"], members["name"], settings, members["made"])
-
-
 def apply_send(
     state: EngineState,
     batch: MessageBatch,
@@ -125,15 +112,12 @@ def apply_send(
     if isinstance(decision.topic, int):
         topic = state.by_number.get(decision.topic)
         if topic is not None:
-            topic.counts.living += len(rows)
-            topic.counts.sent += len(rows)
-            for hour, (start, stop) in zip(
-                placed.hours, itertools.pairwise(placed.starts), strict=True
-            ):
-                topic.count_hour(hour, stop - start)
+            _count_sent(state, topic, refs, placed)
     else:
         for number in np.unique(rows["topic"]).tolist():
-            _count_sent(state, number, refs[rows["topic"] == number])
+            topic = state.by_number.get(number)
+            if topic is not None:
+                _count_sent(state, topic, refs[rows["topic"] == number])
     if decision.producer is not None and decision.sequence is not None:
         remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
     _expose(state, placed, refs, end)
@@ -184,12 +168,23 @@ def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64A
     return out_refs, out_due
 
 
-def _count_sent(state: EngineState, number: int, refs: Int64Array) -> None:
-    topic = state.by_number.get(number)
-    if topic is not None:
-        topic.counts.living += len(refs)
-        topic.counts.sent += len(refs)
-        topic.count_refs(refs, +1)
+def _count_sent(
+    state: EngineState, topic: Topic, refs: Int64Array, placed: PlacedRows | None = None
+) -> None:
+    """Count new rows in each group that sees them; `placed` says how they lie in hours."""
+    topic.sent += len(refs)
+    if placed is None:
+        hours = per_hour(refs)
+    else:
+        lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
+        hours = list(zip(placed.hours, lengths, strict=True))
+    for group in topic.groups.values():
+        group.counts.living += len(refs)
+        for hour, n in hours:
+            group.count_hour(hour, n)
+    others = len(topic.groups) - 1
+    if others:
+        state.hours.count_living({hour: others * n for hour, n in hours})
 
 
 def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
@@ -224,88 +219,94 @@ def apply_lease(
     origins = (state.hours.rows(refs) if rows is None else rows)["origin"].astype(np.int64)
     state.leases.add(decision, origins)
     state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
-    topic = state.by_number.get(decision.topic)
-    if topic is not None and not known:
-        topic.counts.leased += len(refs)
-        topic.counts.delivered += len(refs)
+    group = state.group(decision.topic, decision.group)
+    if group is not None and not known:
+        group.counts.leased += len(refs)
+        group.counts.delivered += len(refs)
 
 
 def _leave_leases(
-    state: EngineState, topic_number: int, refs: Int64Array, leases: Int64Array | None
+    state: EngineState, group: Group | None, refs: Int64Array, leases: Int64Array | None
 ) -> None:
     """Take rows out of the leases they were under."""
     if leases is None or len(leases) == 0:
         return
-    topic = state.by_number.get(topic_number)
     if alike(leases):
         first = int(leases[0])
         if first:
             state.leases.close(first, refs)
-            if topic is not None:
-                topic.counts.leased -= len(refs)
+            if group is not None:
+                group.counts.leased -= len(refs)
         return
     for number in np.unique(leases).tolist():
         if number:
             mask = leases == number
             state.leases.close(number, refs[mask])
-            if topic is not None:
-                topic.counts.leased -= int(np.count_nonzero(mask))
+            if group is not None:
+                group.counts.leased -= int(np.count_nonzero(mask))
 
 
 def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
     """Rows take the states the frame says."""
     refs, entries = decision.refs, decision.entries
     state.hours.put_states(refs, entries, decision.group)
-    _leave_leases(state, decision.topic, refs, decision.leases)
+    group = state.group(decision.topic, decision.group)
+    if group is not None and decision.keep_until_ms:
+        topic = state.by_number[decision.topic]
+        topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
+    _leave_leases(state, group, refs, decision.leases)
     kinds = entries["state"]
-    topic = state.by_number.get(decision.topic)
     if decision.was:
-        _change_ended(state, decision, topic, end)
+        _change_ended(state, decision, group, end)
         return
     if alike(kinds):
-        groups = [(int(kinds[0]), len(refs))]
+        lengths = [(int(kinds[0]), len(refs))]
     else:
-        found, lengths = np.unique(kinds, return_counts=True)
-        groups = list(zip(found.tolist(), lengths.tolist(), strict=True))
+        found, counted = np.unique(kinds, return_counts=True)
+        lengths = list(zip(found.tolist(), counted.tolist(), strict=True))
     ended = kinds >= STATE_ENDED_FIRST
     if every(ended):
-        _end(state, decision, refs, end)
+        _end(state, decision, group, refs, end)
     else:
         state.hours.touch(refs, end)
         if some(ended):
-            _end(state, decision, refs[ended], end, ended)
-    for kind, n in groups:
-        if topic is not None and kind >= STATE_ENDED_FIRST:
-            topic.counts.ended(kind, n)
+            _end(state, decision, group, refs[ended], end, ended)
+    for kind, n in lengths:
+        if group is not None and kind >= STATE_ENDED_FIRST:
+            group.counts.ended(kind, n)
 
 
 def _change_ended(
-    state: EngineState, decision: SettleDecision, topic: Topic | None, end: int
+    state: EngineState, decision: SettleDecision, group: Group | None, end: int
 ) -> None:
     """Rows that had ended take another ended state: nothing that lives is counted."""
     refs, kinds = decision.refs, decision.entries["state"]
     origins = refs if decision.origins is None else decision.origins
     for rows in (refs, origins):
         state.hours.keep_until(rows, end, decision.keep_until_ms)
-    if topic is not None:
+    if group is not None:
         for kind, n in zip(*np.unique(kinds, return_counts=True), strict=True):
-            topic.counts.changed(decision.was, int(kind), int(n))
+            group.counts.changed(decision.was, int(kind), int(n))
 
 
 def _end(
     state: EngineState,
     decision: SettleDecision,
+    group: Group | None,
     refs: Int64Array,
     end: int,
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> None:
+    if group is None:
+        # Its rows stopped to live when it went.
+        state.hours.touch(refs, end)
+        return
     state.hours.end_rows(refs, end, decision.keep_until_ms)
-    topic = state.by_number.get(decision.topic)
-    if topic is not None:
-        topic.count_refs(refs, -1)
+    group.count_refs(refs, -1)
     origins = decision.origins
     if origins is not None:
         origins = origins if mask is None else origins[mask]
+        group.count_guests(refs, origins, -1)
         state.hours.count_guests(refs, origins, -1, end, decision.keep_until_ms)
 
 
@@ -324,7 +325,7 @@ def apply_move(
     rows["expires_at"] = decision.expires_at_ms
     rows["priority"] = decision.priority
     rows["epoch_tag"] = decision.tag
-    rows["group"] = decision.group if some(decision.attempts > 0) else old["group"]
+    rows["group"] = decision.group
     hour = np.maximum(decision.deliver_at_ms // HOUR_MS, decision.hour_floor)
     order = np.argsort(hour, kind="stable")
     rows, hour = rows[order], hour[order]
@@ -344,6 +345,8 @@ def apply_move(
     fresh = np.zeros(len(refs), STATE_ENTRY)
     fresh["attempts"] = decision.attempts[order]
     fresh["cause"] = decision.cause
+    fresh["time"] = end - 1
+    group = state.group(decision.topic, decision.group)
     state.hours.put_states(new_refs, fresh, decision.group)
     # An origin that is not the old row moved before. Its whole entry is stored anew, not changed:
     # a replay reads no state, since a crash may have torn what it is about to repair.
@@ -351,34 +354,21 @@ def apply_move(
     if some(away):
         state.hours.put_states(origins[away], moved[away], decision.group)
         state.hours.touch(origins[away], end)
-    topic = state.by_number.get(decision.topic)
-    if topic is not None:
-        topic.count_refs(new_refs, +1)
+    if group is not None:
+        group.count_refs(new_refs, +1)
+        group.count_guests(new_refs, origins, +1)
     if decision.from_ended:
-        if topic is not None:
-            topic.counts.dead -= len(refs)
-            topic.counts.living += len(refs)
+        if group is not None:
+            group.counts.dead -= len(refs)
+            group.counts.living += len(refs)
         state.hours.touch(old_refs, end)
     else:
-        if topic is not None:
-            topic.count_refs(old_refs, -1)
+        if group is not None:
+            group.count_refs(old_refs, -1)
+            group.count_guests(old_refs, origins, -1)
         state.hours.end_rows(old_refs, end, 0)
         state.hours.count_guests(old_refs, origins, -1, end)
     state.hours.count_guests(new_refs, origins, +1, end)
-    _leave_leases(state, decision.topic, refs, decision.leases)
+    _leave_leases(state, group, refs, decision.leases)
     _expose(state, placed, new_refs, end)
     return new_refs
-
-
-def encode_topic(
-    number: int, namespace: str, name: str, settings: TopicSettings, *, made: bool
-) -> list[Block]:
-    """Payload of a TOPIC frame."""
-    members = {
-        "number": number,
-        "ns": namespace,
-        "name": name,
-        "settings": settings.as_dict(),
-        "made": made,
-    }
-    return [msgpack.packb(members)]

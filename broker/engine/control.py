@@ -137,7 +137,7 @@ def change_ended(
 def _leave_ready(state: EngineState, topic: Topic, items: list[Found]) -> None:
     """Tell the ready queue which of its refs mean nothing any more."""
     rows = np.array([item.row for item in items if item.state is MessageState.READY], INDEX_ENTRY)
-    topic.ready.left(state.count_released(rows))
+    topic.default.ready.left(state.count_released(rows))
 
 
 def _append_settle(

@@ -80,8 +80,8 @@ class WaitingCounts:
         wanted: set[int] = set()
         for topic in self._topics:
             counts = self._counts[topic.number]
-            whole = {hour: n for hour, n in topic.hours.items() if hour > now_hour}
-            wanted.update(cut & topic.hours.keys())
+            whole = {hour: n for hour, n in topic.default.hours.items() if hour > now_hour}
+            wanted.update(cut & topic.default.hours.keys())
             for hour in cut & whole.keys():
                 del whole[hour]
             if whole:

@@ -14,9 +14,12 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import alike, every
+from delaylog.storage.columns import alike, every, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.frames import Tick
@@ -28,6 +31,7 @@ from delaylog.storage.layout import (
     INDEX_BITS,
     STATE_NONE,
     Int64Array,
+    RowArray,
 )
 from delaylog.wheel import Entries, no_entries, sort_entries
 
@@ -113,6 +117,12 @@ class Dispatcher:
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
         refs, lanes = entries.refs, entries.lanes
+        if state.special:
+            special = np.isin(lanes, np.fromiter(state.special, np.int64, len(state.special)))
+            if some(special):
+                self._make_special_ready(Entries(*(column[special] for column in entries)))
+                entries = Entries(*(column[~special] for column in entries))
+                refs, lanes = entries.refs, entries.lanes
         living = state.hours.get_states(refs)["state"] == STATE_NONE
         if not every(living):
             refs, lanes = refs[living], lanes[living]
@@ -132,14 +142,34 @@ class Dispatcher:
     def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
         if topic is not None:
-            topic.ready.push(refs)
-            self._state.woken.add(number)
-            activity = topic.activity
-            activity.released += len(refs)
-            activity.released_late_ms += self._now_ms * len(refs) - int(due_ms.sum())
-            activity.released_late_max_ms = max(
-                activity.released_late_max_ms, self._now_ms - int(due_ms.min())
-            )
+            self._push_to(topic, topic.default, refs)
+            topic.activity.note_released(due_ms, self._now_ms)
+
+    def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
+        group.ready.push(refs)
+        self._state.woken.add((topic.number, group.number))
+
+    def _make_special_ready(self, entries: Entries) -> None:
+        """Messages of topics with several groups or a floor: each group takes what is its own."""
+        state = self._state
+        for number in np.unique(entries.lanes).tolist():
+            topic = state.by_number.get(number)
+            if topic is None:
+                continue
+            mine = entries.lanes == number
+            refs, due_ms = entries.refs[mine], entries.due_ms[mine]
+            suspect = topic.default.suspect_until_ms
+            # Behind the last purge's reach all that was loaded was looked at as it was loaded.
+            rows = None if topic.plain and int(due_ms.min()) > suspect else state.hours.rows(refs)
+            for group in topic.groups.values():
+                entries_now = state.hours.get_states(refs, group.number)
+                if rows is None:
+                    free = entries_now["state"] == STATE_NONE
+                else:
+                    free = group.free(rows, entries_now)
+                if some(free):
+                    self._push_to(topic, group, refs[free])
+            topic.activity.note_released(due_ms, self._now_ms)
 
     def _queue_opens(self, hours: list[int], now_ms: int) -> None:
         frontier = self._wheel.frontier()
@@ -355,7 +385,23 @@ class Dispatcher:
         due = rows["deliver_at"].astype(np.int64)
         entries = Entries(due, refs, rows["topic"].astype(np.int64))
         living = folder.states().get(index)["state"] == STATE_NONE
+        if self._state.special:
+            self._look_closer(folder, index, rows, living)
         return entries if every(living) else Entries(*(column[living] for column in entries))
+
+    def _look_closer(
+        self, folder: DelayHour, index: Int64Array, rows: RowArray, living: npt.NDArray[np.bool_]
+    ) -> None:
+        """Judge the rows of special topics: one lives if it does in any of the topic's groups."""
+        special = np.fromiter(self._state.special, np.int64, len(self._state.special))
+        at = np.flatnonzero(np.isin(rows["topic"], special))
+        for number in np.unique(rows["topic"][at]).tolist():
+            mine = at[rows["topic"][at] == number]
+            topic = self._state.by_number.get(number)
+            living[mine] = False
+            for group in topic.groups.values() if topic is not None else ():
+                entries = folder.states(group.number).get(index[mine])
+                living[mine] |= group.free(rows[mine], entries)
 
     def _walk(
         self, hour: int, second: int, last: int

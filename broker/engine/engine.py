@@ -17,9 +17,9 @@ from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic, TopicSettings
-from delaylog.broker.engine.sending import get_or_make_topic, put_topic
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics import get_or_make_topic, put_topic
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
@@ -264,7 +264,8 @@ class Engine:
         """Close every file. What is not in the log is lost, what is in it comes back."""
         state = self.state
         for topic in state.by_number.values():
-            topic.ready.clear()
+            for group in topic.groups.values():
+                group.ready.clear()
         state.hot.close()
         state.hours.close()
         state.log.close()

@@ -10,19 +10,26 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import some
-from delaylog.storage.layout import Int64Array, MessageState, RowArray, id_to_ref
+from delaylog.storage.layout import Cause, Int64Array, MessageState, RowArray, id_to_ref
 from delaylog.storage.rows import hash_u64
 
 _ENDED_FIRST = MessageState.ACKED
 
 
 def find_origins(
-    state: EngineState, origins: Int64Array, topic: Topic, now_ms: int | None = None
+    state: EngineState,
+    origins: Int64Array,
+    topic: Topic,
+    now_ms: int | None = None,
+    group: Group | None = None,
 ) -> list[Found | None]:
-    """A message per origin ref of this topic, or None."""
+    """A message per origin ref of this topic as a group (absent: the default one) sees it."""
+    group = group or topic.default
+    number = group.number
     out: list[Found | None] = [None] * len(origins)
     known = np.flatnonzero(state.hours.known(origins))
     if len(known) == 0:
@@ -37,7 +44,7 @@ def find_origins(
     known, refs, rows = known[good], refs[good], rows[good]
     if len(known) == 0:
         return out
-    entries = state.hours.get_states(refs)
+    entries = state.hours.get_states(refs, number)
     moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
     if len(moved):
         gone = moved[~_there(state, entries["forward"][moved].astype(np.int64))]
@@ -46,13 +53,24 @@ def find_origins(
             known, refs = np.delete(known, gone), np.delete(refs, gone)
             rows, entries = np.delete(rows, gone), np.delete(entries, gone)
             moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
+    if topic.number in state.special:
+        there = group.has(rows)
+        known, refs, rows, entries = known[there], refs[there], rows[there], entries[there]
+        moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
     now_refs = refs.copy()
     if len(moved):
         forward = entries["forward"][moved].astype(np.int64)
         rows, entries = rows.copy(), entries.copy()
         rows[moved] = state.hours.rows(forward)
-        entries[moved] = state.hours.get_states(forward)
+        entries[moved] = state.hours.get_states(forward, number)
         now_refs[moved] = forward
+    if group.floor:
+        purged = group.purged(rows, entries)
+        if some(purged):
+            entries = entries.copy()
+            entries["state"][purged] = MessageState.DELETED
+            entries["cause"][purged] = Cause.PURGE
+            entries["time"][purged] = group.purged_ms
     for at, (slot, origin) in enumerate(zip(known.tolist(), refs.tolist(), strict=True)):
         entry = entries[at]
         out[slot] = Found(
@@ -81,7 +99,11 @@ def shown_state(row: RowArray, entry: RowArray, now_ms: int | None) -> MessageSt
 
 
 def find_ids(
-    state: EngineState, topic: Topic, ids: list[str], now_ms: int | None = None
+    state: EngineState,
+    topic: Topic,
+    ids: list[str],
+    now_ms: int | None = None,
+    group: Group | None = None,
 ) -> list[Found | None]:
     """A message per id text, or None; ended messages are found while their rows are kept."""
     origins = np.zeros(len(ids), np.int64)
@@ -97,7 +119,7 @@ def find_ids(
         hits = state.ids.get_many(topic.number, [hash_u64(raw) for raw in raws])
         for at, hit in zip(chosen, hits, strict=True):
             origins[at] = hit or 0
-    out = find_origins(state, origins, topic, now_ms)
+    out = find_origins(state, origins, topic, now_ms, group)
     for at in chosen:
         found = out[at]
         if found is not None and row_id(state, found) != ids[at].encode("utf-8", "surrogatepass"):

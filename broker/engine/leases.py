@@ -93,6 +93,23 @@ class LeaseTable:
         self._leased[key] = self._leased.get(key, 0) + n
         self._file(lease)
 
+    def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
+        """(refs, origins) of all that is under lease in a group."""
+        mine = self._of(topic, group)
+        if not mine:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        refs = np.concatenate([lease.refs[lease.open] for lease in mine])
+        return refs, np.concatenate([lease.origins[lease.open] for lease in mine])
+
+    def drop(self, topic: int, group: int) -> None:
+        """Close every lease of a group; who holds one finds it gone."""
+        for lease in self._of(topic, group):
+            del self._leases[lease.number]
+        self._leased.pop((topic, group), None)
+
+    def _of(self, topic: int, group: int) -> list[Lease]:
+        return [x for x in self._leases.values() if x.topic == topic and x.group == group]
+
     def shift(self, by_ms: int) -> None:
         """Move every deadline: leader time jumped by so much."""
         self._buckets.clear()

@@ -10,11 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.storage.batch import MERGE_MODES
-from delaylog.storage.columns import only_hour
 from delaylog.storage.layout import (
-    HOUR_SHIFT,
     STATE_ENTRY,
     Int64Array,
     MessageState,
@@ -104,6 +102,7 @@ class TopicSettings:
     ended_keep_ms: int = 300_000
     dead_keep_ms: int = 7 * 86_400_000
     backoff: Backoff = field(default_factory=Backoff)
+    default_group: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Plain members, as they stand in frames and answers."""
@@ -152,6 +151,9 @@ def parse_settings(members: Any) -> TopicSettings:
                 raise BadRequestError(f"merge must be one of {', '.join(MERGE_MODES)}", field=name)
         elif name == "backoff":
             value = _parse_backoff(value)
+        elif name == "default_group":
+            if not isinstance(value, bool):
+                raise BadRequestError("default_group must be true or false", field=name)
         else:
             low, high = SETTING_BOUNDS[name]
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -174,40 +176,6 @@ def _parse_backoff(value: Any) -> Backoff:
     return Backoff(**value)
 
 
-_ENDED_NAMES: Final[dict[int, str]] = {
-    MessageState.ACKED: "acked",
-    MessageState.EXPIRED: "expired",
-    MessageState.DEAD: "dead",
-    MessageState.DELETED: "deleted",
-}
-
-
-@dataclass(slots=True)
-class TopicCounts:
-    """Living messages and, since the topic was made, ended ones."""
-
-    living: int = 0
-    leased: int = 0
-    acked: int = 0
-    expired: int = 0
-    dead: int = 0
-    deleted: int = 0
-    sent: int = 0
-    delivered: int = 0
-
-    def ended(self, state: int, n: int) -> None:
-        """Count n messages that reached an ended state."""
-        self.living -= n
-        name = _ENDED_NAMES[state]
-        setattr(self, name, getattr(self, name) + n)
-
-    def changed(self, before: int, after: int, n: int) -> None:
-        """Count n ended messages that went from one ended state to another."""
-        for state, by in ((before, -n), (after, n)):
-            name = _ENDED_NAMES[state]
-            setattr(self, name, getattr(self, name) + by)
-
-
 @dataclass(slots=True)
 class Activity:
     """What happened to a topic's messages by itself since somebody last took note.
@@ -225,6 +193,12 @@ class Activity:
     found_ended: int = 0
     """Messages found to be past their ttl or their retries."""
 
+    def note_released(self, due_ms: Int64Array, now_ms: int) -> None:
+        """Messages with these due times became ready."""
+        self.released += len(due_ms)
+        self.released_late_ms += now_ms * len(due_ms) - int(due_ms.sum())
+        self.released_late_max_ms = max(self.released_late_max_ms, now_ms - int(due_ms.min()))
+
 
 @dataclass(slots=True)
 class Topic:
@@ -234,31 +208,34 @@ class Topic:
     namespace: str
     name: str
     settings: TopicSettings
-    ready: ReadyQueue
-    counts: TopicCounts = field(default_factory=TopicCounts)
+    default: Group
+    """The default group; it counts nothing while the topic has only named ones."""
     made: bool = False
     """Made by PUT (kept when empty) rather than by a first send."""
-    hours: dict[int, int] = field(default_factory=dict)
-    """Living rows by the hour they stand in; hours without any are absent."""
+    paused: bool = False
+    """Nothing is handed out."""
+    sent: int = 0
+    """Messages since the topic was made."""
+    groups: dict[int, Group] = field(default_factory=dict)
+    """The groups that see what is sent now, by number."""
+    next_group: int = DEFAULT_GROUP + 1
+    keep_until_ms: int = 0
+    """Until when an ended message of it must stay readable."""
     activity: Activity = field(default_factory=Activity)
 
-    def count_hour(self, hour: int, n: int) -> None:
-        """Rows of an hour began (n > 0) or stopped to live."""
-        total = self.hours.get(hour, 0) + n
-        if total:
-            self.hours[hour] = total
-        else:
-            self.hours.pop(hour, None)
+    @property
+    def plain(self) -> bool:
+        """Whether the default group is the only one, as it is in most topics."""
+        return len(self.groups) == 1 and DEFAULT_GROUP in self.groups
 
-    def count_refs(self, refs: Int64Array, sign: int) -> None:
-        """The same for rows by their refs."""
-        only = only_hour(refs)
-        if only is not None:
-            self.count_hour(only, sign * len(refs))
-            return
-        found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
-        for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
-            self.count_hour(hour, sign * n)
+    @property
+    def living(self) -> int:
+        """Living messages, counted once for each group that has to see them yet."""
+        return sum(group.counts.living for group in self.groups.values())
+
+    def group(self, name: str) -> Group | None:
+        """The group of this name."""
+        return next((group for group in self.groups.values() if group.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)

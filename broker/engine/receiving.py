@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.applying import apply_lease, apply_settle
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import alike, every, rising, some
@@ -25,7 +26,6 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.payloads import LeaseDecision, SettleDecision
 
-DEFAULT_GROUP = 1
 _ROUNDS_MAX = 64
 """Rounds of ended refs that one call works through before it lets others run."""
 _ROUND_REFS = 4_096
@@ -33,25 +33,31 @@ _ROUND_REFS = 4_096
 
 
 def receive(
-    state: EngineState, topic: Topic, *, count_max: int, lease_ms: int, now_ms: int
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    *,
+    count_max: int,
+    lease_ms: int,
+    now_ms: int,
 ) -> Delivery | None:
     """Up to `count_max` messages under a new lease, or None when nothing is ready."""
-    room = state.limits.leased_max - state.leases.leased(topic.number, DEFAULT_GROUP)
+    room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
-    if count_max <= 0:
+    if count_max <= 0 or topic.paused:
         return None
     found: list[tuple[Int64Array, RowArray, StateArray]] = []
     left = count_max
     state.hot.drop_read()
     for number in range(_ROUNDS_MAX):
-        popped = topic.ready.pop(max(left, _ROUND_REFS) if number else left)
+        popped = group.ready.pop(max(left, _ROUND_REFS) if number else left)
         if len(popped) == 0:
             break
-        refs, rows, entries = _deliverable(state, topic, popped, now_ms)
+        refs, rows, entries = _deliverable(state, topic, group, popped, now_ms)
         if found and len(refs):
             fresh = ~np.isin(refs, np.concatenate([part[0] for part in found]))
             refs, rows, entries = refs[fresh], rows[fresh], entries[fresh]
-        topic.ready.push_front(refs[left:])
+        group.ready.push_front(refs[left:])
         if len(refs):
             found.append((refs[:left], rows[:left], entries[:left]))
             left -= len(found[-1][0])
@@ -59,18 +65,18 @@ def receive(
             break
     else:
         # More may be ready behind what has ended: whoever waits is to ask again.
-        state.woken.add(topic.number)
+        state.woken.add((topic.number, group.number))
     if not found:
         return None
     if len(found) == 1:
         refs, rows, entries = found[0]
     else:
         refs, rows, entries = (np.concatenate(column) for column in zip(*found, strict=True))
-    return _lease(state, topic, refs, rows, entries, lease_ms, now_ms)
+    return _lease(state, topic, group, refs, rows, entries, lease_ms, now_ms)
 
 
 def _deliverable(
-    state: EngineState, topic: Topic, refs: Int64Array, now_ms: int
+    state: EngineState, topic: Topic, group: Group, refs: Int64Array, now_ms: int
 ) -> tuple[Int64Array, RowArray, StateArray]:
     """Of popped refs those that may be handed out, once each; ends those past their ttl."""
     popped = len(refs)
@@ -81,18 +87,23 @@ def _deliverable(
     known = state.hours.known(refs)
     if not every(known):
         refs = refs[known]
-    entries = state.hours.get_states(refs)
+    entries = state.hours.get_states(refs, group.number)
     free = entries["state"] == STATE_NONE
     if not every(free):
         refs, entries = refs[free], entries[free]
     if len(refs) < popped:
-        topic.ready.dropped(popped - len(refs))
+        group.ready.dropped(popped - len(refs))
         if len(refs) == 0:
             return refs, np.zeros(0, INDEX_ENTRY), entries
     rows = _rows(state, topic, refs, now_ms)
+    if topic.number in state.special:
+        free = group.free(rows, entries)
+        if not every(free):
+            group.ready.dropped(int(np.count_nonzero(~free)))
+            refs, rows, entries = refs[free], rows[free], entries[free]
     over = rows["expires_at"] <= now_ms
     if some(over):
-        end_by_ttl(state, topic, refs[over], rows[over], entries[over], now_ms)
+        end_by_ttl(state, topic, group, refs[over], rows[over], entries[over], now_ms)
         refs, rows, entries = refs[~over], rows[~over], entries[~over]
     return refs, rows, entries
 
@@ -128,6 +139,7 @@ def _records(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
 def end_by_ttl(
     state: EngineState,
     topic: Topic,
+    group: Group,
     refs: Int64Array,
     rows: RowArray,
     entries: StateArray,
@@ -142,7 +154,7 @@ def end_by_ttl(
     settings = topic.settings
     decision = SettleDecision(
         topic.number,
-        DEFAULT_GROUP,
+        group.number,
         refs,
         ended,
         None,
@@ -157,6 +169,7 @@ def end_by_ttl(
 def _lease(
     state: EngineState,
     topic: Topic,
+    group: Group,
     refs: Int64Array,
     rows: RowArray,
     entries: StateArray,
@@ -167,7 +180,7 @@ def _lease(
     sizes = np.cumsum(rows["size"].astype(np.int64))
     if int(sizes[-1]) > limit:
         fit = max(int(np.searchsorted(sizes, limit, side="right")), 1)
-        topic.ready.push_front(refs[fit:])
+        group.ready.push_front(refs[fit:])
         refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
     attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
     same = int(attempts[0]) if alike(attempts) else None
@@ -176,7 +189,7 @@ def _lease(
     decision = LeaseDecision(
         lease=number,
         topic=topic.number,
-        group=DEFAULT_GROUP,
+        group=group.number,
         deadline_ms=now_ms + lease_ms,
         refs=refs,
         attempts=attempts if same is None else same,
@@ -190,10 +203,10 @@ def _lease(
 
 
 def peek(
-    state: EngineState, topic: Topic, *, count_max: int, now_ms: int
+    state: EngineState, topic: Topic, group: Group, *, count_max: int, now_ms: int
 ) -> tuple[Int64Array, RowArray, StateArray, bytes]:
     """Look at what is ready without leasing: the refs go straight back to the front."""
-    refs = topic.ready.pop(count_max)
-    refs, rows, entries = _deliverable(state, topic, refs, now_ms)
-    topic.ready.push_front(refs)
+    refs = group.ready.pop(count_max)
+    refs, rows, entries = _deliverable(state, topic, group, refs, now_ms)
+    group.ready.push_front(refs)
     return refs, rows, entries, _records(state, refs, rows)

@@ -16,8 +16,6 @@ import numpy as np
 from delaylog.broker.engine.applying import (
     apply_send,
     apply_settle,
-    apply_topic,
-    encode_topic,
     fill_kept,
     in_batch_order,
 )
@@ -28,7 +26,6 @@ from delaylog.broker.engine.model import (
     SendResult,
     TooLargeError,
     Topic,
-    TopicSettings,
 )
 from delaylog.broker.engine.producers import FirstAnswer
 from delaylog.broker.engine.state import EngineState
@@ -60,39 +57,6 @@ TAGS_MAX: Final = 16
 TAG_BYTES_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16_384
 TTL_MS_MAX: Final = 2**53
-
-
-def get_or_make_topic(state: EngineState, namespace: str, name: str, now_ms: int) -> Topic:
-    """The topic; a first send makes it, with the server's default settings."""
-    topic = state.topics.get((namespace, name))
-    return topic or put_topic(state, namespace, name, TopicSettings(), now_ms, made=False)
-
-
-def put_topic(
-    state: EngineState,
-    namespace: str,
-    name: str,
-    settings: TopicSettings,
-    now_ms: int,
-    *,
-    made: bool,
-) -> Topic:
-    """Make a topic or change its settings, by one frame."""
-    known = state.topics.get((namespace, name))
-    number = known.number if known else state.next_topic
-    payload = encode_topic(number, namespace, name, settings, made=made)
-    state.append(FrameKind.TOPIC, payload, now_ms)
-    apply_topic(
-        state,
-        {
-            "number": number,
-            "ns": namespace,
-            "name": name,
-            "settings": settings.as_dict(),
-            "made": made,
-        },
-    )
-    return state.by_number[number]
 
 
 def check_id(raw: bytes, item: int) -> None:
@@ -257,7 +221,7 @@ def _end_replaced(state: EngineState, topic: Topic, refs: Int64Array, now_ms: in
     entries["time"] = now_ms
     rows = state.hours.rows(refs)
     origins = rows["origin"].astype(np.int64)
-    topic.ready.left(state.count_released(rows))
+    topic.default.ready.left(state.count_released(rows))
     decision = SettleDecision(
         topic.number, 1, refs, entries, None, origins, now_ms + topic.settings.ended_keep_ms
     )

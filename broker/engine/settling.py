@@ -80,7 +80,8 @@ def _settle(
     entries["state"] = kind
     entries["cause"] = cause
     entries["attempts"] = lease.attempts[rows]
-    entries["time"] = now_ms
+    # One that comes back says where in the log it did: a purge before that does not end it.
+    entries["time"] = now_ms if kind is not MessageState.NONE else state.log.end_position
     keep_ms = (
         topic.settings.dead_keep_ms if kind is MessageState.DEAD else topic.settings.ended_keep_ms
     )
@@ -151,8 +152,8 @@ def give_back(
     if some(now):
         refs = lease.refs[rows[now]]
         _settle(state, topic, lease, rows[now], MessageState.NONE, cause, now_ms)
-        topic.ready.push_front(refs)
-        state.woken.add(topic.number)
+        topic.groups[lease.group].ready.push_front(refs)
+        state.woken.add((topic.number, lease.group))
     if not every(now):
         later = ~now
         refs = lease.refs[rows[later]]

@@ -15,6 +15,7 @@ from random import Random
 
 import numpy as np
 
+from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic, TopicSettings
@@ -91,8 +92,11 @@ class EngineState:
         self.dispatched = (0, 0)
         """(time, log position): what was due by then and durable below it has been released,
         unless it is still being loaded."""
-        self.woken: set[int] = set()
-        """Topic numbers that got something ready since the edge last looked."""
+        self.special: set[int] = set()
+        """Numbers of topics that have named groups, or whose default group has a floor: what comes
+        ready there needs a look at its row."""
+        self.woken: set[tuple[int, int]] = set()
+        """Topic and group numbers that got something ready since the edge last looked."""
         self._runs = 0
 
     @property
@@ -142,14 +146,31 @@ class EngineState:
     def new_topic(
         self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool
     ) -> Topic:
-        """Register a topic (a TOPIC frame or a checkpoint says so)."""
-
-        def make_run() -> RunFile:
-            self._runs += 1
-            return RunFile(self.scratch, f"{self.folder}/ready/{number}-{self._runs}.run")
-
-        topic = Topic(number, namespace, name, settings, ReadyQueue(make_run), made=made)
+        """Register a topic (a TOPIC frame or a checkpoint says so), without groups."""
+        default = self.new_group(number, DEFAULT_GROUP, DEFAULT_NAME)
+        topic = Topic(number, namespace, name, settings, default, made=made)
         self.topics[namespace, name] = topic
         self.by_number[number] = topic
         self.next_topic = max(self.next_topic, number + 1)
         return topic
+
+    def new_group(self, topic_number: int, number: int, name: str) -> Group:
+        """A group that has seen nothing; the caller puts it where it belongs."""
+
+        def make_run() -> RunFile:
+            self._runs += 1
+            return RunFile(self.scratch, f"{self.folder}/ready/{topic_number}-{self._runs}.run")
+
+        return Group(number, name, ReadyQueue(make_run))
+
+    def group(self, topic_number: int, number: int) -> Group | None:
+        """A group by the numbers that stand in frames; None when it is gone."""
+        topic = self.by_number.get(topic_number)
+        return None if topic is None else topic.groups.get(number)
+
+    def mark_special(self, topic: Topic) -> None:
+        """Groups or floors of a topic changed."""
+        if topic.plain and not topic.default.floor:
+            self.special.discard(topic.number)
+        else:
+            self.special.add(topic.number)

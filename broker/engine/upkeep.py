@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.model import TopicCounts, TopicSettings
+from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
+from delaylog.broker.engine.model import Topic, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.errors import StorageError
@@ -22,7 +23,7 @@ from delaylog.storage.layout import HOUR_MS, FrameKind
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
 HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
-_COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "sent", "delivered")
+_COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
@@ -43,8 +44,11 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "name": topic.name,
                 "settings": topic.settings.as_dict(),
                 "made": topic.made,
-                "counts": [getattr(topic.counts, name) for name in _COUNT_FIELDS],
-                "hours": np.array(list(topic.hours.items()), "<i8").tobytes(),
+                "paused": topic.paused,
+                "sent": topic.sent,
+                "keep": topic.keep_until_ms,
+                "next_group": topic.next_group,
+                "groups": [_saved_group(group) for group in topic.groups.values()],
             }
             for topic in state.by_number.values()
         ],
@@ -55,6 +59,38 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "leases": state.leases.snapshot(),
         "producers": state.producers.snapshot(),
     }
+
+
+def _saved_group(group: Group) -> dict[str, Any]:
+    return {
+        "number": group.number,
+        "name": group.name,
+        "born": group.born,
+        "ephemeral": group.ephemeral,
+        "floor": group.floor,
+        "purged_ms": group.purged_ms,
+        "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
+        "hours": np.array(list(group.hours.items()), "<i8").tobytes(),
+        "guests": np.array(list(group.guests.items()), "<i8").tobytes(),
+    }
+
+
+def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> None:
+    number = saved["number"]
+    if number == DEFAULT_GROUP:
+        group = topic.default
+    else:
+        group = state.new_group(topic.number, number, saved["name"])
+    topic.groups[number] = group
+    group.born, group.floor = saved["born"], saved["floor"]
+    group.ephemeral, group.purged_ms = saved["ephemeral"], saved["purged_ms"]
+    group.counts = GroupCounts(*saved["counts"])
+    group.hours = _pairs(saved["hours"])
+    group.guests = _pairs(saved["guests"])
+
+
+def _pairs(raw: bytes) -> dict[int, int]:
+    return dict(np.frombuffer(raw, "<i8").reshape(-1, 2).tolist())
 
 
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
@@ -68,13 +104,17 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     for item in saved["topics"]:
         settings = TopicSettings.from_dict(item["settings"])
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
-        topic.counts = TopicCounts(*item["counts"])
-        if "hours" not in item:
+        if "groups" not in item:
             raise StorageError(
-                "this folder was written by a delaylog that did not count per topic and hour: "
+                "this folder was written by a delaylog that did not count per topic and group: "
                 "start that version once more, drain the folder, and begin an empty one"
             )
-        topic.hours = dict(np.frombuffer(item["hours"], "<i8").reshape(-1, 2).tolist())
+        topic.paused = item["paused"]
+        topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
+        topic.next_group = item["next_group"]
+        for saved_group in item["groups"]:
+            _restore_group(state, topic, saved_group)
+        state.mark_special(topic)
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position)
     if not saved.get("sealed"):

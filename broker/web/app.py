@@ -22,7 +22,7 @@ from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
-from delaylog.broker.web.operations import CLOCK, MESSAGE, TOPIC, TOPICS, Handler, by_tail
+from delaylog.broker.web.operations import CLOCK, GROUP, MESSAGE, TOPIC, TOPICS, Handler, by_tail
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
@@ -35,6 +35,7 @@ log = logging.getLogger("delaylog.web")
 
 _UNDER_TOPIC: Final = by_tail(TOPIC)
 _MESSAGE: Final = by_tail(MESSAGE)[""]
+_GROUP: Final = by_tail(GROUP)[""]
 _TOPICS: Final = by_tail(TOPICS)[""]
 _CLOCK: Final = by_tail(CLOCK)[""]
 
@@ -204,6 +205,13 @@ class HttpFace:
         if under == "messages" and len(rest) == 3:
             ctx.params["id"] = _segment(rest[2])
             return _pick(_MESSAGE, method)
+        if under == "groups" and len(rest) == 3:
+            group = ctx.params["group"] = _segment(rest[2])
+            if not TOPIC_NAME.match(group):
+                raise Problem(
+                    "bad_request", "a group is named [A-Za-z0-9._-]{1,200}", field="group"
+                )
+            return _pick(_GROUP, method)
         table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
         if table is None:
             raise Problem("unknown", f"there is nothing at {path[:200]}")

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek, receive
 from delaylog.broker.engine.sending import check_batch, send
@@ -30,7 +31,7 @@ from delaylog.broker.web.shapes import (
     Single,
     check_columns,
     check_count,
-    check_group,
+    group_name,
     parse_message,
     parse_receipt,
     parse_receive,
@@ -201,28 +202,39 @@ async def _receive_members(ctx: Context) -> Any:
     return await ctx.members()
 
 
+def the_group(topic: Topic | None, name: str) -> Group | None:
+    """The group of a call; None while the topic is not there yet. A named one has to exist."""
+    group = None if topic is None else topic.group(name)
+    if group is None and (topic is not None or name != DEFAULT_NAME):
+        raise Problem("unknown", f"there is no group {name!r} here; make it by PUT", field="group")
+    return group
+
+
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
     """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
     node = ctx.node
     state = node.engine.state
     loop = asyncio.get_running_loop()
     until = loop.time() + call.wait_ms / 1000
+    key = (*ctx.topic_key, call.group)
     if call.wait_ms == 0:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
     while True:
         topic = state.topics.get(ctx.topic_key)
-        if topic is not None:
+        group = the_group(topic, call.group)
+        if topic is not None and group is not None:
             now_ms = node.clock.now_ms()
             delivery = receive(
                 state,
                 topic,
+                group,
                 count_max=call.count_max,
                 lease_ms=call.lease_ms or topic.settings.lease_ms,
                 now_ms=now_ms,
             )
-            if len(topic.ready):
-                node.waiters.wake(ctx.topic_key)
+            if len(group.ready):
+                node.waiters.wake(key)
             if delivery is not None:
                 # The lease is in the file before the answer is on the wire: a killed broker
                 # comes back knowing who holds what. Its fsync is not waited for.
@@ -231,7 +243,7 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                 return delivery
             if state.log.pending_size:
                 node.appended()
-        if not await node.waiters.wait(ctx.topic_key, until - loop.time()):
+        if not await node.waiters.wait(key, until - loop.time()):
             return None
 
 
@@ -242,9 +254,12 @@ async def peek_messages(ctx: Context) -> web.StreamResponse:
     state = ctx.node.engine.state
     topic = state.topics.get(ctx.topic_key)
     messages = []
-    if topic is not None:
+    group = the_group(topic, call.group)
+    if topic is not None and group is not None:
         now_ms = ctx.node.clock.now_ms()
-        refs, rows, entries, records = peek(state, topic, count_max=call.count_max, now_ms=now_ms)
+        refs, rows, entries, records = peek(
+            state, topic, group, count_max=call.count_max, now_ms=now_ms
+        )
         if len(refs):
             origins = rows["origin"].astype(np.int64)
             attempts = entries["attempts"].astype(np.int64)
@@ -262,11 +277,11 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)
     members = SETTLE.check(await ctx.members())
-    check_group(members)
     limits = ctx.node.engine.limits
     delay_ms = BACK_MS.take(members, limits)
     lease_ms = EXTEND_MS.take(members, limits)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    group = the_group(topic, group_name(members))
     receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
     unknown: set[int] = set()
     if receipts is not None and ids is None:
@@ -274,7 +289,7 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     elif ids is not None and receipts is None:
         if not FORCE.take(members):
             raise Problem("bad_request", "settling by id needs force: true", field="force")
-        pairs, unknown = _forced(ctx, topic, ids)
+        pairs, unknown = _forced(ctx, topic, group, ids)
     else:
         raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
     results = ["gone"] * len(pairs)
@@ -296,14 +311,14 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
 
 
 def _forced(
-    ctx: Context, topic: Topic | None, ids: list[str]
+    ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]
 ) -> tuple[list[tuple[int, int]], set[int]]:
     """(lease, origin) of ids that are leased; the places of ids that are not known."""
-    if topic is None:
+    if topic is None or group is None:
         return [(0, 0)] * len(ids), set(range(len(ids)))
     pairs: list[tuple[int, int]] = []
     unknown: set[int] = set()
-    for at, found in enumerate(find_ids(ctx.node.engine.state, topic, ids)):
+    for at, found in enumerate(find_ids(ctx.node.engine.state, topic, ids, group=group)):
         if found is None:
             unknown.add(at)
             pairs.append((0, 0))

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from delaylog.broker.web import clock, control, messages, shapes, topics
+from delaylog.broker.web import clock, control, groups, messages, shapes, topics
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Member, Shape
 
@@ -20,6 +20,8 @@ Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
 TOPICS: Final = "/v1/topics"
 TOPIC: Final = "/v1/topics/{topic}"
 MESSAGE: Final = "/v1/topics/{topic}/messages/{id}"
+GROUPS: Final = "/v1/topics/{topic}/groups"
+GROUP: Final = "/v1/topics/{topic}/groups/{group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ NATIVE: Final = (
         TOPIC,
         topics.delete_topic,
         "deleteTopic",
-        "Drop a topic in which nothing lives.",
+        "Drop a topic in which nothing lives, or any by force.",
         {200: "Done"},
+        query=(shapes.DROP_FORCE,),
         problems=(404, 409),
     ),
     Operation(
@@ -192,6 +195,64 @@ NATIVE: Final = (
     ),
 )
 
+GROUP_CALLS: Final = (
+    Operation(
+        "GET",
+        GROUPS,
+        groups.list_groups,
+        "listGroups",
+        "A topic's groups.",
+        {200: "Groups"},
+        problems=(404,),
+    ),
+    Operation(
+        "GET", GROUP, groups.get_group, "getGroup", "A group.", {200: "Group"}, problems=(404,)
+    ),
+    Operation(
+        "PUT",
+        GROUP,
+        groups.put_group_,
+        "putGroup",
+        "Make a group, which sees what is sent from now on.",
+        {200: "Group", 201: "Group"},
+        Takes(shapes.GROUP_SETTINGS, needed=False),
+        problems=(409, 415),
+    ),
+    Operation(
+        "DELETE",
+        GROUP,
+        groups.delete_group,
+        "deleteGroup",
+        "Drop a group; what waited for it alone has ended.",
+        {200: "Done"},
+        problems=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{TOPIC}/purge",
+        groups.purge_topic,
+        "purge",
+        "End what waits or is ready.",
+        {200: "Purged"},
+        Takes(shapes.PURGE, needed=False),
+        problems=(404, 415),
+    ),
+    *(
+        Operation(
+            "POST",
+            f"{TOPIC}/{action}",
+            groups.pause_topic,
+            action,
+            doc,
+            {200: "Paused"},
+            problems=(404,),
+        )
+        for action, doc in (
+            ("pause", "Hand nothing out; sends and settles go on."),
+            ("resume", "Hand out again."),
+        )
+    ),
+)
 
 CLOCK: Final = "/v1/clock"
 NODE: Final = (
@@ -213,7 +274,7 @@ NODE: Final = (
 def by_tail(prefix: str) -> dict[str, dict[str, Handler]]:
     """Handlers by what stands behind a prefix, then by method."""
     table: dict[str, dict[str, Handler]] = {}
-    for operation in (*NATIVE, *NODE):
+    for operation in (*NATIVE, *GROUP_CALLS, *NODE):
         head, _, tail = operation.path.partition(prefix)
         if head == "" and "{" not in tail and (tail == "" or tail.startswith("/")):
             table.setdefault(tail.removeprefix("/"), {})[operation.method] = operation.handler

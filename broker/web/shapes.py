@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
     HEADERS_BYTES_MAX,
@@ -78,7 +79,9 @@ MESSAGE: Final = Shape(
 )
 _PLAIN: Final = frozenset({"body", "delay_ms", "deliver_at_ms"})
 
-GROUP: Final = Choice("group", "The consumer group.", ("default",))
+GROUP: Final = Text(
+    "group", "The consumer group; absent: the default one.", 200, "^[A-Za-z0-9._-]{1,200}$"
+)
 MAX: Final = Int("max", "At most so many messages.", 1, "receive_max")
 WAIT_MS: Final = Int("wait_ms", "Wait so long for one.", 0, "wait_ms_max")
 LEASE_MS: Final = Int("lease_ms", "They are yours so long.", 1, "lease_ms_max")
@@ -156,6 +159,11 @@ ACKS: Final = Choice(
 )
 READ: Final = Choice("read", "Whose state is read.", ("local", "leader"))
 CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also while a consumer has it.")
+DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
+EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
+GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
+PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
+PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE)
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True
 )
@@ -280,6 +288,7 @@ class ReceiveCall:
     wait_ms: int
     lease_ms: int | None
     columns: frozenset[str]
+    group: str
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -288,7 +297,6 @@ _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
 def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
     """Parameters of a receive; all are optional."""
     values = RECEIVE.check(members)
-    check_group(values)
     columns = COLUMNS.take(values, limits) or []
     count = MAX.take(values, limits)
     return ReceiveCall(
@@ -296,13 +304,14 @@ def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
         WAIT_MS.take(values, limits) or 0,
         LEASE_MS.take(values, limits),
         frozenset(columns),
+        group_name(values),
     )
 
 
-def check_group(members: Mapping[str, Any]) -> None:
-    """Refuse a group that is not there, so that nothing is done to another one."""
-    if members.get("group") not in (None, "default"):
-        raise Problem("unknown", "there is no such group; use default or none", field="group")
+def group_name(members: Mapping[str, Any]) -> str:
+    """The group that a call is about."""
+    raw = GROUP.take(members)
+    return DEFAULT_NAME if raw is None else raw.decode()
 
 
 def check_columns(fields: Mapping[str, Any], known: frozenset[str]) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 from aiohttp import web
 
-from delaylog.broker.engine.applying import apply_topic
 from delaylog.broker.engine.counting import WaitingCounts
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic, parse_settings
+from delaylog.broker.engine.topics import drop_topic
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.control import the_topic
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import DELAY_BUCKETS
-from delaylog.storage.layout import FrameKind
+from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE
 
 
-def topic_counts(topic: Topic) -> dict[str, int]:
-    """Messages by state. A due message that is still being loaded counts as waiting."""
-    counts = topic.counts
-    ready = min(topic.ready.living, max(counts.living - counts.leased, 0))
+def group_counts(group: Group) -> dict[str, int]:
+    """Messages of a group by state. A due one that is still being loaded counts as waiting."""
+    counts = group.counts
+    ready = min(group.ready.living, max(counts.living - counts.leased, 0))
     return {
         "waiting": max(counts.living - counts.leased - ready, 0),
         "ready": ready,
@@ -37,7 +36,9 @@ def _describe(topic: Topic) -> dict[str, Any]:
         "topic": topic.name,
         "namespace": topic.namespace,
         "settings": topic.settings.as_dict(),
-        "counts": topic_counts(topic),
+        "paused": topic.paused,
+        "groups": [group.name for group in topic.groups.values()],
+        "counts": group_counts(topic.default),
     }
 
 
@@ -65,19 +66,18 @@ async def put_topic(ctx: Context) -> web.StreamResponse:
 
 
 async def delete_topic(ctx: Context) -> web.StreamResponse:
-    """DELETE /v1/topics/{t}: only an empty one, so that nothing is lost by a slip."""
+    """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
+    force = DROP_FORCE.take(ctx.query(DROP_FORCE))
     topic = the_topic(ctx)
-    if topic.counts.living:
+    if topic.living and not force:
         raise Problem(
             "conflict",
-            f"topic {topic.name!r} still holds {topic.counts.living} messages; "
-            "cancel or consume them first",
-            living=topic.counts.living,
+            f"topic {topic.name!r} still holds {topic.living} messages; consume or purge them "
+            "first, or delete it with ?force=true",
+            living=topic.living,
         )
-    members = {"number": topic.number, "dropped": True}
     node = ctx.node
-    node.engine.state.append(FrameKind.TOPIC, [msgpack.packb(members)], node.clock.now_ms())
-    apply_topic(node.engine.state, members)
+    drop_topic(node.engine.state, topic, node.clock.now_ms())
     await node.durable(node.engine.state.log.end_position)
     return ctx.answer({"result": "done"})
 
@@ -94,10 +94,10 @@ async def topic_stats(ctx: Context) -> web.StreamResponse:
     return ctx.answer(
         {
             "topic": topic.name,
-            "counts": topic_counts(topic),
+            "counts": group_counts(topic.default),
             **members,
-            "sent": topic.counts.sent,
-            "delivered": topic.counts.delivered,
+            "sent": topic.sent,
+            "delivered": topic.default.counts.delivered,
             "now_ms": ctx.node.clock.now_ms(),
         }
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids, find_origins
+from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Backoff, Topic, TopicSettings
 from delaylog.broker.engine.sending import CREATED, check_id
 from delaylog.broker.node import Node
@@ -133,7 +134,10 @@ class QueueCalls:
         """longPollingMsg: what is ready, or becomes ready while the call waits."""
         wait_ms = values["longPollingTimeoutMillis"]
         wait_ms = LONG_POLL_MS if wait_ms <= 0 else wait_ms
-        if self._node.waiters.waiting((DEFAULT_NAMESPACE, values["topic"])) >= WAITERS_MAX:
+        if (
+            self._node.waiters.waiting((DEFAULT_NAMESPACE, values["topic"], DEFAULT_NAME))
+            >= WAITERS_MAX
+        ):
             wait_ms = 0
         return await self._pull(ctx, values, min(wait_ms, self._node.engine.limits.wait_ms_max))
 
@@ -147,7 +151,9 @@ class QueueCalls:
             raise Problem("bad_request", f"ackTimeoutMillis is at most {limits.lease_ms_max}")
         batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
         ctx.topic_key = (DEFAULT_NAMESPACE, name)
-        delivery = await receive_or_wait(ctx, ReceiveCall(batch, wait_ms, lease_ms, frozenset()))
+        delivery = await receive_or_wait(
+            ctx, ReceiveCall(batch, wait_ms, lease_ms, frozenset(), DEFAULT_NAME)
+        )
         if delivery is None:
             return {"delayMsgList": []}
         self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())

@@ -14,7 +14,7 @@ from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS, Monitor
-from delaylog.broker.web.topics import topic_counts
+from delaylog.broker.web.topics import group_counts
 
 STRETCH_NAMES: Final = (
     "sizeOf0To1min",
@@ -53,7 +53,7 @@ async def topic_infos(node: Node, only: Topic | None = None) -> list[dict[str, A
     topics = [topic for topic in topics if topic.namespace == DEFAULT_NAMESPACE]
     out = []
     for topic in sorted(topics, key=lambda topic: topic.name):
-        by_state = topic_counts(topic)
+        by_state = group_counts(topic.default)
         stretches = counts.of(topic)
         # What is due but still on its way to the ready queue waits as well.
         stretches[0] += max(by_state["waiting"] - counts.total(topic), 0)

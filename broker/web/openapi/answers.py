@@ -79,12 +79,24 @@ def _topic() -> dict[str, Schema]:
     return {"counts": _object(**dict.fromkeys(counts, _COUNT))}
 
 
+def _group() -> Schema:
+    return _object(
+        group=_TEXT,
+        topic=_TEXT,
+        namespace=_TEXT,
+        ephemeral={"type": "boolean"},
+        delivered=_COUNT,
+        **_topic(),
+    )
+
+
 def settings_schema(*, whole: bool) -> Schema:
     """Settings of a topic: as they are put (any part), or as they are answered (whole)."""
     defaults = TopicSettings().as_dict()
     properties: dict[str, Schema] = {"merge": {"enum": list(MERGE_MODES)}}
     for name, (low, high) in SETTING_BOUNDS.items():
         properties[name] = {"type": "integer", "minimum": low, "maximum": high}
+    properties["default_group"] = {"type": "boolean"}
     properties["backoff"] = {
         "type": "object",
         "properties": {
@@ -119,7 +131,14 @@ def _gap() -> Schema:
 
 def answer_schemas(limits: Limits) -> dict[str, Schema]:
     """All of them by name."""
-    topic = _object(topic=_TEXT, namespace=_TEXT, settings=_ref("WholeSettings"), **_topic())
+    topic = _object(
+        topic=_TEXT,
+        namespace=_TEXT,
+        settings=_ref("WholeSettings"),
+        paused={"type": "boolean"},
+        groups=_list(_TEXT),
+        **_topic(),
+    )
     clock = {"now_ms": _INT, "wall_ms": _INT, "held_ms": _COUNT, "steps": _COUNT}
     done: dict[str, Any] = {"const": "done"}
     return {
@@ -128,6 +147,10 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Topic": topic,
         "Topics": _object(topics=_list(_ref("Topic"))),
         "Done": _object(result=done),
+        "Group": _group(),
+        "Groups": _object(groups=_list(_ref("Group"))),
+        "Purged": _object(result=done, purged=_COUNT),
+        "Paused": _object(result=done, paused={"type": "boolean"}),
         "Stats": _object(
             {
                 "delay_buckets": _list(

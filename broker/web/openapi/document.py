@@ -11,7 +11,7 @@ from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
 from delaylog.broker.web.members import Schema, Shape
 from delaylog.broker.web.openapi.answers import answer_schemas
-from delaylog.broker.web.operations import NATIVE, NODE, Operation, Takes
+from delaylog.broker.web.operations import GROUP_CALLS, NATIVE, NODE, Operation, Takes
 from delaylog.broker.web.shapes import ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
@@ -48,7 +48,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     """The OpenAPI 3.1 document of a node with these limits."""
     schemas = answer_schemas(limits)
     paths: dict[str, Any] = {}
-    for operation in NATIVE:
+    for operation in (*NATIVE, *GROUP_CALLS):
         for prefix, suffix in (("/v1/", ""), ("/v1/ns/{ns}/", "InNamespace")):
             path = operation.path.replace("/v1/", prefix, 1)
             entry = _operation(operation, limits, schemas, operation.name + suffix)
@@ -81,11 +81,13 @@ def _path_item(path: str) -> dict[str, Any]:
     """The parameters that stand in the path."""
     known: dict[str, Schema] = {
         "topic": _NAME,
+        "group": _NAME,
         "ns": _NAME,
         "id": {"type": "string", "minLength": 1, "maxLength": 255},
     }
     docs = {
         "topic": "Name of the topic.",
+        "group": "Name of the group.",
         "ns": "Namespace.",
         "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
     }

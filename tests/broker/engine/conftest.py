@@ -186,10 +186,19 @@ class Host:
             self.turn()
         return result
 
-    def receive(self, count: int = 1_000, *, lease: int = 30_000) -> list[Message]:
+    def receive(
+        self, count: int = 1_000, *, lease: int = 30_000, group: str = "default"
+    ) -> list[Message]:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
+        whose = self.topic.group(group)
+        assert whose is not None
         delivery = receiving.receive(
-            self.engine.state, self.topic, count_max=count, lease_ms=lease, now_ms=self.now_ms
+            self.engine.state,
+            self.topic,
+            whose,
+            count_max=count,
+            lease_ms=lease,
+            now_ms=self.now_ms,
         )
         self.turn()
         if delivery is None:
@@ -214,9 +223,9 @@ class Host:
         assert at == len(delivery.records)
         return out
 
-    def bodies(self, count: int = 1_000, *, lease: int = 30_000) -> list[bytes]:
+    def bodies(self, count: int = 1_000, **how: Any) -> list[bytes]:
         """Receive, and look at the bodies only."""
-        return [message.body for message in self.receive(count, lease=lease)]
+        return [message.body for message in self.receive(count, **how)]
 
     def _settle(self, messages: Sequence[Message], call: Callable[..., Settlement], **how: Any):
         done = 0
@@ -286,22 +295,35 @@ class Host:
                 continue
             folder = hours.hour(hour)
             assert folder.row_count == known.rows
-            living = living_mine = 0
+            living = 0
+            per_group: Counter[tuple[int, int]] = Counter()
             for rows in folder.scan_rows():
-                entries = folder.states().get(rows["global_index"].astype(np.int64))
+                index = rows["global_index"].astype(np.int64)
+                entries = folder.states().get(index)
                 assert entries.dtype == STATE_ENTRY
-                living += int(np.count_nonzero(entries["state"] < MessageState.ACKED))
                 mine = rows["topic"] == self.topic.number
                 counts.update(MessageState(int(s)).name for s in entries["state"][mine])
-                living_mine += int(np.count_nonzero(entries["state"][mine] < MessageState.ACKED))
+                for topic in self.engine.state.by_number.values():
+                    for group in topic.groups.values():
+                        entries = folder.states(group.number).get(index)
+                        alive = group.has(rows) & ~group.purged(rows, entries)
+                        alive &= (entries["state"] < MessageState.ACKED) & (
+                            rows["topic"] == topic.number
+                        )
+                        living += int(np.count_nonzero(alive))
+                        per_group[topic.number, group.number] += int(np.count_nonzero(alive))
             assert living == known.living, f"hour {hour} counts its living rows"
-            assert living_mine == self.topic.hours.get(hour, 0), f"and the topic its own in {hour}"
+            for topic in self.engine.state.by_number.values():
+                for group in topic.groups.values():
+                    told = group.hours.get(hour, 0)
+                    found = per_group[topic.number, group.number]
+                    assert found == told, f"group {group.name} of {topic.name} in hour {hour}"
         counts.pop("MOVED", None)
         return counts
 
     def check_counts(self) -> None:
         """The topic's counts agree with a recount (while every hour is still there)."""
-        found, counts = self.recount(), self.topic.counts
+        found, counts = self.recount(), self.topic.default.counts
         assert counts.leased == found["LEASED"]
         assert counts.living == found["LEASED"] + found["NONE"]
         for name in ("acked", "expired", "dead", "deleted"):

@@ -271,4 +271,4 @@ def test_random_steps(open_host: Callable[..., Any], seed: int) -> None:
     rest = dict(collect(host, 20 * DAY))
     assert rest[b"last"] == 1_000, now
     assert {*rest} - {b"last"} == sent - acked
-    assert host.topic.counts.living == 0
+    assert host.topic.default.counts.living == 0

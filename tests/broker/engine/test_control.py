@@ -89,7 +89,7 @@ def test_cancelled_is_never_delivered(host, make, restarted: bool) -> None:
     assert host.cancel(["m"]) == [TOO_LATE]
     host.advance(LATER)
     assert host.receive() == []
-    assert host.topic.counts.living == 0
+    assert host.topic.default.counts.living == 0
     host.check_counts()
 
 
@@ -151,9 +151,9 @@ def test_a_repeated_id_acts_once(host) -> None:
     """One call that names a message twice counts it once."""
     host.send(2, delay=HOUR, ids=["m", "n"])
     assert host.reschedule(["m", "n", "m"], host.now_ms + 1_000) == [DONE] * 3
-    assert host.topic.counts.living == 2
+    assert host.topic.default.counts.living == 2
     assert host.cancel(["m", "m"]) == [DONE, DONE]
-    assert host.topic.counts.deleted == 1
+    assert host.topic.default.counts.deleted == 1
     host.advance(2_000)
     assert host.bodies() == [b"1"]
     host.check_counts()
@@ -163,7 +163,7 @@ def test_force_cancels_under_lease(host) -> None:
     """The receipt is void afterwards."""
     leased(host, "m")
     assert host.cancel(["m"], force=True) == [DONE]
-    assert host.topic.counts.leased == 0
+    assert host.topic.default.counts.leased == 0
     assert host.state_of("m") is S.DELETED
     host.advance(13 * HOUR)
     assert host.receive() == []

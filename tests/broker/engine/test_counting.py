@@ -63,7 +63,7 @@ def test_counts_are_those_of_every_message(host: Any, seed: int, flushed: bool) 
         assert counts.of(topic) == wanted
         assert counts.total(topic) == len(kept)
         assert counted(host, topic).of(topic) == wanted
-        assert sum(topic.hours.values()) == topic.counts.living == len(kept)
+        assert sum(topic.default.hours.values()) == topic.default.counts.living == len(kept)
 
 
 def test_what_is_due_or_was_handed_out_does_not_wait(host: Any) -> None:
@@ -77,10 +77,10 @@ def test_what_is_due_or_was_handed_out_does_not_wait(host: Any) -> None:
 def test_numbers_per_hour_come_back_after_a_restart(host: Any) -> None:
     for hours in (0, 1, 1, 5, 700):
         host.send(1, delay=hours * HOUR_MS + 1, topic="a")
-    before = dict(host.engine.topic("a").hours)
+    before = dict(host.engine.topic("a").default.hours)
     host.checkpoint()
     host.send(1, delay=5 * HOUR_MS, topic="a")
     host.crash()
     hour = host.now_ms // HOUR_MS + 5
-    assert host.engine.topic("a").hours == {**before, hour: before[hour] + 1}
+    assert host.engine.topic("a").default.hours == {**before, hour: before[hour] + 1}
     assert counted(host).total(host.engine.topic("a")) == 6

@@ -115,7 +115,7 @@ def test_a_backlog_streams_in_oldest_first_while_new_messages_are_served(host) -
     assert fresh.results == 0
     host.sync()
     engine.run_due(host.now_ms)
-    assert len(host.topic.ready) >= 1, "served before the backlog is loaded"
+    assert len(host.topic.default.ready) >= 1, "served before the backlog is loaded"
     assert engine.dispatcher.loading
     host.turn()
     bodies = host.bodies(10_000)
@@ -214,7 +214,7 @@ def test_counts_equal_a_recount_after_everything(host) -> None:
     host.send(6, delay=HOUR)
     for keep in (host.flush, host.restart, host.checkpoint, host.restart):
         keep()
-        counts = host.topic.counts
+        counts = host.topic.default.counts
         assert (counts.acked, counts.dead, counts.leased) == (5, 4, 3)
         assert (counts.deleted, counts.living) == (10, 3 + 8 + 6)
         host.check_counts()
@@ -224,12 +224,12 @@ def test_the_present_hour_opened_late_makes_nothing_ready_twice(host) -> None:
     """Ready messages nobody has taken yet stand in chains that the first far message opens."""
     host.send(20, delay=1_000)
     host.advance(5_000)
-    assert len(host.topic.ready) == 20
+    assert len(host.topic.default.ready) == 20
     host.send([b"far"], delay=20_000)
     host.advance(15_000)
-    assert len(host.topic.ready) == 20
+    assert len(host.topic.default.ready) == 20
     host.advance(5_000)
-    assert len(host.topic.ready) == 21
+    assert len(host.topic.default.ready) == 21
 
 
 def test_a_hot_second_comes_whole_and_in_order(open_host: Callable[..., Any]) -> None:

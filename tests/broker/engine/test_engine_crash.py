@@ -119,7 +119,14 @@ class Life:
 
     def receive(self, count: int) -> list[int]:
         now = self.book.now_ms
-        got = receive(self.engine.state, self.topic, count_max=count, lease_ms=LEASE_MS, now_ms=now)
+        got = receive(
+            self.engine.state,
+            self.topic,
+            self.topic.default,
+            count_max=count,
+            lease_ms=LEASE_MS,
+            now_ms=now,
+        )
         if got is None:
             return []
         at = 0
@@ -329,7 +336,7 @@ def check(life: Life) -> None:
         if fate is not None and lives:
             assert seen[origin] >= fate[1], "never before its time, nor while it is leased"
     if life.engine.topic("t") is not None:
-        counts = life.topic.counts
+        counts = life.topic.default.counts
         assert (counts.living, counts.leased) == (0, 0)
     life.engine.close()
 

@@ -31,10 +31,10 @@ def test_an_extended_lease_that_ends_while_the_broker_is_down_ends_once(host) ->
     host.extend(got, 100)
     host.extend(got, 1_000)
     host.restart(60_000)
-    assert host.topic.counts.leased == 0
+    assert host.topic.default.counts.leased == 0
     host.advance(2_000)
     assert [m.attempts for m in host.receive()] == [2, 2, 2]
-    assert host.topic.counts.living == 3
+    assert host.topic.default.counts.living == 3
     host.check_counts()
 
 
@@ -48,12 +48,12 @@ def test_a_lease_survives_a_restart(host) -> None:
     host.checkpoint()
     host.restart()
     assert host.receive() == []
-    assert host.topic.counts.leased == 4
+    assert host.topic.default.counts.leased == 4
     assert host.ack(got) == 2
     host.advance(9_999)
-    assert host.topic.counts.leased == 2
+    assert host.topic.default.counts.leased == 2
     host.advance(1 + BUCKET)
-    assert host.topic.counts.leased == 0
+    assert host.topic.default.counts.leased == 0
     host.check_counts()
 
 
@@ -84,7 +84,7 @@ def test_many_leases_expire_in_slices(host) -> None:
     for _ in range(100):
         host.receive(100, lease=1_000)
     host.advance(1_000 + BUCKET)
-    assert host.topic.counts.leased == 0
+    assert host.topic.default.counts.leased == 0
     host.advance(2_000)
     assert len(host.receive(10_000)) == 10_000
     host.check_counts()

@@ -284,12 +284,12 @@ class EngineMachine(RuleBasedStateMachine):
             assert found.state is m.state, (m, found.state, self.host.now_ms)
             if m.state in LIVING:
                 assert int(found.row["deliver_at"]) == m.due, m
-        counts = self.host.topic.counts
+        counts = self.host.topic.default.counts
         assert counts.leased == sum(m.state is S.LEASED for m in self.messages)
         assert counts.living == sum(m.state in LIVING for m in self.messages)
-        assert sum(self.host.topic.hours.values()) == counts.living
+        assert sum(self.host.topic.default.hours.values()) == counts.living
         ready = sum(m.state is S.READY for m in self.messages)
-        assert self.host.topic.ready.living == ready
+        assert self.host.topic.default.ready.living == ready
         for name in ("acked", "expired", "dead", "deleted"):
             assert getattr(counts, name) == sum(m.state.name == name.upper() for m in self.messages)
 

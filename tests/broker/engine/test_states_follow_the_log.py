@@ -12,7 +12,12 @@ from delaylog.storage.layout import MessageState
 def lease_without_writing(host, count: int) -> int:
     """Append a LEASE frame and leave it in memory."""
     delivery = receiving.receive(
-        host.engine.state, host.topic, count_max=count, lease_ms=1_000, now_ms=host.now_ms
+        host.engine.state,
+        host.topic,
+        host.topic.default,
+        count_max=count,
+        lease_ms=1_000,
+        now_ms=host.now_ms,
     )
     assert delivery is not None
     return delivery.count

@@ -30,7 +30,7 @@ def test_an_ended_hour_goes_after_its_keep_time_and_stays_gone_over_a_restart(ho
     assert hour_folders(host) == []
     host.restart()
     assert hour_folders(host) == []
-    assert host.topic.counts.acked == 10
+    assert host.topic.default.counts.acked == 10
     host.send(1, delay=10)
     host.advance(10)
     assert host.bodies() == [b"0"]
@@ -173,6 +173,6 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
     shutil.rmtree(host.folder / "ids")
     host._open()
     assert {name: host.state_of(name) for name in before} == before
-    sent = host.topic.counts.sent
+    sent = host.topic.sent
     host.send(2, delay=HOUR, ids=["again", "often"])
-    assert host.topic.counts.sent == sent, "both are duplicates"
+    assert host.topic.sent == sent, "both are duplicates"

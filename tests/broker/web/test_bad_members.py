@@ -292,17 +292,22 @@ def test_garbage_receipts(broker: Any, topic: str, assert_problem: Any, row: int
     assert broker.counts(topic)["leased"] == 1
 
 
-@pytest.mark.parametrize("group", ["other", 5, {"a": 1}])
-def test_unknown_group(broker: Any, topic: str, assert_problem: Any, group: Any) -> None:
-    """There is one group: naming another must not act on it."""
+@pytest.mark.parametrize(
+    ("group", "status", "code"),
+    [("other", 404, "unknown"), (5, 400, "bad_request"), ({"a": 1}, 400, "bad_request")],
+)
+def test_unknown_group(
+    broker: Any, topic: str, assert_problem: Any, group: Any, status: int, code: str
+) -> None:
+    """Naming a group that is not there must not act on another."""
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 0})
     receive = f"/v1/topics/{topic}/receive"
     receipt = broker.post(receive, {"wait_ms": 5_000, "group": "default"})["messages"][0]["receipt"]
-    assert_problem(broker.call("POST", receive, {"group": group}), 404, "unknown", "group")
+    assert_problem(broker.call("POST", receive, {"group": group}), status, code, "group")
     for call in ("ack", "nack", "extend"):
         members = {"receipts": [receipt], "group": group}
         answer = broker.call("POST", f"/v1/topics/{topic}/{call}", members)
-        assert_problem(answer, 404, "unknown", "group")
+        assert_problem(answer, status, code, "group")
     assert broker.counts(topic)["leased"] == 1
 
 

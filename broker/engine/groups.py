@@ -1,0 +1,140 @@
+"""Consumer groups: who sees a topic's messages, with one state and one ready queue each.
+
+A message is one row and one body whatever the number of groups. A group sees what was sent after
+it was born; what was sent below its floor has ended by rule (a purge is one frame, it touches no
+row). So the living rows of a group are counted by hour: when a group goes, or is purged, its
+counts leave the hours' in one step. A row that comes back from a lease, moves or is replayed
+stores where in the log it did, so that only a purge after that ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.columns import only_hour
+from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    STATE_NONE,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+
+DEFAULT_GROUP: Final = 1
+"""Number of a topic's default group."""
+DEFAULT_NAME: Final = "default"
+
+_ENDED_NAMES: Final[dict[int, str]] = {
+    MessageState.ACKED: "acked",
+    MessageState.EXPIRED: "expired",
+    MessageState.DEAD: "dead",
+    MessageState.DELETED: "deleted",
+}
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Living messages and, since the group was made, ended ones."""
+
+    living: int = 0
+    leased: int = 0
+    acked: int = 0
+    expired: int = 0
+    dead: int = 0
+    deleted: int = 0
+    delivered: int = 0
+
+    def ended(self, state: int, n: int) -> None:
+        """Count n messages that reached an ended state."""
+        self.living -= n
+        name = _ENDED_NAMES[state]
+        setattr(self, name, getattr(self, name) + n)
+
+    def changed(self, before: int, after: int, n: int) -> None:
+        """Count n ended messages that went from one ended state to another."""
+        for state, by in ((before, -n), (after, n)):
+            name = _ENDED_NAMES[state]
+            setattr(self, name, getattr(self, name) + by)
+
+
+@dataclass(slots=True)
+class Group:
+    """A group of consumers that compete; its number is never used again in its topic."""
+
+    number: int
+    name: str
+    ready: ReadyQueue
+    born: int = 0
+    """Log position of its making: what was sent before does not exist for it."""
+    ephemeral: bool = False
+    """It goes when nobody has asked for its messages for a while."""
+    floor: int = 0
+    """Log position of its last purge (at least `born`): what was sent before has ended."""
+    counts: GroupCounts = field(default_factory=GroupCounts)
+    hours: dict[int, int] = field(default_factory=dict)
+    """Living rows by the hour they stand in; hours without any are absent."""
+    guests: dict[int, int] = field(default_factory=dict)
+    """Living rows that stand elsewhere, by the hour of their origin."""
+    purged_ms: int = 0
+    """When its last purge was."""
+    suspect_until_ms: int = 0
+    """Rows below the floor may still come out of the wheel up to this due time; not state."""
+
+    def count_hour(self, hour: int, n: int) -> None:
+        """Rows of an hour began (n > 0) or stopped to live."""
+        _add(self.hours, hour, n)
+
+    def count_refs(self, refs: Int64Array, sign: int) -> None:
+        """The same for rows by their refs."""
+        for hour, n in per_hour(refs):
+            _add(self.hours, hour, sign * n)
+
+    def count_guests(self, refs: Int64Array, origins: Int64Array, sign: int) -> None:
+        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to."""
+        away = (refs ^ origins) >> HOUR_SHIFT != 0
+        if away.any():
+            for hour, n in per_hour(origins[away]):
+                _add(self.guests, hour, sign * n)
+
+    def has(self, rows: RowArray) -> npt.NDArray[np.bool_]:
+        """Which rows exist for this group, ended or not."""
+        mine = (rows["group"] == 0) | (rows["group"] == self.number)
+        return np.asarray(mine & (rows["sent_position"] >= self.born), np.bool_)
+
+    def purged(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
+        """Which rows, of those that exist for it, a purge has ended (no state says so)."""
+        # The time of an entry that is in no state is where in the log it came back.
+        below = (rows["sent_position"] < self.floor) & (entries["time"] < self.floor)
+        return np.asarray(below & (entries["state"] == STATE_NONE), np.bool_)
+
+    def free(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
+        """Which rows wait or are ready in this group."""
+        out = entries["state"] == STATE_NONE
+        if len(rows) and (self.floor or rows["group"].any()):
+            out = out & self.has(rows) & ~self.purged(rows, entries)
+        return np.asarray(out, np.bool_)
+
+
+def per_hour(refs: Int64Array) -> list[tuple[int, int]]:
+    """(hour, how many of the refs) for each hour that the refs name."""
+    if len(refs) == 0:
+        return []
+    only = only_hour(refs)
+    if only is not None:
+        return [(only, len(refs))]
+    found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
+    return list(zip(found.tolist(), lengths.tolist(), strict=True))
+
+
+def _add(counts: dict[int, int], hour: int, n: int) -> None:
+    total = counts.get(hour, 0) + n
+    if total:
+        counts[hour] = total
+    else:
+        counts.pop(hour, None)

@@ -1,0 +1,225 @@
+"""Topics and groups: made, changed, purged and dropped, by one frame each.
+
+None of it touches a row. What has to go is known by counts per hour and by the lease table, so a
+purge of fifty million messages costs as much as its hours and what is under lease.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group, per_hour
+from delaylog.broker.engine.model import ConflictError, Topic, TopicSettings
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    STATE_ENTRY,
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+)
+
+SUSPECT_MS = 60_000
+"""Rows that were on their way to the wheel during a purge come out of it this much later."""
+
+# --------------------------------------------------------------------------- deciding
+
+
+def get_or_make_topic(state: EngineState, namespace: str, name: str, now_ms: int) -> Topic:
+    """The topic; a first send makes it, with the server's default settings."""
+    topic = state.topics.get((namespace, name))
+    return topic or put_topic(state, namespace, name, TopicSettings(), now_ms, made=False)
+
+
+def put_topic(
+    state: EngineState,
+    namespace: str,
+    name: str,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    made: bool,
+) -> Topic:
+    """Make a topic or change its settings, by one frame."""
+    known = state.topics.get((namespace, name))
+    number = known.number if known else state.next_topic
+    return _put(
+        state,
+        {
+            "number": number,
+            "ns": namespace,
+            "name": name,
+            "settings": settings.as_dict(),
+            "made": made,
+            "paused": known.paused if known else False,
+        },
+        now_ms,
+    )
+
+
+def pause(state: EngineState, topic: Topic, now_ms: int, *, paused: bool) -> None:
+    """Hand nothing out, or hand out again."""
+    members = {
+        "number": topic.number,
+        "ns": topic.namespace,
+        "name": topic.name,
+        "settings": topic.settings.as_dict(),
+        "made": topic.made,
+        "paused": paused,
+    }
+    _put(state, members, now_ms)
+    if not paused:
+        state.woken.update((topic.number, group) for group in topic.groups)
+
+
+def _put(state: EngineState, members: dict[str, Any], now_ms: int) -> Topic:
+    position, end = _append(state, FrameKind.TOPIC, members, now_ms)
+    apply_topic(state, members, position, end)
+    return state.by_number[members["number"]]
+
+
+def drop_topic(state: EngineState, topic: Topic, now_ms: int) -> None:
+    """The topic goes, with all that lives in it; its name may be used anew."""
+    members = {"number": topic.number, "dropped": True}
+    position, end = _append(state, FrameKind.TOPIC, members, now_ms)
+    apply_topic(state, members, position, end)
+
+
+def put_group(
+    state: EngineState, topic: Topic, name: str, now_ms: int, *, ephemeral: bool = False
+) -> Group:
+    """Make a named group, which sees what is sent from now on, or change how it ends."""
+    known = topic.group(name)
+    number = known.number if known else topic.next_group
+    members = {"topic": topic.number, "number": number, "name": name, "ephemeral": ephemeral}
+    position, end = _append(state, FrameKind.GROUP, members, now_ms)
+    apply_group(state, members, position, end)
+    return topic.groups[number]
+
+
+def drop_group(state: EngineState, topic: Topic, group: Group, now_ms: int) -> None:
+    """A named group goes; what lives for nobody else has ended."""
+    if group.number == DEFAULT_GROUP:
+        raise ConflictError("the default group goes by the setting default_group: false")
+    members = {"topic": topic.number, "number": group.number, "dropped": True}
+    position, end = _append(state, FrameKind.GROUP, members, now_ms)
+    apply_group(state, members, position, end)
+
+
+def purge(
+    state: EngineState, topic: Topic, groups: list[Group], now_ms: int, *, force: bool
+) -> int:
+    """End what waits or is ready in groups, by force also what is leased; returns how many."""
+    before = sum(group.counts.living for group in groups)
+    for group in groups:
+        members = {
+            "topic": topic.number,
+            "group": group.number,
+            "force": force,
+            "time": now_ms,
+            "keep": now_ms + topic.settings.ended_keep_ms,
+        }
+        position, end = _append(state, FrameKind.FLOOR, members, now_ms)
+        apply_purge(state, members, position, end)
+        group.suspect_until_ms = state.wheel.frontier() * 1000 + SUSPECT_MS
+    return before - sum(group.counts.living for group in groups)
+
+
+def _append(
+    state: EngineState, kind: FrameKind, members: dict[str, Any], now_ms: int
+) -> tuple[int, int]:
+    return state.append(kind, [msgpack.packb(members)], now_ms)
+
+
+# --------------------------------------------------------------------------- applying
+
+
+def apply_topic(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """A topic is made, changed or dropped."""
+    number = members["number"]
+    if members.get("dropped"):
+        topic = state.by_number.pop(number, None)
+        if topic is not None:
+            for group in topic.groups.values():
+                _leave(state, topic, group, end)
+            del state.topics[topic.namespace, topic.name]
+            state.special.discard(number)
+        state.next_topic = max(state.next_topic, number + 1)
+        return
+    settings = TopicSettings.from_dict(members["settings"])
+    topic = state.by_number.get(number)
+    if topic is None:
+        topic = state.new_topic(number, members["ns"], members["name"], settings, members["made"])
+    topic.settings, topic.made = settings, members["made"]
+    topic.paused = members.get("paused", False)
+    there = DEFAULT_GROUP in topic.groups
+    if there and not settings.default_group:
+        _leave(state, topic, topic.groups.pop(DEFAULT_GROUP), end)
+        topic.default = state.new_group(topic.number, DEFAULT_GROUP, DEFAULT_NAME)
+    elif settings.default_group and not there:
+        # It was away: what was sent meanwhile it never saw.
+        topic.default.born = topic.default.floor = position if topic.sent else 0
+        topic.groups[DEFAULT_GROUP] = topic.default
+    state.mark_special(topic)
+
+
+def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """A named group is made, changed or dropped."""
+    topic = state.by_number[members["topic"]]
+    number = members["number"]
+    if members.get("dropped"):
+        group = topic.groups.pop(number, None)
+        if group is not None:
+            _leave(state, topic, group, end)
+    else:
+        group = topic.groups.get(number)
+        if group is None:
+            group = topic.groups[number] = state.new_group(topic.number, number, members["name"])
+            group.born = group.floor = position
+        group.ephemeral = members["ephemeral"]
+    topic.next_group = max(topic.next_group, number + 1)
+    state.mark_special(topic)
+
+
+def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
+    """All that lives in a group stops to."""
+    state.hours.count_living({hour: -n for hour, n in group.hours.items()}, end)
+    state.hours.add_guests({hour: -n for hour, n in group.guests.items()}, end)
+    state.leases.drop(topic.number, group.number)
+    group.ready.clear()
+
+
+def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """What waits or is ready in a group has ended; by force also what is leased."""
+    topic = state.by_number[members["topic"]]
+    group = topic.groups[members["group"]]
+    refs, origins = state.leases.open_rows(topic.number, group.number)
+    if members["force"] and len(refs):
+        entries = np.zeros(1, STATE_ENTRY)
+        entries["state"] = MessageState.DELETED
+        entries["cause"] = Cause.PURGE
+        entries["time"] = members["time"]
+        state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
+        state.leases.drop(topic.number, group.number)
+        group.counts.leased = 0
+        refs = origins = np.zeros(0, np.int64)
+    kept, guests = dict(per_hour(refs)), _guests(refs, origins)
+    ended = {hour: kept.get(hour, 0) - n for hour, n in group.hours.items()}
+    state.hours.count_living(ended, end, members["keep"])
+    gone = {hour: guests.get(hour, 0) - n for hour, n in group.guests.items()}
+    state.hours.add_guests(gone, end, members["keep"])
+    group.floor, group.purged_ms = position, members["time"]
+    group.hours, group.guests = kept, guests
+    group.counts.deleted += group.counts.living - len(refs)
+    group.counts.living = len(refs)
+    topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
+    group.ready.clear()
+    state.mark_special(topic)
+
+
+def _guests(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
+    return dict(per_hour(origins[(refs ^ origins) >> HOUR_SHIFT != 0]))

@@ -1,0 +1,101 @@
+"""Handlers of groups, and of what is done to a topic as a whole: purge, pause, resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from delaylog.broker.engine.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics import drop_group, pause, purge, put_group
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import (
+    EPHEMERAL,
+    GROUP,
+    GROUP_SETTINGS,
+    PURGE,
+    PURGE_FORCE,
+    group_name,
+)
+from delaylog.broker.web.topics import group_counts
+
+
+def _describe(topic: Topic, group: Group) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "ephemeral": group.ephemeral,
+        "counts": group_counts(group),
+        "delivered": group.counts.delivered,
+    }
+
+
+def _named(topic: Topic, name: str) -> Group:
+    group = topic.group(name)
+    if group is None:
+        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
+    return group
+
+
+async def list_groups(ctx: Context) -> web.StreamResponse:
+    """GET …/groups."""
+    topic = the_topic(ctx)
+    return ctx.answer({"groups": [_describe(topic, group) for group in topic.groups.values()]})
+
+
+async def get_group(ctx: Context) -> web.StreamResponse:
+    """GET …/groups/{g}."""
+    topic = the_topic(ctx)
+    return ctx.answer(_describe(topic, _named(topic, ctx.params["group"])))
+
+
+async def put_group_(ctx: Context) -> web.StreamResponse:
+    """PUT …/groups/{g}: it sees what is sent from now on."""
+    members = GROUP_SETTINGS.check(await ctx.members())
+    name = ctx.params["group"]
+    if name == DEFAULT_NAME:
+        raise Problem("conflict", "the default group comes by the topic's setting default_group")
+    node = ctx.node
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    known = topic.group(name) is not None
+    group = put_group(state, topic, name, now_ms, ephemeral=EPHEMERAL.take(members))
+    await node.durable(state.log.end_position)
+    return ctx.answer(_describe(topic, group), status=200 if known else 201)
+
+
+async def delete_group(ctx: Context) -> web.StreamResponse:
+    """DELETE …/groups/{g}: what waited for it alone has ended."""
+    topic = the_topic(ctx)
+    node = ctx.node
+    drop_group(node.engine.state, topic, _named(topic, ctx.params["group"]), node.clock.now_ms())
+    await node.durable(node.engine.state.log.end_position)
+    return ctx.answer({"result": "done"})
+
+
+async def purge_topic(ctx: Context) -> web.StreamResponse:
+    """POST …/purge: what waits or is ready has ended, in one group or in all."""
+    members = PURGE.check(await ctx.members())
+    topic = the_topic(ctx)
+    groups = list(topic.groups.values())
+    if GROUP.take(members) is not None:
+        groups = [_named(topic, group_name(members))]
+    node = ctx.node
+    state = node.engine.state
+    count = purge(state, topic, groups, node.clock.now_ms(), force=PURGE_FORCE.take(members))
+    await node.durable(state.log.end_position)
+    return ctx.answer({"result": "done", "purged": count})
+
+
+async def pause_topic(ctx: Context) -> web.StreamResponse:
+    """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
+    topic = the_topic(ctx)
+    node = ctx.node
+    pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")
+    node.wake_ready()
+    await node.durable(node.engine.state.log.end_position)
+    return ctx.answer({"result": "done", "paused": topic.paused})

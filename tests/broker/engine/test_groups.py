@@ -1,0 +1,222 @@
+"""Groups and floors: who sees what, what a purge leaves, and that counts follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine import topics
+from delaylog.broker.engine.model import ConflictError
+from delaylog.storage.layout import HOUR_MS, MessageState
+
+
+def make(host: Any, name: str, **how: Any) -> Any:
+    group = topics.put_group(host.engine.state, host.topic, name, host.now_ms, **how)
+    host.turn()
+    return group
+
+
+def drop(host: Any, name: str) -> None:
+    topics.drop_group(host.engine.state, host.topic, host.topic.group(name), host.now_ms)
+    host.turn()
+
+
+def purge(host: Any, *names: str, force: bool = False) -> int:
+    groups = [host.topic.group(name) for name in names] or list(host.topic.groups.values())
+    done = topics.purge(host.engine.state, host.topic, groups, host.now_ms, force=force)
+    host.turn()
+    return done
+
+
+def test_each_group_sees_every_message_sent_after_it_was_made(host: Any) -> None:
+    host.send([b"before"])
+    make(host, "a")
+    host.send([b"one", b"two"])
+    assert host.bodies() == [b"before", b"one", b"two"]
+    got = host.receive(group="a")
+    assert [message.body for message in got] == [b"one", b"two"]
+    host.ack(got)
+    assert host.topic.group("a").counts.living == 0
+    assert host.topic.default.counts.leased == 3, "a group settles for itself alone"
+    host.recount()
+
+
+def test_a_retry_belongs_to_its_group(host: Any) -> None:
+    host.configure(backoff={"first_ms": 0})
+    make(host, "a")
+    make(host, "b")
+    host.send([b"x"], delay=10)
+    host.advance(10)
+    host.nack(host.receive(group="a"), 500)
+    host.nack(host.receive(group="b"), 0)
+    assert [m.attempts for m in host.receive(group="b")] == [2]
+    assert [m.attempts for m in host.receive()] == [1]
+    host.advance(500)
+    again = host.receive(group="a")
+    assert [(m.body, m.attempts) for m in again] == [(b"x", 2)]
+    assert host.receive(group="b") == []
+    host.ack(again)
+    host.recount()
+
+
+def test_a_restart_keeps_groups_and_what_each_has_seen(host: Any) -> None:
+    make(host, "a")
+    host.send(10, delay=[k * 600_000 for k in range(10)])
+    host.ack(host.receive(1, group="a"))
+    host.checkpoint()
+    make(host, "b")
+    host.send([b"late"])
+    host.ack(host.receive(1))
+    host.restart()
+    assert [group.name for group in host.topic.groups.values()] == ["default", "a", "b"]
+    assert host.bodies(group="b") == [b"late"]
+    host.advance(6_000_000)
+    assert sorted(host.bodies(group="a")) == sorted([*(b"%d" % k for k in range(1, 10)), b"late"])
+    assert len(host.bodies()) == 10
+    host.recount()
+
+
+def test_a_dropped_group_holds_nothing_back(host: Any) -> None:
+    make(host, "a")
+    host.send(5)
+    host.ack(host.receive())
+    held = host.receive(2, group="a")
+    hour = host.now_ms // HOUR_MS
+    assert host.engine.state.hours.counts[hour].living == 5
+    drop(host, "a")
+    assert host.engine.state.hours.counts[hour].living == 0
+    assert host.ack(held) == 0, "its leases are gone"
+    assert host.topic.group("a") is None
+    host.recount()
+    host.restart()
+    assert host.topic.group("a") is None
+    again = make(host, "a")
+    assert again.number == 3, "a number is never used again"
+    assert host.receive(group="a") == []
+
+
+def test_only_named_groups_see_what_is_sent(host: Any) -> None:
+    host.send([b"old"])
+    host.configure(default_group=False)
+    assert host.topic.group("default") is None
+    host.send([b"nobody"])
+    make(host, "a")
+    host.send([b"one"])
+    host.recount()
+    host.restart()
+    assert host.bodies(group="a") == [b"one"]
+    host.configure(default_group=True)
+    host.send([b"two"])
+    assert host.bodies() == [b"two"], "it sees what is sent after it came back"
+    host.recount()
+
+
+def test_the_default_group_is_not_dropped_by_name(host: Any) -> None:
+    with pytest.raises(ConflictError):
+        drop(host, "default")
+
+
+def test_a_purge_ends_what_waits_and_what_is_ready(host: Any) -> None:
+    sent = host.send(20, delay=[0] * 5 + [5_000] * 5 + [2 * HOUR_MS] * 10)
+    assert purge(host) == 20
+    assert host.bodies() == []
+    assert host.state_of(host.ids_of(sent)[0]) is MessageState.DELETED
+    host.send([b"new"], delay=5_000)
+    host.advance(5_000)
+    assert host.bodies(lease=3 * HOUR_MS) == [b"new"]
+    host.advance(2 * HOUR_MS)
+    assert host.bodies() == []
+    assert host.topic.default.counts.deleted == 20
+    assert host.topic.default.counts.living == 1
+    host.restart()
+    assert host.topic.default.counts.deleted == 20
+    host.advance(2 * HOUR_MS)
+    assert host.bodies() == [b"new"]
+
+
+def test_a_purge_leaves_what_is_under_lease(host: Any) -> None:
+    host.configure(backoff={"first_ms": 0})
+    host.send(6)
+    held = host.receive(3)
+    assert purge(host) == 3
+    assert host.nack(held[:1], 0) == 1
+    assert host.nack(held[1:2], 1_000) == 1
+    assert [m.body for m in host.receive()] == [b"0"], "what came back lives on"
+    host.advance(1_000)
+    moved = host.receive()
+    assert [m.body for m in moved] == [b"1"]
+    host.restart()
+    host.nack(moved, 0)
+    assert purge(host) == 1, "a second purge ends what came back after the first"
+    assert host.bodies() == []
+    host.advance(60_000)
+    assert sorted(host.bodies()) == [b"0", b"2"], "these were under lease both times"
+    host.advance(60_000)
+    assert sorted(host.bodies()) == [b"0", b"2"]
+    host.recount()
+
+
+def test_a_purge_by_force_takes_leased_ones_too(host: Any) -> None:
+    host.send(6)
+    held = host.receive(3)
+    assert purge(host, force=True) == 6
+    assert host.ack(held) == 0
+    host.advance(60_000)
+    assert host.bodies() == []
+    host.restart()
+    assert host.bodies() == []
+    assert host.topic.default.counts.living == 0
+
+
+def test_a_purge_of_one_group_leaves_the_others(host: Any) -> None:
+    make(host, "a")
+    host.send(4, delay=[0, 0, 90_000, 90_000])
+    assert purge(host, "a") == 4
+    assert len(host.bodies()) == 2
+    host.advance(90_000)
+    assert host.bodies(group="a") == []
+    assert len(host.bodies()) == 4
+    host.recount()
+
+
+def test_a_topic_that_is_dropped_takes_all_with_it(host: Any) -> None:
+    make(host, "a")
+    host.send(4, delay=[0, 0, 90_000, 90_000])
+    hours = host.engine.state.hours.counts
+    topics.drop_topic(host.engine.state, host.topic, host.now_ms)
+    host.turn()
+    assert all(counts.living == 0 for counts in hours.values())
+    host.restart()
+    assert host.bodies() == []
+    host.advance(90_000)
+    assert host.bodies() == []
+    host.send([b"anew"])
+    assert host.bodies() == [b"anew"]
+
+
+def test_hours_go_once_a_purge_has_emptied_them(host: Any) -> None:
+    host.configure(ended_keep_ms=0)
+    host.send(10, delay=1_000)
+    host.advance(1_000)
+    host.nack(host.receive(2), 5_000)
+    purge(host)
+    host.advance(3 * HOUR_MS)
+    for _ in range(3):
+        host.send([b"x"])
+        host.ack(host.receive())
+        host.checkpoint()
+    first = min(host.engine.state.hours.counts)
+    assert first >= host.now_ms // HOUR_MS - 1
+
+
+def test_a_paused_topic_hands_nothing_out(host: Any) -> None:
+    host.send([b"x"])
+    topics.pause(host.engine.state, host.topic, host.now_ms, paused=True)
+    assert host.bodies() == []
+    host.restart()
+    assert host.topic.paused
+    host.send([b"y"])
+    assert host.bodies() == []
+    topics.pause(host.engine.state, host.topic, host.now_ms, paused=False)
+    assert host.bodies() == [b"x", b"y"]

@@ -1,0 +1,120 @@
+"""Groups, purge, pause and forced delete, as a client meets them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+
+def receive(broker: Any, topic: str, **members: Any) -> list[dict[str, Any]]:
+    return broker.post(f"/v1/topics/{topic}/receive", {"max": 100, **members})["messages"]
+
+
+def send(broker: Any, topic: str, *bodies: str, delay_ms: int = 0) -> None:
+    messages = [{"body": body, "delay_ms": delay_ms} for body in bodies]
+    broker.post(f"/v1/topics/{topic}/messages", messages)
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["body"] for message in messages]
+
+
+def test_groups_are_made_listed_and_dropped(broker: Any, topic: str) -> None:
+    url = f"/v1/topics/{topic}/groups"
+    assert broker.call("PUT", f"{url}/mail", {}).status == 201
+    assert broker.call("PUT", f"{url}/mail", {"ephemeral": True}).status == 200
+    send(broker, topic, "x")
+    listed = broker.call("GET", url).json["groups"]
+    assert [(each["group"], each["ephemeral"]) for each in listed] == [
+        ("default", False),
+        ("mail", True),
+    ]
+    assert bodies(receive(broker, topic, group="mail", wait_ms=5_000)) == ["x"]
+    assert bodies(receive(broker, topic, wait_ms=5_000)) == ["x"]
+    assert broker.call("GET", f"{url}/mail").json["counts"]["leased"] == 1
+    assert broker.call("DELETE", f"{url}/mail").status == 200
+    assert broker.call("GET", f"{url}/mail").status == 404
+    assert broker.call("POST", f"/v1/topics/{topic}/receive", {"group": "mail"}).status == 404
+
+
+def test_a_receipt_of_a_group_settles_in_that_group(broker: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}/groups/a", {})
+    send(broker, topic, "x")
+    (mine,) = receive(broker, topic, group="a", wait_ms=5_000)
+    answer = broker.post(f"/v1/topics/{topic}/ack", {"receipts": [mine["receipt"]]})
+    assert answer["results"] == ["done"]
+    assert bodies(receive(broker, topic, wait_ms=5_000)) == ["x"]
+
+
+def test_a_waiting_receive_of_a_group_is_woken(broker: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}/groups/a", {})
+    got: list[Any] = []
+    waiter = threading.Thread(
+        target=lambda: got.extend(receive(broker, topic, group="a", wait_ms=10_000))
+    )
+    waiter.start()
+    send(broker, topic, "x", delay_ms=300)
+    waiter.join(8)
+    assert bodies(got) == ["x"]
+
+
+def test_the_default_group_goes_by_setting_only(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    url = f"/v1/topics/{topic}"
+    send(broker, topic, "x")
+    assert_problem(broker.call("DELETE", f"{url}/groups/default"), 409, "conflict")
+    assert_problem(broker.call("PUT", f"{url}/groups/default", {}), 409, "conflict")
+    broker.call("PUT", url, {"default_group": False})
+    assert_problem(broker.call("POST", f"{url}/receive", {}), 404, "unknown", "group")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "%2F", "x" * 201, "%C3%A4"])
+def test_a_bad_group_name(broker: Any, topic: str, assert_problem: Any, name: str) -> None:
+    answer = broker.call("PUT", f"/v1/topics/{topic}/groups/{name}", {})
+    assert_problem(answer, 400, "bad_request", "group")
+
+
+def test_purge(broker: Any, topic: str, assert_problem: Any) -> None:
+    url = f"/v1/topics/{topic}"
+    send(broker, topic, "held", "b", "c")
+    (held,) = receive(broker, topic, max=1, wait_ms=5_000)
+    send(broker, topic, "later", delay_ms=60_000)
+    assert broker.post(f"{url}/purge", {}) == {"result": "done", "purged": 3}
+    assert receive(broker, topic) == []
+    answer = broker.post(f"{url}/ack", {"receipts": [held["receipt"]]})
+    assert answer["results"] == ["done"]
+    send(broker, topic, "d")
+    receive(broker, topic, wait_ms=5_000)
+    assert broker.post(f"{url}/purge", {"force": True})["purged"] == 1
+    counts = broker.counts(topic)
+    assert (counts["leased"], counts["deleted"], counts["acked"]) == (0, 4, 1)
+    assert_problem(broker.call("POST", f"{url}/purge", {"group": "no"}), 404, "unknown", "group")
+
+
+def test_pause_and_resume(broker: Any, topic: str) -> None:
+    url = f"/v1/topics/{topic}"
+    send(broker, topic, "x")
+    assert broker.call("POST", f"{url}/pause").json["paused"] is True
+    assert receive(broker, topic, wait_ms=200) == []
+    got: list[Any] = []
+    waiter = threading.Thread(target=lambda: got.extend(receive(broker, topic, wait_ms=10_000)))
+    waiter.start()
+    assert broker.call("GET", url).json["paused"] is True
+    assert broker.call("POST", f"{url}/resume").json["paused"] is False
+    waiter.join(8)
+    assert bodies(got) == ["x"]
+
+
+def test_a_topic_with_messages_is_deleted_by_force(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    url = f"/v1/topics/{topic}"
+    send(broker, topic, "x", "y", delay_ms=60_000)
+    assert_problem(broker.call("DELETE", url), 409, "conflict")
+    assert broker.call("DELETE", f"{url}?force=true").status == 200
+    assert broker.call("GET", url).status == 404
+    send(broker, topic, "z")
+    assert bodies(receive(broker, topic, wait_ms=5_000)) == ["z"]
