@@ -85,7 +85,7 @@ class QueueCalls:
             return {"code": 400}
         limits = self._node.engine.limits
         raw_id = (values["msgId"] or uuid.uuid4().hex).encode()
-        check_id(raw_id, 0)
+        check_id(raw_id)
         body = text.encode()
         if len(body) > limits.body_bytes_max:
             raise Problem("too_large", f"a message has at most {limits.body_bytes_max} bytes")
