@@ -356,6 +356,8 @@ class AsyncClient:
                 method, target, data=body, headers=headers, timeout=timeout
             ) as response:
                 answer = await response.read()
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise NotReached(f"{method} {url}: not an http address") from error
         except aiohttp.ClientConnectorError as error:
             raise NotReached(f"{method} {url}: {error}") from error
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:

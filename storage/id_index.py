@@ -28,7 +28,7 @@ from delaylog.storage.file_system import raise_disk_error
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.space_reserve import SpaceReserve
 
-_KEY: Final = struct.Struct(">IQ")
+KEY: Final = struct.Struct(">IQ")
 _REF: Final = struct.Struct("<q")
 _SUMMED_REF: Final = struct.Struct("<qI")
 DAMAGED_MARK: Final = "damaged"
@@ -243,7 +243,7 @@ class IdIndex:
             wanted = hashes
             with self._reading() as txn:
                 for at in missing:
-                    key = _KEY.pack(topic, wanted[at])
+                    key = KEY.pack(topic, wanted[at])
                     raw = txn.get(key)
                     if raw is not None:
                         out[at] = self._value(key, raw)
@@ -257,7 +257,7 @@ class IdIndex:
     def write_flush(self, position: int) -> None:
         """Store what was set aside, durably. May run beside the loop."""
         refs = sorted(
-            (_KEY.pack(topic, value), ref) for (topic, value), ref in self._flushing.items()
+            (KEY.pack(topic, value), ref) for (topic, value), ref in self._flushing.items()
         )
         items = [(key, encode_ref(key, ref)) for key, ref in refs]
 
@@ -287,7 +287,7 @@ class IdIndex:
 
         def forget(txn: lmdb.Transaction) -> None:
             for topic, value, origin in zip(topics, hashes, origins, strict=True):
-                key = _KEY.pack(topic, value)
+                key = KEY.pack(topic, value)
                 raw = txn.get(key)
                 if raw is not None and self._value(key, raw) == origin:
                     txn.delete(key)

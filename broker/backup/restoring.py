@@ -58,6 +58,8 @@ def restore_backup(
     if not os.path.isdir(backup):
         raise ConfigError(f"there is no folder {backup}")
     manifest = read_manifest(source, backup)
+    if f"{os.path.realpath(data_dir)}/".startswith(f"{os.path.realpath(backup)}/"):
+        raise ConfigError(f"{data_dir} lies inside the backup: name a place outside of it")
     existed = os.path.isdir(data_dir)
     if existed:
         _check_empty(data_dir)

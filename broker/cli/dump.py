@@ -17,11 +17,18 @@ import msgpack
 import numpy as np
 import orjson
 
+from delaylog.broker.cli.dump_contents import (
+    Lines,
+    dump_bodies,
+    dump_ids,
+    dump_object,
+    dump_text,
+)
 from delaylog.broker.config import ConfigError
 from delaylog.storage.batch import decode_send
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
-from delaylog.storage.file_system import File, OsFileSystem
+from delaylog.storage.file_system import File, ReadOnlyFileSystem
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import (
     EXTENT,
@@ -40,7 +47,6 @@ from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecisio
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.tick_slots import decode_slot
 
-Lines = Iterator[dict[str, Any]]
 _PART_RECORDS = 4_096
 _REFS_SHOWN = 5
 
@@ -193,9 +199,11 @@ def dump_seconds(file: File, path: Path) -> Lines:  # noqa: ARG001
 def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
     """A line a slot."""
     for slot in range(2):
-        found = decode_slot(file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE))
+        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
+        found = decode_slot(raw)
         if found is None:
-            yield {"slot": slot, "error": "empty or damaged"}
+            # The slots are written in turn: a backup and a young folder have one of them.
+            yield {"slot": slot, "error": "damaged"} if any(raw) else {"slot": slot, "empty": True}
             continue
         record, sequence = found
         yield {
@@ -212,7 +220,7 @@ def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     """One line with everything but the columns of leases and answers of producers."""
-    found = read_checkpoint(OsFileSystem(), str(path))
+    found = read_checkpoint(ReadOnlyFileSystem(), str(path))
     if found is None:
         yield {"error": "a damaged checkpoint"}
         return
@@ -229,9 +237,13 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
 def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     by_name = {
         "delay.index": dump_index,
+        "delay.log": dump_bodies,
         "extents": dump_extents,
         "second.index": dump_seconds,
         "tick": dump_tick,
+        "data.mdb": dump_ids,
+        "crash": dump_text,
+        "backup.json": dump_object,
     }
     if path.name in by_name:
         return by_name[path.name]
@@ -243,17 +255,18 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_segment
     raise ConfigError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
-        "second.index, state, extents, tick or a checkpoint"
+        "delay.log, second.index, state, extents, tick, a checkpoint, ids/data.mdb, crash or "
+        "backup.json (lock, hold, reserve and what is in ready say nothing by their bytes)"
     )
 
 
 def dump_command(args: argparse.Namespace) -> int:
     """`delaylog dump`: 0, or 1 when something could not be decoded."""
     path = args.file
-    dumper = _dumper(path)
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
-    file = OsFileSystem().open(str(path))
+    dumper = _dumper(path)
+    file = ReadOnlyFileSystem().open(str(path))
     status = 0
     try:
         for line in dumper(file, path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
 import os
 import time
@@ -18,6 +19,7 @@ from delaylog.broker.backup import Manifest, restore_backup, take_backup
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.config import ConfigError
+from delaylog.broker.folder_lock import LOCK
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.file_system import OsFileSystem, ReadOnlyFileSystem
@@ -29,19 +31,37 @@ def held_folder(folder: str) -> Iterator[None]:
     """Hold the lock of a data folder, so that no broker changes it meanwhile."""
     if not os.path.isdir(f"{folder}/log"):
         raise ConfigError(f"{folder} is not a data folder: it has no log")
+    fd = _open_lock(f"{folder}/{LOCK}")
     try:
-        fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if fd is not None:
+            _take(fd, folder)
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _open_lock(path: str) -> int | None:
+    """The lock file, made if need be. A folder that may only be read, as backups mounted
+    read-only are, may have none: then nobody serves it (None)."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise ConfigError(f"{path} cannot be used: {error.strerror}") from None
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}") from None
+
+
+def _take(fd: int, folder: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
         raise ConfigError(f"{folder} is in use by another process; stop it first") from None
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def _bytes_to_read(folder: str) -> int:
@@ -64,7 +84,7 @@ def verify_command(args: argparse.Namespace) -> int:
     with held_folder(args.data_dir), Progress("verify", quiet=args.json) as progress:
         report = Report()
         total = _bytes_to_read(args.data_dir)
-        for at in verify_folder(OsFileSystem(), args.data_dir, report):
+        for at in verify_folder(ReadOnlyFileSystem(), args.data_dir, report):
             progress(at, report.bytes_read, max(total, report.bytes_read))
     if args.json:
         print(orjson.dumps(report.as_dict()).decode())

@@ -190,7 +190,9 @@ async def _control(
             except ApiError as error:
                 if error.code not in ("too_late", "unknown"):
                     raise
-                answer, status = {"result": error.code, "state": error.state}, WRONG
+                answer, status = {"result": error.code}, WRONG
+                if error.state is not None:
+                    answer["state"] = error.state
             if args.json:
                 _emit({"id": message_id} | answer)
             else:

@@ -59,7 +59,7 @@ HEADERS_BYTES_MAX: Final = 16_384
 TTL_MS_MAX: Final = 2**53
 
 
-def check_id(raw: bytes, item: int) -> None:
+def check_id(raw: bytes, item: int | None = None) -> None:
     """Refuse an id that is not 1-255 bytes of clean UTF-8, or that looks server-made."""
     if len(raw) > ID_BYTES_MAX:
         raise BadRequestError(f"an id has at most {ID_BYTES_MAX} bytes", field="id", item=item)

@@ -18,7 +18,7 @@ What is not looked at says nothing: free pages, gaps inside pages, the older met
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,6 +103,16 @@ def verify_ids(file: File, wanted_position: int) -> Generator[None, None, int]:
     return max(newest.ids.entries - 1, 0)
 
 
+def read_ids(file: File) -> Iterator[tuple[bytes, bytes]]:
+    """(key, value) of every entry, by key. Raises BadPageError where a page cannot be read."""
+    newest = max((_meta(file, number) for number in range(2)), key=lambda meta: meta.transaction)
+    found: list[tuple[bytes, bytes]] = []
+    walk = _Walk(file, newest, newest.ids, lambda key, data: found.append((key, data)))
+    for _ in walk.run(position=None):
+        yield from found
+        found.clear()
+
+
 def _meta(file: File, number: int) -> _Meta:
     raw = file.pread(PAGE_SIZE, number * PAGE_SIZE)
     if len(raw) < PAGE_SIZE:
@@ -125,11 +135,19 @@ def _meta(file: File, number: int) -> _Meta:
 class _Walk:
     """One pass over one tree."""
 
-    def __init__(self, file: File, meta: _Meta, tree: _Tree) -> None:
+    def __init__(
+        self,
+        file: File,
+        meta: _Meta,
+        tree: _Tree,
+        take: Callable[[bytes, bytes], None] | None = None,
+    ) -> None:
         self._file = file
         self._meta = meta
         self._tree = tree
         self._is_free = tree is meta.free
+        self._take = take
+        """Who wants the entries, instead of having them checked."""
         self.pages: list[int] = []
         self.freed: list[int] = []
         self._counts = {_BRANCH: 0, _LEAF: 0, _OVERFLOW: 0}
@@ -248,6 +266,9 @@ class _Walk:
 
     def _entry(self, number: int, key: bytes, data: bytes) -> None:
         self._entries += 1
+        if self._take is not None:
+            self._take(key, data)
+            return
         if self._is_free:
             self._free_pages(number, key, data)
             return

@@ -241,7 +241,7 @@ def _parse_rest(
     single.plain = False
     single.id = ID.take(members, item) or b""
     if single.id:
-        check_id(single.id, item if item is not None else 0)
+        check_id(single.id, item)
     single.key = KEY.take(members, item) or b""
     single.tags = _join_tags(TAGS.take(members, limits, item), item)
     single.headers = _pack_headers(HEADERS.take(members, item), item)

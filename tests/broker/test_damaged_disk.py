@@ -125,3 +125,27 @@ def test_a_crash_inside_lmdb_has_the_id_index_made_anew(start_broker: Callable[.
     broker.start()
     assert len([line for line in broker.logs() if line["level"] == "error"]) == 1, "told once"
     assert broker.stop() == 0
+
+
+def test_rot_in_an_hour_of_dead_letters_is_no_torn_flush(start_broker: Callable[..., Any]) -> None:
+    """All of an hour has ended and its dead letters are kept: a start refuses a flipped bit in its
+    first extent, and verify calls it damage, instead of cutting the hour as new and empty."""
+    broker = start_broker()
+    topic = "/v1/topics/t"
+    broker.post(f"{topic}/messages", {"body": "precious", "id": "a", "max_retry": 0})
+    (got,) = broker.post(f"{topic}/receive", {"wait_ms": 20_000})["messages"]
+    broker.post(f"{topic}/nack", {"receipts": [got["receipt"]]})
+    assert broker.call("GET", f"{topic}/messages/a").json["state"] == "dead"
+    assert broker.stop() == 0
+    (path,) = (broker.data_dir / "hours").rglob("extents")
+    flip(path, 51 * 8)
+    program = str(Path(sys.executable).parent / "delaylog")
+    for words in (["verify", broker.data_dir], ["serve", "--data-dir", broker.data_dir]):
+        done = subprocess.run(
+            [program, *map(str, words), *(["--http", "127.0.0.1:0"] if len(words) == 3 else [])],
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 1, done
+        assert b"extents" in done.stdout + done.stderr

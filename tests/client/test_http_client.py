@@ -270,6 +270,16 @@ def test_no_listener_means_nothing_was_done() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("url", ["localhost:8711", "ftp://localhost", "nonsense", ""])
+def test_an_address_that_is_none_means_nothing_was_done(url: str) -> None:
+    async def scene() -> None:
+        async with AsyncClient(url) as client:
+            with pytest.raises(NotReached):
+                await client.topics()
+
+    asyncio.run(scene())
+
+
 def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
     """A repeated cancel would answer otherwise than the first, so even DELETE goes out once."""
 

@@ -14,7 +14,13 @@ import numpy as np
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
-from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Backoff, Topic, TopicSettings
+from delaylog.broker.engine.model import (
+    DEFAULT_NAMESPACE,
+    Backoff,
+    SendResult,
+    Topic,
+    TopicSettings,
+)
 from delaylog.broker.engine.sending import CREATED, check_id
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia import messages
@@ -78,9 +84,9 @@ class QueueCalls:
         name, text, delay_ms = values["topic"], values["msg"], max(values["delayMillis"], 0)
         if not name or not text:
             return {"code": 400}
-        node, limits = self._node, self._node.engine.limits
+        limits = self._node.engine.limits
         raw_id = (values["msgId"] or uuid.uuid4().hex).encode()
-        check_id(raw_id, 0)
+        check_id(raw_id)
         body = text.encode()
         if len(body) > limits.body_bytes_max:
             raise Problem("too_large", f"a message has at most {limits.body_bytes_max} bytes")
@@ -97,22 +103,11 @@ class QueueCalls:
             merge="keep",
             plain=False,
         )
-        if node.crowded:
-            await node.room()
-        self._make_topic(name)
-        result, row = await ctx.merger.send((DEFAULT_NAMESPACE, name), single)
+        result, row, kept = await self._created_or_kept(ctx, name, single)
         self._monitor.calls(name).send += 1
-        code = result.results if isinstance(result.results, int) else int(result.results[row])
+        if kept is not None:
+            return {"msg": "success", "delayMsg": kept}
         due_ms = int(result.deliver_at_ms[row])
-        if code != CREATED:
-            state, topic = node.engine.state, self.topic(name)
-            assert topic is not None, "a topic with a living message stays"
-            refs = result.refs[row : row + 1]
-            old = find_origins(state, refs, topic, node.clock.now_ms())[0]
-            assert old is not None, "a message that was living is still kept"
-            shown = messages.found_members(state, topic, old)
-            await node.durable(state.log.end_position)
-            return {"msg": "success", "delayMsg": shown}
         sent = messages.members(
             name,
             raw_id.decode(),
@@ -125,6 +120,31 @@ class QueueCalls:
             status=int(MessageState.WAITING if delay_ms else MessageState.READY),
         )
         return {"msg": "success", "delayMsg": sent}
+
+    async def _created_or_kept(
+        self, ctx: Context, name: str, single: Single
+    ) -> tuple[SendResult, int, Values | None]:
+        """The send's result and row in it, and the living message that won, if one did."""
+        node = self._node
+        while True:
+            if node.crowded:
+                await node.room()
+            self._make_topic(name)
+            result, row = await ctx.merger.send((DEFAULT_NAMESPACE, name), single)
+            code = result.results if isinstance(result.results, int) else int(result.results[row])
+            if code == CREATED:
+                return result, row, None
+            state, topic = node.engine.state, self.topic(name)
+            if topic is None:
+                continue
+            old = find_origins(state, result.refs[row : row + 1], topic, node.clock.now_ms())[0]
+            if old is None:
+                # It ended and was forgotten while this call waited for the disk, maybe with its
+                # topic. Nothing was added yet, and now there is nothing in the way.
+                continue
+            shown = messages.found_members(state, topic, old)
+            await node.durable(state.log.end_position)
+            return result, row, shown
 
     async def pull_msg(self, ctx: Context, values: Values) -> Values:
         """pullMsg: what is ready now."""

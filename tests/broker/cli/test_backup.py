@@ -329,6 +329,7 @@ def test_where_a_restore_may_go(
     for words, status, reason in (
         ((backup, full), 2, "not empty"),
         ((backup, large.data_dir), 2, "not empty"),
+        ((backup, backup / "inside" / "it"), 2, "inside the backup"),
         ((full, tmp_path / "r"), 1, "is not a backup"),
         ((tmp_path / "nothing", tmp_path / "r"), 2, "no folder"),
     ):
@@ -338,6 +339,7 @@ def test_where_a_restore_may_go(
         assert reason in err
     assert [path.name for path in full.iterdir()] == ["letter"]
     assert not (tmp_path / "r").exists()
+    assert not (backup / "inside").exists()
     volume = tmp_path / "volume"
     (volume / "lost+found").mkdir(parents=True)
     members = report("restore", backup, volume)

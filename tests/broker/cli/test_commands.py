@@ -199,6 +199,8 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     assert done.returncode == 1
     lines = [line.split() for line in done.stdout.decode().splitlines()]
     assert lines == [["a", "done", "deleted"], ["nobody", "unknown"], ["b", "done", "deleted"]]
+    unknown = delaylog("cancel", topic, "nobody", "--json", *url)
+    assert json.loads(unknown.stdout) == {"id": "nobody", "result": "unknown"}
     (moved,) = rows(delaylog("reschedule", topic, "c", "--delay-ms", 0, "--json", *url))
     assert (moved["id"], moved["result"]) == ("c", "done")
     (got,) = rows(delaylog("receive", topic, "--wait-ms", 20_000, "--json", *url))

@@ -88,6 +88,8 @@ def test_send_refuses(broker: Any, topic: str, assert_problem: Any, name: str, f
     if form == "json":
         answer = broker.call("POST", path, json.dumps(message).encode())
         assert_problem(answer, 400, "bad_request", field)
+        if field == "id":
+            assert "item" not in answer.json, "there is but one message"
     elif form == "array":
         answer = broker.call("POST", path, [OK, OK, message])
         assert_problem(answer, 400, "bad_request", field, item=2)

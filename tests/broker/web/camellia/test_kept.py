@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from delaylog.broker.web.camellia.health import IDLE_SECONDS, Health
@@ -27,6 +28,34 @@ def test_ended_messages_are_hidden_after_their_time(camellia: Any, broker: Any, 
         assert camellia.get(topic, name) is None, "an ack brings nothing back"
     dead = broker.call("GET", f"/v1/topics/{topic}/messages/dead").json
     assert dead["state"] == "dead", "the dead letter itself is kept"
+
+
+def test_a_repeated_id_whose_message_is_forgotten_meanwhile(
+    camellia: Any, broker: Any, topic: str
+) -> None:
+    """A send that met a living message finds it, or its topic, gone once the disk has answered:
+    it is then the first of its id. Senders race with acks and with the topic's removal."""
+    path, until = f"/v1/topics/{topic}", time.monotonic() + 2
+
+    def send() -> set[int]:
+        codes = set()
+        while time.monotonic() < until:
+            sent = camellia.call("sendMsg", topic=topic, msg="m", delayMillis=0, msgId="one")
+            codes.add(sent["code"])
+            assert sent["delayMsg"]["msgId"] == "one"
+        return codes
+
+    def settle() -> set[int]:
+        while time.monotonic() < until:
+            camellia.ack(topic, "one")
+            if broker.call("DELETE", path).status == 200:
+                broker.call("PUT", path, {"ended_keep_ms": 0})
+        return {200}
+
+    broker.call("PUT", path, {"ended_keep_ms": 0})
+    with ThreadPoolExecutor(5) as pool:
+        calls = [pool.submit(act) for act in (send, send, send, settle, settle)]
+        assert [call.result() for call in calls] == [{200}] * 5
 
 
 def test_states_are_the_same_after_a_kill(

@@ -1,0 +1,91 @@
+"""What `delaylog dump` shows of files that hold people's words: records, ids, and plain text.
+
+Like the rest of dump it believes nothing: a record that cannot be read is an `error` on its line.
+A record says nothing of itself, so `delay.log` is read by the rows of the index beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+import orjson
+
+from delaylog.broker.config import ConfigError
+from delaylog.broker.verify.id_pages import BadPageError, read_ids
+from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.storage.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.id_index import KEY, POSITION_KEY, decode_ref
+from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
+
+Lines = Iterator[dict[str, Any]]
+_PART_ROWS: Final = 1_024
+
+
+def dump_bodies(file: File, path: Path) -> Lines:
+    """A line a row: what its record holds."""
+    beside = path.with_name("delay.index")
+    if not beside.is_file():
+        raise ConfigError(f"{path.name} is read by {beside}, which is not there")
+    index = ReadOnlyFileSystem().open(str(beside))
+    try:
+        count = index.size() // INDEX_ENTRY_SIZE
+        for start in range(0, count, _PART_ROWS):
+            size = min(_PART_ROWS, count - start) * INDEX_ENTRY_SIZE
+            rows = np.frombuffer(index.pread(size, start * INDEX_ENTRY_SIZE), INDEX_ENTRY)
+            for number, row in enumerate(rows, start + 1):
+                yield {"row": number} | _record(file, row)
+    finally:
+        index.close()
+
+
+def _record(file: File, row: RowArray) -> dict[str, Any]:
+    offset, size = int(row["offset"]), int(row["size"])
+    line: dict[str, Any] = {"offset": offset, "size": size}
+    if offset + size > file.size():
+        return line | {"error": "the record lies behind the end of the file"}
+    try:
+        text, key, tags, headers, body = split_record(file.pread(size, offset), row)
+    except (ValueError, msgpack.UnpackException) as error:
+        return line | {"error": f"the record cannot be decoded: {error}"}
+    line |= {"id": text or ref_to_id(int(row["origin"])), "key": key or None, "tags": tags}
+    return line | {"headers": headers} | body_members(body, packed=False)
+
+
+def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
+    """Up to where the log is in it, and a line an id: topic, hash of the id, newest ref."""
+    try:
+        for key, data in read_ids(file):
+            line: dict[str, Any] = {}
+            if key != POSITION_KEY and len(key) == KEY.size:
+                topic, id_hash = KEY.unpack(key)
+                line = {"topic": topic, "id_hash": f"{id_hash:016x}"}
+            ref = decode_ref(key, data)
+            if ref is None or (not line and key != POSITION_KEY):
+                yield line | {"error": f"the value of {key.hex()} is not the one written"}
+            elif line:
+                yield line | {"ref": ref_to_id(ref)}
+            else:
+                yield {"position": ref}
+    except BadPageError as error:
+        yield {"page": error.page, "error": error.what}
+
+
+def dump_text(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line a line: where a process died, if one did."""
+    text = file.pread(file.size(), 0).decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        yield {"line": number, "text": line}
+
+
+def dump_object(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """The file's one object, as it is."""
+    try:
+        found = orjson.loads(file.pread(file.size(), 0))
+    except orjson.JSONDecodeError as error:
+        yield {"error": f"not JSON: {error}"}
+        return
+    yield found if isinstance(found, dict) else {"error": "not an object"}

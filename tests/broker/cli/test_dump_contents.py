@@ -1,0 +1,93 @@
+"""`delaylog dump` of what people wrote: records, ids, backup.json, the crash trace.
+
+The folder is a real broker's; damage is made by changing bytes of its files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+
+
+def dump(path: Path, status: int = 0) -> list[dict[str, Any]]:
+    """The lines of a dump that ends with this status."""
+    done = subprocess.run(
+        [PROGRAM, "dump", str(path)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(start_broker: Any) -> Path:
+    """A folder that was served: three messages of one hour, one of them with everything."""
+    broker = start_broker()
+    path = "/v1/topics/t/messages"
+    full = {"body": "pay", "id": "a/b", "key": "k", "tags": ["x", "y"], "headers": {"h": "v"}}
+    for message in (full, {"body": "plain"}, {"body_base64": "/w==", "id": "raw"}):
+        assert broker.call("POST", path, {**message, "delay_ms": 7_200_000}).status == 200
+    assert broker.stop() == 0
+    found: Path = broker.data_dir
+    return found
+
+
+def test_records(folder: Path) -> None:
+    """A line a row: id, key, tags, headers and body, whatever it is."""
+    (log,) = folder.glob("hours/*/delay.log")
+    full, plain, raw = dump(log)
+    assert (full["row"], full["id"], full["key"], full["tags"]) == (1, "a/b", "k", ["x", "y"])
+    assert (full["headers"], full["body"]) == ({"h": "v"}, "pay")
+    assert (plain["id"][0], plain["key"], plain["body"]) == ("~", None, "plain")
+    assert (raw["id"], raw["body_base64"]) == ("raw", "/w==")
+
+
+def test_records_that_are_cut_or_no_text(folder: Path, tmp_path: Path) -> None:
+    """What cannot be read is an error on its line, and the rest is shown."""
+    (log,) = folder.glob("hours/*/delay.log")
+    for name in ("delay.log", "delay.index"):
+        shutil.copy(log.with_name(name), tmp_path / name)
+    bytes_there = bytearray(log.read_bytes())
+    bytes_there[0] = 0xFF
+    (tmp_path / "delay.log").write_bytes(bytes_there[:-1])
+    lines = dump(tmp_path / "delay.log", 1)
+    assert ["error" in line for line in lines] == [True, False, True]
+    (tmp_path / "delay.index").unlink()
+    dump(tmp_path / "delay.log", 2)
+
+
+def test_ids(folder: Path, tmp_path: Path) -> None:
+    """The log's position and both ids; a flipped bit is an error."""
+    source = folder / "ids" / "data.mdb"
+    lines = dump(source)
+    assert [line["position"] > 0 for line in lines if "position" in line] == [True]
+    ids = [line for line in lines if "ref" in line]
+    assert len(ids) == 2
+    flipped = bytearray(source.read_bytes())
+    flipped[flipped.rindex(bytes.fromhex(ids[0]["id_hash"])) + 8] ^= 1
+    (tmp_path / "data.mdb").write_bytes(flipped)
+    assert any("error" in line for line in dump(tmp_path / "data.mdb", 1))
+    (tmp_path / "data.mdb").write_bytes(b"short")
+    (line,) = dump(tmp_path / "data.mdb", 1)
+    assert "error" in line
+
+
+def test_plain_files(folder: Path, tmp_path: Path) -> None:
+    """The manifest of a backup as it is; a crash trace by its lines; an empty one has none."""
+    place = tmp_path / "backup"
+    subprocess.run([PROGRAM, "backup", str(folder), str(place)], check=True, capture_output=True)
+    (manifest,) = dump(place / "backup.json")
+    assert manifest["rows"] == 3
+    assert [line.get("empty") for line in dump(place / "tick")] == [None, True]
+    assert dump(folder / "crash") == []
+    (tmp_path / "crash").write_text("Fatal\n  here\n")
+    assert [line["text"] for line in dump(tmp_path / "crash")] == ["Fatal", "  here"]
+    (tmp_path / "backup.json").write_text("{")
+    dump(tmp_path / "backup.json", 1)
