@@ -123,7 +123,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
-    if kind == FrameKind.CLOCK:
+    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         return members
     return {}
@@ -228,8 +228,10 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     for name in ("leases", "producers"):
         members[name] = len(members[name])
     for topic in members["topics"]:
-        pairs = np.frombuffer(topic["hours"], "<i8").reshape(-1, 2).tolist()
-        topic["hours"] = {str(hour): living for hour, living in pairs}
+        for group in topic["groups"]:
+            for name in ("hours", "guests"):
+                pairs = np.frombuffer(group[name], "<i8").reshape(-1, 2).tolist()
+                group[name] = {str(hour): living for hour, living in pairs}
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
     yield {"position": position} | members
 

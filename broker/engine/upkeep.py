@@ -82,6 +82,11 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
     else:
         group = state.new_group(topic.number, number, saved["name"])
     topic.groups[number] = group
+    fill_group(group, saved)
+
+
+def fill_group(group: Group, saved: dict[str, Any]) -> None:
+    """Give a new group what a checkpoint says about it."""
     group.born, group.floor = saved["born"], saved["floor"]
     group.ephemeral, group.purged_ms = saved["ephemeral"], saved["purged_ms"]
     group.counts = GroupCounts(*saved["counts"])

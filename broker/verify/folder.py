@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
 from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
+from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
@@ -95,6 +97,8 @@ class _Newest:
     floor: int = 0
     """Hours below it may have been removed."""
     position: int = 0
+    groups: dict[int, list[Group]] | None = None
+    """Where states alone do not tell what lives: the groups of each topic."""
     sealed: bool = False
     """States carry seals: they do since the first checkpoint of a broker that writes them."""
 
@@ -119,6 +123,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             counts,
             members.get("hour_floor_top", members["hour_floor"]),
             position,
+            groups_of(members),
             bool(members.get("sealed")),
         )
     return positions, newest
@@ -155,6 +160,16 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
         if not log.first <= position <= log.end:
             what = f"a checkpoint at {position} outside the log, which is [{log.first}, {log.end})"
             report.damaged("log", position, what)
+
+
+def _named(name: str, steps: Generator[None, None, int | None]) -> Generator[str, None, int | None]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: int | None = stop.value
+            return found
+        yield name
 
 
 def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
@@ -209,7 +224,11 @@ def _hours(
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.
-        living = known.rows + check.living
-        if not log.changed and known.rows and living != known.living:
+        living: int | None = known.rows + check.living
+        if newest.groups is not None:
+            living = yield from _named(
+                name, count_living(fs, f"{folder}/{name}", hour, newest.groups)
+            )
+        if not log.changed and known.rows and living not in (None, known.living):
             what = f"{living} rows have not ended, the checkpoint counts {known.living}"
             report.damaged(f"{name}/state", 0, what)

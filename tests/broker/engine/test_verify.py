@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delaylog.broker.engine import topics
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
@@ -165,3 +166,29 @@ def test_a_torn_tail_is_a_note(left: Path) -> None:
     report = verify(left)
     assert report.sound
     assert [note.what for note in report.notes] == ["a torn tail of 4 bytes; a start cuts it"]
+
+
+@pytest.mark.parametrize("what", ["group", "dropped group", "purge", "dropped topic"])
+def test_groups_and_floors_are_counted(open_host: Callable[..., Any], what: str) -> None:
+    host = open_host()
+    state = host.engine.state
+    busy(host)
+    if what != "purge":
+        topics.put_group(state, host.topic, "a", host.now_ms)
+        host.send(30, delay=[k * 400_000 for k in range(30)])
+        host.ack(host.receive(1, group="a"))
+    if what == "dropped group":
+        topics.drop_group(state, host.topic, host.topic.group("a"), host.now_ms)
+    if what == "purge":
+        assert topics.purge(state, host.topic, [host.topic.default], host.now_ms, force=False) > 300
+        host.send(3)
+    if what == "dropped topic":
+        host.send(3, topic="other")
+        topics.drop_topic(state, host.topic, host.now_ms)
+    host.turn()
+    host.checkpoint()
+    assert verify(host.folder).damage == []
+    hour = max(hour for hour, counts in host.engine.state.hours.counts.items() if counts.rows)
+    host.engine.state.hours.counts[hour].living += 1
+    host.checkpoint()
+    assert len(verify(host.folder).damage) == 1, "a wrong count is found"
