@@ -30,6 +30,7 @@ from delaylog.storage.layout import (
     INDEX_ENTRY_SIZE,
     INDEX_WORDS,
     PRE_GLOBAL_INDEX_WORD,
+    TAG_COUNT,
     Int64Array,
     RowArray,
 )
@@ -43,6 +44,9 @@ _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
 _SCAN_ROWS: Final = 65_536
 _VERIFY_BYTES: Final = 4 << 20
+_EPOCHS_AHEAD_MAX: Final = 64
+"""So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
+earlier. Each life takes a checkpoint within half a minute."""
 
 
 def hour_name(hour: int) -> str:
@@ -117,15 +121,24 @@ class DelayHour:
         """Whether the folder holds a delay index: the first file to go when an hour is removed."""
         return self._fs.exists(self._path("delay.index"))
 
-    def holds_rows_before(self, position: int) -> bool:
-        """Whether its first rows were made by frames below `position`, as far as can be told."""
+    def holds_rows_before(self, position: int, epoch: int) -> bool:
+        """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
+
+        Else the hour was removed behind that, and may have come to be again after the clock was
+        set back. When the first extent does not say it, it is rotten or was torn with the rows of
+        a later leadership: row 1 tells which, so that rot never passes for a removal.
+        """
         if not self.has_rows or not self._fs.exists(self._path("extents")):
             return False
         raw = self._file("extents").pread(EXTENT_SIZE, 0)
-        if len(raw) < EXTENT_SIZE:
+        if len(raw) == EXTENT_SIZE and whole_extent(raw):
+            return int(np.frombuffer(raw, EXTENT)[0]["position_last"]) < position
+        raw = self._file("delay.index").pread(INDEX_ENTRY_SIZE, 0)
+        if len(raw) < INDEX_ENTRY_SIZE:
             return False
-        extent = np.frombuffer(raw, EXTENT)[0]
-        return crc32c(raw[:-4]) == extent["crc"] and int(extent["position_last"]) < position
+        row = np.frombuffer(raw, INDEX_ENTRY)[0]
+        later = (int(row["epoch_tag"]) - epoch - 1) % TAG_COUNT < _EPOCHS_AHEAD_MAX
+        return int(row["global_index"]) == 1 and not later
 
     @property
     def open_files(self) -> int:

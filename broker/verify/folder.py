@@ -95,6 +95,7 @@ class _Newest:
     floor: int = 0
     """Hours below it may have been removed."""
     position: int = 0
+    epoch: int = 0
     sealed: bool = False
     """States carry seals: they do since the first checkpoint of a broker that writes them."""
 
@@ -119,6 +120,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             counts,
             members.get("hour_floor_top", members["hour_floor"]),
             position,
+            members["epoch"],
             bool(members.get("sealed")),
         )
     return positions, newest
@@ -161,7 +163,7 @@ def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
     """Whether an hour's folder holds the rows that the checkpoint counts."""
     files = DelayHour(fs, path, hour)
     try:
-        return files.holds_rows_before(newest.position)
+        return files.holds_rows_before(newest.position, newest.epoch)
     finally:
         files.close()
 

@@ -483,6 +483,26 @@ def test_an_hour_removed_behind_a_checkpoint() -> None:
             assert FIRST not in again.counts or again.flushed(FIRST) == before[FIRST].rows
 
 
+@pytest.mark.parametrize("epoch", [TAG, TAG - 1, TAG + 500, TAG + 1_500])
+def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
+    """Rows of a later leadership were torn, and the hour was removed; earlier ones are damaged."""
+    disk, store, _ = small_store()
+    run(store.sync())
+    counts = dict(store.counts)
+    counts[FIRST].living = 0
+    path = f"{store.hour(FIRST).folder}/extents"
+    store.close()
+    disk.put(path, bytes(len(disk.content(path))))
+    again = HourStore(disk, FOLDER)
+    if epoch == TAG - 1:
+        again.recover(counts, 1 << 62, epoch)
+        assert FIRST not in again.counts
+        assert again.flushed(FIRST) == 0
+    else:
+        with pytest.raises(CorruptionError, match="extents"):
+            again.recover(counts, 1 << 62, epoch)
+
+
 def test_a_lost_hour_with_living_rows_is_an_error() -> None:
     disk, store, _ = small_store()
     counts = dict(store.counts)
