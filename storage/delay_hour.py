@@ -7,7 +7,9 @@ Rows and records are read by a `HourReader`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -101,6 +103,8 @@ class DelayHour:
         self._unsynced = False
         self._syncing = False
         self._states: dict[int, StateColumn] = {}
+        self._readers = 0
+        self._readers_lock = threading.Lock()
 
     # ------------------------------------------------------------------ files
 
@@ -372,21 +376,22 @@ class DelayHour:
         """Check every flushed range anew, yielding every few MiB.
 
         Without `records`, only rows, and only those that were not checked. Reading the files
-        also warms the page cache ahead of dispatch.
+        also warms the page cache ahead of dispatch. Any thread.
         """
-        if records:
-            self._checks = None
-            self._own_extents = self.extent_count
-        checks = self.checks()
-        read = 0
-        for number in range(self.extent_count) if records else checks.unchecked_rows():
-            read += checks.check_rows(number)
+        with self._reading():
             if records:
-                read += checks.check_records(number)
-            if read >= _VERIFY_BYTES:
-                read = 0
-                yield
-        yield
+                self._checks = None
+                self._own_extents = self.extent_count
+            checks = self.checks()
+            read = 0
+            for number in range(self.extent_count) if records else checks.unchecked_rows():
+                read += checks.check_rows(number)
+                if records:
+                    read += checks.check_records(number)
+                if read >= _VERIFY_BYTES:
+                    read = 0
+                    yield
+            yield
 
     def unchecked_records(self, rows: RowArray) -> list[int]:
         """Extents that hold records of `rows` and were not checked yet; see `check_records`."""
@@ -394,7 +399,13 @@ class DelayHour:
 
     def check_records(self, number: int) -> None:
         """Check the records of one extent. Any thread."""
-        self.checks().check_records(number)
+        with self._reading():
+            self.checks().check_records(number)
+
+    def load_seconds(self) -> None:
+        """Load the heads of the chains. Any thread."""
+        with self._reading():
+            self.seconds()
 
     # ------------------------------------------------------------------ opening, ending
 
@@ -511,6 +522,25 @@ class DelayHour:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Keep the files open: another thread reads them beside the loop."""
+        with self._readers_lock:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._readers_lock:
+                self._readers -= 1
+
+    def close_idle_files(self) -> bool:
+        """As `close_files`, unless appends were not synced or another thread reads just now."""
+        with self._readers_lock:
+            idle = self._readers == 0 and not self.unsynced
+            if idle:
+                self.close_files()
+        return idle
 
     @property
     def unsynced(self) -> bool:

@@ -433,11 +433,9 @@ class HourStore:
         """Keep descriptors and chain heads bounded; near hours always stay."""
         open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
         for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
-            if not folder.unsynced:
-                folder.close_files()
-                if synced and not self._flushing_states:
-                    for column in folder.state_columns:
-                        column.settle()
+            if folder.close_idle_files() and synced and not self._flushing_states:
+                for column in folder.state_columns:
+                    column.settle()
         for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
             folder.drop_seconds()
 

@@ -288,10 +288,7 @@ class Dispatcher:
         while not done:
             yield check
 
-        def load_heads() -> None:
-            folder.seconds()
-
-        yield load_heads
+        yield folder.load_seconds
         seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
         self._queue_loads(seconds, self._now_ms)
 
