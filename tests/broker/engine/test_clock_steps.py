@@ -269,6 +269,22 @@ def test_a_producer_is_remembered_for_ten_minutes_of_the_new_time(host: Any) -> 
     assert len(host.engine.state.producers) == 0
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_producer_is_remembered_over_a_forward_step(host: Any, crash: bool) -> None:
+    """An answer is lost and the clock is set ahead: the repeat makes no second message."""
+    first = host.send([b"a"], delay=2 * DAY, producer="p", sequence=1)
+    host.advance(60 * SECOND)
+    host.jump_ahead(DAY)
+    host.checkpoint()
+    if crash:
+        host.restart()
+    again = host.send([b"a"], delay=2 * DAY, producer="p", sequence=1)
+    assert again.refs.tolist() == first.refs.tolist()
+    host.advance(600 * SECOND)
+    host.checkpoint()
+    assert len(host.engine.state.producers) == 0
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_steps(open_host: Callable[..., Any], seed: int) -> None:
     """Sends, settles, checkpoints, restarts and steps in any order: none early, lost or twice."""
