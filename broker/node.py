@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import ceil
 from time import perf_counter
 from typing import Final
@@ -175,7 +176,10 @@ class Node:
             return False
 
     def _from_log_thread(self, error: BaseException | None) -> None:
-        self._loop.call_soon_threadsafe(self._synced, error)
+        # A node that fails leaves at once: its loop may be closed when the last job ends, and a
+        # trace of that would stand behind the line that says what failed.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._synced, error)
 
     def _synced(self, error: BaseException | None) -> None:
         self._syncing = False

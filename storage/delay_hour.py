@@ -7,7 +7,9 @@ Rows and records are read by a `HourReader`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -30,6 +32,7 @@ from delaylog.storage.layout import (
     INDEX_ENTRY_SIZE,
     INDEX_WORDS,
     PRE_GLOBAL_INDEX_WORD,
+    TAG_COUNT,
     Int64Array,
     RowArray,
 )
@@ -43,6 +46,9 @@ _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
 _SCAN_ROWS: Final = 65_536
 _VERIFY_BYTES: Final = 4 << 20
+_EPOCHS_AHEAD_MAX: Final = 64
+"""So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
+earlier. Each life takes a checkpoint within half a minute."""
 
 
 def hour_name(hour: int) -> str:
@@ -97,6 +103,8 @@ class DelayHour:
         self._unsynced = False
         self._syncing = False
         self._states: dict[int, StateColumn] = {}
+        self._readers = 0
+        self._readers_lock = threading.Lock()
 
     # ------------------------------------------------------------------ files
 
@@ -117,23 +125,24 @@ class DelayHour:
         """Whether the folder holds a delay index: the first file to go when an hour is removed."""
         return self._fs.exists(self._path("delay.index"))
 
-    def holds_rows_before(self, position: int) -> bool:
-        """Whether its first rows were made by frames below `position`, as far as can be told."""
+    def holds_rows_before(self, position: int, epoch: int) -> bool:
+        """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
+
+        Else the hour was removed behind that, and may have come to be again after the clock was
+        set back. When the first extent does not say it, it is rotten or was torn with the rows of
+        a later leadership: row 1 tells which, so that rot never passes for a removal.
+        """
         if not self.has_rows or not self._fs.exists(self._path("extents")):
             return False
         raw = self._file("extents").pread(EXTENT_SIZE, 0)
-        if len(raw) < EXTENT_SIZE:
+        if len(raw) == EXTENT_SIZE and whole_extent(raw):
+            return int(np.frombuffer(raw, EXTENT)[0]["position_last"]) < position
+        raw = self._file("delay.index").pread(INDEX_ENTRY_SIZE, 0)
+        if len(raw) < INDEX_ENTRY_SIZE:
             return False
-        extent = np.frombuffer(raw, EXTENT)[0]
-        if crc32c(raw[:-4]) == extent["crc"]:
-            return int(extent["position_last"]) < position
-        # A first flush that was torn, or rot in one that was durable: the row itself says when it
-        # was sent. Taking rot for a torn flush would drop the hour's dead letters without a word.
-        head = self._file("delay.index").pread(INDEX_ENTRY_SIZE, 0)
-        if len(head) < INDEX_ENTRY_SIZE:
-            return False
-        row = np.frombuffer(head, INDEX_ENTRY)[0]
-        return int(row["global_index"]) == 1 and int(row["sent_position"]) < position
+        row = np.frombuffer(raw, INDEX_ENTRY)[0]
+        later = (int(row["epoch_tag"]) - epoch - 1) % TAG_COUNT < _EPOCHS_AHEAD_MAX
+        return int(row["global_index"]) == 1 and not later
 
     @property
     def open_files(self) -> int:
@@ -367,21 +376,22 @@ class DelayHour:
         """Check every flushed range anew, yielding every few MiB.
 
         Without `records`, only rows, and only those that were not checked. Reading the files
-        also warms the page cache ahead of dispatch.
+        also warms the page cache ahead of dispatch. Any thread.
         """
-        if records:
-            self._checks = None
-            self._own_extents = self.extent_count
-        checks = self.checks()
-        read = 0
-        for number in range(self.extent_count) if records else checks.unchecked_rows():
-            read += checks.check_rows(number)
+        with self._reading():
             if records:
-                read += checks.check_records(number)
-            if read >= _VERIFY_BYTES:
-                read = 0
-                yield
-        yield
+                self._checks = None
+                self._own_extents = self.extent_count
+            checks = self.checks()
+            read = 0
+            for number in range(self.extent_count) if records else checks.unchecked_rows():
+                read += checks.check_rows(number)
+                if records:
+                    read += checks.check_records(number)
+                if read >= _VERIFY_BYTES:
+                    read = 0
+                    yield
+            yield
 
     def unchecked_records(self, rows: RowArray) -> list[int]:
         """Extents that hold records of `rows` and were not checked yet; see `check_records`."""
@@ -389,7 +399,13 @@ class DelayHour:
 
     def check_records(self, number: int) -> None:
         """Check the records of one extent. Any thread."""
-        self.checks().check_records(number)
+        with self._reading():
+            self.checks().check_records(number)
+
+    def load_seconds(self) -> None:
+        """Load the heads of the chains. Any thread."""
+        with self._reading():
+            self.seconds()
 
     # ------------------------------------------------------------------ opening, ending
 
@@ -506,6 +522,25 @@ class DelayHour:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Keep the files open: another thread reads them beside the loop."""
+        with self._readers_lock:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._readers_lock:
+                self._readers -= 1
+
+    def close_idle_files(self) -> bool:
+        """As `close_files`, unless appends were not synced or another thread reads just now."""
+        with self._readers_lock:
+            idle = self._readers == 0 and not self.unsynced
+            if idle:
+                self.close_files()
+        return idle
 
     @property
     def unsynced(self) -> bool:

@@ -85,8 +85,11 @@ class HourStore:
 
     # ------------------------------------------------------------------ opening
 
-    def recover(self, counts: dict[int, HourCounts], position: int) -> None:
-        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go."""
+    def recover(self, counts: dict[int, HourCounts], position: int, epoch: int = 0) -> None:
+        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go.
+
+        `epoch` = the leadership that took the checkpoint.
+        """
         self.counts = counts
         present = {
             hour
@@ -96,7 +99,8 @@ class HourStore:
         for hour in sorted(present | set(counts)):
             known = counts.get(hour)
             folder = DelayHour(self._fs, self._path(hour), hour)
-            if known and known.rows and known.ended and not folder.holds_rows_before(position):
+            may_be_gone = known and known.rows and known.ended
+            if may_be_gone and not folder.holds_rows_before(position, epoch):
                 # It was removed after this checkpoint, and may have come to be again after the
                 # clock was set back; `cut` finishes what is left of it.
                 del counts[hour]
@@ -452,11 +456,9 @@ class HourStore:
         """Keep descriptors and chain heads bounded; near hours always stay."""
         open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
         for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
-            if not folder.unsynced:
-                folder.close_files()
-                if synced and not self._flushing_states:
-                    for column in folder.state_columns:
-                        column.settle()
+            if folder.close_idle_files() and synced and not self._flushing_states:
+                for column in folder.state_columns:
+                    column.settle()
         for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
             folder.drop_seconds()
 

@@ -175,10 +175,7 @@ class PhysicalLog:
             at = self.written_position - self._bases[-1]
             try:
                 if at > 0 and at + size > self._segment_bytes_max:
-                    self._start_segment(self.written_position)
-                    self._old_files.append(file)
-                    file = self._file
-                    assert file is not None, "a segment was just started"
+                    file = self._next_segment(file)
                     at = 0
                 file.pwritev(buffers, at)
             except DiskFullError:
@@ -232,18 +229,31 @@ class PhysicalLog:
             self._refuse_if_failed()
             file = self._file
             if file is not None and self.written_position > self._bases[-1]:
-                self._start_segment(self.written_position)
-                self._old_files.append(file)
+                self._next_segment(file)
 
     @property
     def sealed(self) -> bool:
         """Whether a segment that is done with waits for its last `sync`."""
         return bool(self._old_files)
 
-    def _start_segment(self, base: int) -> None:
-        self._file = self._fs.open(self._path(base), create=True)
+    def _next_segment(self, file: File) -> File:
+        """End the segment in `file` where it was written to, and begin the next one.
+
+        A write that found no space may have left a part of its frames behind that place. They
+        are written again, into the next segment, so what stands here would pass for rot.
+        """
+        end = self.written_position - self._bases[-1]
+        if file.size() > end:
+            file.truncate(end)
+        fresh = self._start_segment(self.written_position)
+        self._old_files.append(file)
+        return fresh
+
+    def _start_segment(self, base: int) -> File:
+        file = self._file = self._fs.open(self._path(base), create=True)
         self._bases.append(base)
         self._fs.sync_folder(self._folder)
+        return file
 
     # ------------------------------------------------------------------ retention
 

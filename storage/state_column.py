@@ -182,6 +182,7 @@ class StateColumn:
         if piece is None:
             # Storing a state must not touch the disk: its frame is in the log already, and a
             # full disk may refuse the file. `write` makes and extends it.
+            assert self._length % PIECE_SIZE == 0, "a file is whole pieces, see `cut`"
             covered = self._file is not None and (which + 1) * PIECE_SIZE <= self._length
             fresh = which * PIECE_SIZE >= self._length
             mapping = self._map(which) if covered else _Unbacked()
@@ -282,12 +283,19 @@ class StateColumn:
                 self._fs.sync_folder(self._path.rpartition("/")[0])
 
     def cut(self, count: int) -> None:
-        """Forget everything behind row `count` (recovery: later rows come back by replay)."""
+        """Forget everything behind row `count` (recovery: later rows come back by replay).
+
+        A recovery may have ended between the two steps of an earlier cut: what is shorter than
+        whole pieces is filled up, whoever left it.
+        """
         self.drop_memory()
-        if self._file is not None and self._length > count * STATE_ENTRY_SIZE:
-            self._file.truncate(count * STATE_ENTRY_SIZE)
-            pieces = -(-count // PIECE_ROWS)
-            self._length = pieces * PIECE_SIZE
+        if self._file is None:
+            return
+        if self._length > count * STATE_ENTRY_SIZE:
+            self._length = count * STATE_ENTRY_SIZE
+            self._file.truncate(self._length)
+        if self._length % PIECE_SIZE:
+            self._length = -(-self._length // PIECE_SIZE) * PIECE_SIZE
             self._file.truncate(self._length)
 
     def seal(self) -> None:

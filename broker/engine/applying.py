@@ -93,6 +93,8 @@ def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int
     state.hour_floor = members["floor"]
     if members["step_ms"] < 0:
         state.producers.set_back(leader_time_ms)
+    else:
+        state.producers.jump_ahead(members["step_ms"])
 
 
 def apply_send(

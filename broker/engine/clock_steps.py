@@ -1,11 +1,12 @@
 """Steps of the clock: what an engine does when its time jumps ahead or is set back.
 
-Ahead: due messages stream out by themselves; only leases must not end early, so their deadlines
-move along. Back (an operator confirmed it): messages keep their absolute due times, and nothing
-may be handed out before them by the new time. What the wheel and the ready queues hold is hints,
-so they are made anew, as at a start; the hour floor goes back, or a new message would be stored
-in an hour that is opened only when the old time is reached again. A new epoch begins, so that
-rows of an hour that had been deleted and comes to be again never pass for the old ones.
+Ahead: due messages stream out by themselves; only leases must not end early, nor producers be
+forgotten, so their times move along. Back (an operator confirmed it): messages keep their
+absolute due times, and nothing may be handed out before them by the new time. What the wheel and
+the ready queues hold is hints, so they are made anew, as at a start; the hour floor goes back, or
+a new message would be stored in an hour that is opened only when the old time is reached again. A
+new epoch begins, so that rows of an hour that had been deleted and comes to be again never pass
+for the old ones.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from delaylog.wheel import TimingWheel
 
 
 def jump_ahead(state: EngineState, jump_ms: int, now_ms: int) -> None:
-    """Time went ahead by `jump_ms` more than passed: leases keep what is left of them."""
-    if len(state.leases):
+    """Time went ahead by `jump_ms` more than passed: leases keep what is left of them.
+
+    Producers do too: a send whose answer was lost is repeated a moment later.
+    """
+    if len(state.leases) or len(state.producers):
         _append(state, jump_ms, state.hour_floor, now_ms)
 
 

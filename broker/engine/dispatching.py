@@ -60,20 +60,28 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ on the loop
 
-    def start(self, now_ms: int) -> None:
-        """After recovery: every hour with living rows enters the wheel."""
+    def start(self, now_ms: int, *, shown_position: int = 0) -> None:
+        """After recovery: every hour with living rows enters the wheel.
+
+        `shown_position` = up to where rows were shown before, to one who drove until now.
+        """
         state = self._state
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
         self._wheel.note_hours(living)
         self._now_ms = now_ms
-        self._shown_position = state.log.durable_position
+        self._shown_position = max(state.log.durable_position, shown_position)
         self._move_near(now_ms // HOUR_MS)
 
-    def retire(self) -> None:
-        """Another one takes over: what still runs in the background finds nothing to do."""
+    def retire(self) -> int:
+        """Another one takes over: what still runs in the background finds nothing to do.
+
+        Returns up to where rows were shown; with the lax fsync dial that is ahead of the disk,
+        and they are not shown again.
+        """
         for queue in (self._opens, self._past_opens, self._loads, self._past_loads, self._hot):
             queue.clear()
         self._now_ms = 1 << 62
+        return self._shown_position
 
     def commit(self, position: int, now_ms: int) -> None:
         """Rows of frames below `position` become visible to the wheel."""
@@ -310,10 +318,7 @@ class Dispatcher:
         while not done:
             yield check
 
-        def load_heads() -> None:
-            folder.seconds()
-
-        yield load_heads
+        yield folder.load_seconds
         seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
         self._queue_loads(seconds, self._now_ms)
 

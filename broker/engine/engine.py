@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
@@ -90,15 +91,17 @@ class Engine:
 
     def _recover(
         self,
-        saved: tuple[dict[str, object], int] | None,
+        saved: tuple[dict[str, Any], int] | None,
         now_ms: int,
         progress: Callable[[str], None],
         working: Callable[[str, int, int], None],
     ) -> None:
         state = self.state
-        start = 0
+        start = told_ms = 0
         if saved is not None:
             members, start = saved
+            # The ticks say it too, but nothing syncs them.
+            told_ms = members.get("told_ms", 0)
             restore(state, members, start)
         else:
             state.hours.recover({}, 0)
@@ -110,7 +113,7 @@ class Engine:
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
         state.replaying = True
-        frames = told_ms = 0
+        frames = 0
         held_end = state.log.held_end()
         for frame in state.log.recover(start, durable_end):
             apply_frame(state, frame)
@@ -190,11 +193,11 @@ class Engine:
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
-        self.dispatcher.retire()
+        shown = self.dispatcher.retire()
         set_back(self.state, step_ms, now_ms)
         self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
-        self.dispatcher.start(now_ms)
+        self.dispatcher.start(now_ms, shown_position=shown)
         # Hours that are near are asked for before anything new comes in.
         self.dispatcher.dispatch(now_ms)
 

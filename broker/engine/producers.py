@@ -123,6 +123,11 @@ class ProducerTable:
         for known in self._producers.values():
             known.used_ms = min(known.used_ms, now_ms)
 
+    def jump_ahead(self, by_ms: int) -> None:
+        """The clock was set ahead: what is left of the ten minutes stays."""
+        for known in self._producers.values():
+            known.used_ms += by_ms
+
     def snapshot(self) -> list[Any]:
         """For a checkpoint."""
         return [

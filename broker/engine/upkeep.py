@@ -18,7 +18,7 @@ from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
-from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
@@ -31,6 +31,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     state.producers.expire(now_ms)
     return {
         "sealed": True,
+        "told_ms": now_ms,
         "epoch": state.epoch_counter,
         "hour_floor": state.hour_floor,
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
@@ -121,7 +122,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
             _restore_group(state, topic, saved_group)
         state.mark_special(topic)
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
-    state.hours.recover(counts, position)
+    state.hours.recover(counts, position, saved["epoch"])
     if not saved.get("sealed"):
         # States carried no seals when this was written. Entries that have one keep it.
         state.hours.seal_states()
@@ -251,13 +252,22 @@ class Upkeep:
         for hour, counts in sorted(state.hours.counts.items()):
             if hour >= state.hour_floor:
                 break
-            if counts.ended and counts.keep_until_ms <= now_ms and counts.position <= covered:
+
+            def over(hour: int = hour, counts: HourCounts = counts) -> bool:
+                # No frame that a start would replay names the hour: it could not be applied.
+                quiet = counts.ended and counts.position <= covered
+                return quiet and counts.keep_until_ms <= now_ms and hour < state.hour_floor
+
+            if over():
                 if counts.rows:
                     for rows in state.hours.hour(hour).scan_rows():
-                        state.ids.forget_rows(rows)
+                        # A message that only came by on its way may live on elsewhere.
+                        home = rows["origin"].astype(np.int64) >> HOUR_SHIFT == hour
+                        state.ids.forget_rows(rows[home])
                         yield None
-                if hour >= state.hour_floor or not counts.ended:
-                    # The clock was set back meanwhile: the hour takes rows again.
+                if not over():
+                    # Meanwhile the clock was set back, and the hour takes rows again, or an ended
+                    # message of it was changed.
                     continue
                 state.hot.drop_hour(hour)
                 state.hours.remove(hour)

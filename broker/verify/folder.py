@@ -97,6 +97,7 @@ class _Newest:
     floor: int = 0
     """Hours below it may have been removed."""
     position: int = 0
+    epoch: int = 0
     groups: dict[int, list[Group]] | None = None
     """Where states alone do not tell what lives: the groups of each topic."""
     sealed: bool = False
@@ -123,6 +124,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             counts,
             members.get("hour_floor_top", members["hour_floor"]),
             position,
+            members["epoch"],
             groups_of(members),
             bool(members.get("sealed")),
         )
@@ -176,7 +178,7 @@ def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
     """Whether an hour's folder holds the rows that the checkpoint counts."""
     files = DelayHour(fs, path, hour)
     try:
-        return files.holds_rows_before(newest.position)
+        return files.holds_rows_before(newest.position, newest.epoch)
     finally:
         files.close()
 

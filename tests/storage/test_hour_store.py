@@ -23,7 +23,7 @@ from delaylog.storage.hour_store import HourCounts, HourStore, Work
 from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, STATE_ENTRY, MessageState, make_ref
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import place_rows
-from tests.storage.fake_disk import DiskCrashed, FakeDisk
+from tests.storage.fake_disk import DiskCrashed, FakeDisk, FakeFile
 
 FIRST = 472_222
 FOLDER = "data/hours"
@@ -481,6 +481,53 @@ def test_an_hour_removed_behind_a_checkpoint() -> None:
             later = np.array([ref for ref in model.refs if ref >> 43 != FIRST], np.int64)
             assert len(again.rows(later)) == len(later)
             assert FIRST not in again.counts or again.flushed(FIRST) == before[FIRST].rows
+
+
+@pytest.mark.parametrize("epoch", [TAG, TAG - 1, TAG + 500, TAG + 1_500])
+def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
+    """Rows of a later leadership were torn, and the hour was removed; earlier ones are damaged."""
+    disk, store, _ = small_store()
+    run(store.sync())
+    counts = dict(store.counts)
+    counts[FIRST].living = 0
+    path = f"{store.hour(FIRST).folder}/extents"
+    store.close()
+    disk.put(path, bytes(len(disk.content(path))))
+    again = HourStore(disk, FOLDER)
+    if epoch == TAG - 1:
+        again.recover(counts, 1 << 62, epoch)
+        assert FIRST not in again.counts
+        assert again.flushed(FIRST) == 0
+    else:
+        with pytest.raises(CorruptionError, match="extents"):
+            again.recover(counts, 1 << 62, epoch)
+
+
+def test_files_that_another_thread_reads_stay_open() -> None:
+    """The loop closes files of hours beyond a bound while a job checks one of them."""
+    _, store, _ = small_store()
+    run(store.sync())
+    store._open_hours_max = 0
+    read = FakeFile.pread
+    hours = sorted(store.counts)
+
+    def pread(file: FakeFile, size: int, offset: int) -> bytes:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FakeFile, "pread", read)
+            run(store.sync())
+        return read(file, size, offset)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeFile, "pread", pread)
+        for hour in hours:
+            folder = store.hour(hour)
+            for _ in folder.verify():
+                pass
+            folder.check_records(0)
+            folder.drop_seconds()
+            folder.load_seconds()
+    run(store.sync())
+    assert all(store.hour(hour).open_files == 0 for hour in hours)
 
 
 def test_a_lost_hour_with_living_rows_is_an_error() -> None:

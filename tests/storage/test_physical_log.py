@@ -487,3 +487,34 @@ def test_a_crash_right_after_a_roll() -> None:
     append(again, b"two")
     again.write_pending()
     assert again.sync() == again.end_position
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", ["roll", "full segment"])
+def test_what_a_full_disk_left_behind_a_segment_that_ends(how: str, seed: int) -> None:
+    """A part of the frames was written, and all of them go into the next segment: no rot."""
+    disk = FakeDisk(seed)
+    log, _ = open_log(disk)
+    for data in (b"a" * 100, b"b" * 100):
+        append(log, data)
+        log.write_pending()
+    log.sync()
+    append(log, b"c" * 600)
+    append(log, b"d" * 600)
+    disk.full_at = range(disk.count + 1, disk.count + 2)
+    with pytest.raises(DiskFullError):
+        log.write_pending()
+    if how == "roll":
+        log.roll()
+    else:
+        append(log, b"e" * 700)
+    log.write_pending()
+    log.sync()
+    append(log, b"last")
+    log.write_pending()
+    end = log.sync()
+    assert len(disk.listdir(FOLDER)) >= 2
+    again, found = open_log(disk.restart("nothing"), 0, end)
+    assert again.end_position == end
+    kinds = [bytes(frame.payload[:1]) for frame in found]
+    assert kinds == [b"a", b"b", b"c", b"d", *([b"e"] if how == "full segment" else []), b"l"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
-from tests.storage.fake_disk import FakeDisk
+from tests.storage.fake_disk import DiskCrashed, FakeDisk
 
 PATH = "hour/state"
 EDGES = [1, 2, 128, 129, 300, PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 2 * PIECE_ROWS + 5]
@@ -121,6 +121,23 @@ def test_cut_forgets_later_rows() -> None:
         again = StateColumn(disk, PATH)
         assert int(again.get_one(PIECE_ROWS + 1)["lease"]) == 5
         assert len(disk.content(PATH)) % (PIECE_ROWS * STATE_ENTRY_SIZE) == 0
+
+
+def test_a_cut_that_ended_between_its_steps_is_finished() -> None:
+    """A recovery is killed when the file is short: the next one still finds what stands there."""
+    for count in (2, 129, PIECE_ROWS + 1):
+        disk = FakeDisk()
+        column = StateColumn(disk, PATH)
+        column.put(array(EDGES), entries(EDGES))
+        flush(column)
+        disk.crash_at = disk.count + 1
+        with pytest.raises(DiskCrashed):
+            column.cut(count)
+        disk = disk.restart("everything")
+        column = StateColumn(disk, PATH)
+        column.cut(count)
+        found = column.get(array(EDGES))["lease"].tolist()
+        assert found == [index if index <= count else 0 for index in EDGES]
 
 
 @pytest.mark.parametrize("row", [1, 128, 500, PIECE_ROWS + 1])

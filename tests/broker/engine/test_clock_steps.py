@@ -100,6 +100,45 @@ def test_after_an_accepted_step_a_restart_goes_on_from_the_new_time(host: Any) -
     assert host.engine.started_ms == host.now_ms
 
 
+def test_a_checkpoint_says_the_time_where_the_ticks_were_lost(host: Any) -> None:
+    """Nothing syncs the ticks, so a power cut may take them; the clock does not run back by it.
+
+    Else the hour floor would stand in the future, and what is sent now would wait for it.
+    """
+    host.advance(DAY)
+    host.send(1, delay=0)
+    host.ack(host.receive())
+    host.checkpoint()
+    told = host.now_ms
+    host.engine.close()
+    os.unlink(host.folder / "tick")
+    host.now_ms -= DAY
+    host._open()
+    assert host.engine.started_ms == told
+    host.set_back(DAY)
+    host.send([b"new"], delay=SECOND)
+    assert collect(host, 2 * SECOND) == [(b"new", SECOND)]
+
+
+def test_rows_that_were_shown_before_they_were_durable(host: Any) -> None:
+    """With the lax fsync dial the wheel sees rows before the disk does; a step loses none."""
+    log = host.engine.state.log
+
+    def write_and_show() -> None:
+        log.write_pending()
+        host.engine.commit(log.written_position, host.now_ms)
+
+    host.send([b"soon"], delay=30 * SECOND, turn=False)
+    host.send([b"later"], delay=2 * HOUR, turn=False)
+    write_and_show()
+    host.set_back(5 * SECOND, turn=False)
+    write_and_show()
+    host.engine.run_due(host.now_ms)
+    host.engine.run_inline(host.engine.dispatcher.load_work())
+    host.turn()
+    assert [body for body, _ in collect(host, 3 * HOUR)] == [b"soon", b"later"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_hours_that_were_deleted_come_to_be_again(host: Any, seed: int) -> None:
     """Their rows are numbered from one again and never pass for the old ones."""
@@ -227,6 +266,22 @@ def test_a_producer_is_remembered_for_ten_minutes_of_the_new_time(host: Any) -> 
     host.restart()
     assert len(host.engine.state.producers) == 1
     host.engine.state.producers.expire(host.now_ms + 600_001)
+    assert len(host.engine.state.producers) == 0
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_producer_is_remembered_over_a_forward_step(host: Any, crash: bool) -> None:
+    """An answer is lost and the clock is set ahead: the repeat makes no second message."""
+    first = host.send([b"a"], delay=2 * DAY, producer="p", sequence=1)
+    host.advance(60 * SECOND)
+    host.jump_ahead(DAY)
+    host.checkpoint()
+    if crash:
+        host.restart()
+    again = host.send([b"a"], delay=2 * DAY, producer="p", sequence=1)
+    assert again.refs.tolist() == first.refs.tolist()
+    host.advance(600 * SECOND)
+    host.checkpoint()
     assert len(host.engine.state.producers) == 0
 
 

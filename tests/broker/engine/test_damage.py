@@ -313,3 +313,25 @@ def test_a_folder_without_seals(damaged: Damaged) -> None:
     assert path.relative_to(damaged.folder).as_posix() in {
         finding.path for finding in verify(damaged.folder).damage
     }
+
+
+@pytest.mark.parametrize("bit", range(5, 128 * 8, 93))
+def test_rot_does_not_pass_for_a_removal(host_class: type, tmp_path: Path, bit: int) -> None:
+    """All messages of an hour have ended, and its first extent rots: its dead ones are not lost."""
+    host = host_class(tmp_path / "data")
+    host.configure(max_retry=0)
+    name = host.ids_of(host.send(3, delay=0))[0]
+    host.nack(host.receive())
+    host.checkpoint()
+    host.checkpoint()
+    host.engine.write_tick(host.now_ms)
+    host.close()
+    [path] = (host.folder / "hours").glob("*/extents")
+    flip(path, bit)
+    assert f"hours/{path.parent.name}/extents" in {at.path for at in verify(host.folder).damage}
+    with pytest.raises(CorruptionError, match="extents"):
+        host._open()
+    flip(path, bit)
+    host._open()
+    assert host.state_of(name) is MessageState.DEAD
+    host.close()

@@ -176,3 +176,41 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
     sent = host.topic.sent
     host.send(2, delay=HOUR, ids=["again", "often"])
     assert host.topic.sent == sent, "both are duplicates"
+
+
+def test_an_hour_that_is_changed_while_it_is_removed_stays(host) -> None:
+    """A frame that a start replays names it; the next checkpoints let it go."""
+    host.configure(ended_keep_ms=0)
+    name = host.ids_of(host.send(3, delay=0))[0]
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    host.send(1, delay=0)
+    host.ack(host.receive())
+    upkeep = host.engine.upkeep
+    upkeep.held = lambda: True
+    host.checkpoint()
+    host.checkpoint()
+    removal = upkeep._drop_hours(host.now_ms)
+    next(removal)
+    host.end_by_force(name, MessageState.DELETED, hide=True)
+    host.engine.run_inline(removal)
+    host.restart()
+    assert host.state_of(name) is MessageState.DELETED
+    for _ in range(4):
+        host.checkpoint()
+    assert host.state_of(name) is None
+
+
+def test_an_id_outlives_the_hours_its_message_came_through(host) -> None:
+    """Retried twice, so that the hour of its first retry goes while it waits in a third one."""
+    host.send([b"x"], delay=0, ids=["order-1"])
+    for delay in (2 * HOUR, 9 * HOUR):
+        host.nack(host.receive(), delay=delay)
+        host.advance(2 * HOUR)
+    host.advance(3 * HOUR)
+    for _ in range(4):
+        host.checkpoint()
+    assert len(hour_folders(host)) == 2, "where it began, and where it waits"
+    assert host.state_of("order-1") is MessageState.WAITING
+    assert host.send([b"y"], delay=0, ids=["order-1"]).results == [1], "kept, not created"
+    assert host.cancel(["order-1"]) == [0]
