@@ -169,7 +169,7 @@ def _named(name: str, steps: Generator[None, None, int | None]) -> Generator[str
         try:
             next(steps)
         except StopIteration as stop:
-            found: int | None = stop.value
+            found: int = stop.value
             return found
         yield name
 
@@ -226,11 +226,11 @@ def _hours(
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.
-        living: int | None = known.rows + check.living
-        if newest.groups is not None:
+        living = known.rows + check.living
+        if newest.groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
             living = yield from _named(
-                name, count_living(fs, f"{folder}/{name}", hour, newest.groups)
+                name, count_living(fs, f"{folder}/{name}", known.rows, newest.groups)
             )
-        if not log.changed and known.rows and living not in (None, known.living):
+        if not log.changed and known.rows and living != known.living:
             what = f"{living} rows have not ended, the checkpoint counts {known.living}"
             report.damaged(f"{name}/state", 0, what)
