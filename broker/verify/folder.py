@@ -164,7 +164,7 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
             report.damaged("log", position, what)
 
 
-def _named(name: str, steps: Generator[None, None, int | None]) -> Generator[str, None, int | None]:
+def _named(name: str, steps: Generator[None, None, int]) -> Generator[str, None, int]:
     while True:
         try:
             next(steps)
