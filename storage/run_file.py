@@ -6,12 +6,13 @@ is an error: a changed ref could name a message that is not due.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import Int64Array
 
@@ -69,9 +70,11 @@ class RunFile:
         out = np.frombuffer(raw, "<i8")[self._head - first * BLOCK_VALUES :][:count]
         self._head += count
         if self._head == self._tail:
-            self._file.truncate(0)
             self._head = self._tail = 0
             self._crcs.clear()
+            # Too full even for that: the next values go over the old ones.
+            with suppress(DiskFullError):
+                self._file.truncate(0)
         return out.astype(np.int64)
 
     def close(self) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from delaylog.broker.engine.applying import apply_move, apply_settle
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.finding import find_ids, find_origins
-from delaylog.broker.engine.model import BadRequestError, Found, Topic, blank_entries
+from delaylog.broker.engine.model import Found, Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import (
     INDEX_ENTRY,

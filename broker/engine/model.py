@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.storage.batch import MERGE_MODES
 from delaylog.storage.layout import (
@@ -21,55 +22,6 @@ from delaylog.storage.layout import (
 )
 
 DEFAULT_NAMESPACE: Final = "default"
-
-
-class EngineError(Exception):
-    """Base of refusals; `code` is the stable name that edges translate."""
-
-    code = "bad_request"
-
-    def __init__(
-        self, detail: str, *, field: str | None = None, item: int | None = None, **facts: Any
-    ) -> None:
-        self.detail = detail
-        self.field = field
-        self.item = item
-        self.facts = facts
-        super().__init__(detail)
-
-
-class BadRequestError(EngineError):
-    """The call is malformed: nothing was done; fix what `field` names."""
-
-
-class TooLargeError(EngineError):
-    """A size is over its limit: nothing was done."""
-
-    code = "too_large"
-
-
-class UnknownError(EngineError):
-    """No such topic or message."""
-
-    code = "unknown"
-
-
-class ConflictError(EngineError):
-    """The call contradicts what is there."""
-
-    code = "conflict"
-
-
-class TooLateError(EngineError):
-    """The message is past the point where this could be done; `facts["state"]` says where."""
-
-    code = "too_late"
-
-
-class DiskFullRefusal(EngineError):
-    """There is no room for more messages; deliveries go on. Try again once space is back."""
-
-    code = "disk_full"
 
 
 @dataclass(frozen=True, slots=True)

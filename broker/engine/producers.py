@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.model import ConflictError
+from delaylog.broker.engine.errors import ConflictError
 from delaylog.storage.layout import Int64Array
 
 WINDOW: Final = 64

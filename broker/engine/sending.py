@@ -19,14 +19,10 @@ from delaylog.broker.engine.applying import (
     fill_kept,
     in_batch_order,
 )
+from delaylog.broker.engine.errors import BadRequestError, DiskFullRefusal, TooLargeError
+from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.finding import find_living
-from delaylog.broker.engine.model import (
-    BadRequestError,
-    DiskFullRefusal,
-    SendResult,
-    TooLargeError,
-    Topic,
-)
+from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.batch import (
@@ -53,8 +49,6 @@ REPLACED: Final = 2
 REJECTED: Final = 3
 ID_BYTES_MAX: Final = 255
 KEY_BYTES_MAX: Final = 255
-TAGS_MAX: Final = 16
-TAG_BYTES_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16_384
 TTL_MS_MAX: Final = 2**53
 

@@ -10,14 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.applying import apply_lease, apply_move, apply_settle
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.leases import Lease
-from delaylog.broker.engine.model import (
-    BadRequestError,
-    Settlement,
-    Topic,
-    blank_entries,
-    empty_refs,
-)
+from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState

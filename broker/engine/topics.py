@@ -11,8 +11,9 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group, per_hour
-from delaylog.broker.engine.model import ConflictError, Topic, TopicSettings
+from delaylog.broker.engine.model import Topic, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import (
     HOUR_SHIFT,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from delaylog.broker.engine.model import EngineError
+from delaylog.broker.engine.errors import EngineError
 from delaylog.storage.errors import BatchError, DiskFullError
 
 _TABLE: Final[dict[str, tuple[int, str]]] = {

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
     HEADERS_BYTES_MAX,
     ID_BYTES_MAX,
     KEY_BYTES_MAX,
-    TAG_BYTES_MAX,
-    TAGS_MAX,
     check_id,
 )
 from delaylog.broker.web.members import (

@@ -59,3 +59,17 @@ def test_a_flipped_bit_is_an_error_before_anything_is_popped() -> None:
         assert taken <= at
         assert caught.value.path == "run"
         assert caught.value.position == at // BLOCK_VALUES * BLOCK_VALUES * 8
+
+
+def test_a_disk_too_full_to_shorten_the_file_loses_nothing() -> None:
+    """Some file systems need space to give space back."""
+    disk = FakeDisk()
+    run = RunFile(disk, "run")
+    run.push(np.arange(100))
+    disk.full_at = range(1, 1_000)
+    assert run.pop(100).tolist() == list(range(100))
+    assert len(run) == 0
+    disk.full_at = frozenset()
+    run.push(np.arange(500, 510))
+    assert run.pop(20).tolist() == list(range(500, 510))
+    assert disk.content("run") == b""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.model import DiskFullRefusal
+from delaylog.broker.engine.errors import DiskFullRefusal
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send

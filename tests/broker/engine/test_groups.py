@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine import topics
-from delaylog.broker.engine.model import ConflictError
+from delaylog.broker.engine.errors import ConflictError
 from delaylog.storage.layout import HOUR_MS, MessageState
 
 

@@ -1,0 +1,77 @@
+"""Token bucket: how many deliveries may go now, at a rate per second with a burst.
+
+All in integers, so nothing is lost to rounding however long it runs and however often it is asked:
+a token is 10^9 parts, and a rate of r millionths of a token per second adds r parts a millisecond.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.layout import NEVER_MS
+
+TOKEN_PARTS: Final = 1_000_000_000
+PER_SECOND_MAX: Final = 1e9
+"""More than any machine delivers; a float keeps millionths of it."""
+HOLD_MS_MAX: Final = 1_000
+"""A clock that goes back by at most this gives nothing until it has caught up, so jitter earns no
+tokens. From further back it counts anew: nobody waits out an hour that was set back."""
+
+
+class TokenBucket:
+    """Full at first. In any window at most `burst` + rate x window tokens are taken."""
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._parts_per_ms, self._parts_max = _checked(per_second, burst)
+        self._parts = self._parts_max
+        self._at_ms: int | None = None
+        """Up to where time has been counted; None = not asked yet."""
+
+    def take(self, now_ms: int, wanted: int) -> int:
+        """Take up to `wanted` tokens; how many there were."""
+        self._earn(now_ms)
+        taken = min(max(wanted, 0), self._parts // TOKEN_PARTS)
+        self._parts -= taken * TOKEN_PARTS
+        return taken
+
+    def give_back(self, count: int) -> None:
+        """Return tokens that were taken and not used. The bucket overflows as ever."""
+        assert count >= 0, "tokens are given back, not taken"
+        self._parts = min(self._parts + count * TOKEN_PARTS, self._parts_max)
+
+    def ready_at_ms(self, now_ms: int) -> int:
+        """When at least one token is there, `now_ms` included; NEVER_MS if it never will be."""
+        self._earn(now_ms)
+        missing = TOKEN_PARTS - self._parts
+        if missing <= 0:
+            return now_ms
+        if self._parts_per_ms == 0:
+            return NEVER_MS
+        assert self._at_ms is not None, "time was counted just now"
+        return self._at_ms - (-missing // self._parts_per_ms)
+
+    def change(self, per_second: float, burst: int, now_ms: int) -> None:
+        """Another rate and burst from now on; what was earned stays, up to the new burst."""
+        parts_per_ms, parts_max = _checked(per_second, burst)
+        self._earn(now_ms)
+        self._parts_per_ms, self._parts_max = parts_per_ms, parts_max
+        self._parts = min(self._parts, parts_max)
+
+    def _earn(self, now_ms: int) -> None:
+        at_ms = self._at_ms
+        if at_ms is None or now_ms < at_ms - HOLD_MS_MAX:
+            self._at_ms = now_ms
+        elif now_ms > at_ms:
+            earned = (now_ms - at_ms) * self._parts_per_ms
+            self._parts = min(self._parts + earned, self._parts_max)
+            self._at_ms = now_ms
+
+
+def _checked(per_second: float, burst: int) -> tuple[int, int]:
+    """(parts a millisecond, most parts). A rate above zero is at least a millionth."""
+    if not 0 <= per_second <= PER_SECOND_MAX:
+        raise ValueError(f"a rate is a number from 0 to {PER_SECOND_MAX:.0e}, not {per_second}")
+    if burst < 1:
+        raise ValueError(f"a burst is at least 1, not {burst}")
+    parts_per_ms = max(round(per_second * 1_000_000), 1) if per_second else 0
+    return parts_per_ms, burst * TOKEN_PARTS

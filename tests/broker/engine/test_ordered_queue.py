@@ -1,0 +1,289 @@
+"""The ordered queue against a plain sorted list, with bounds so small that every part is used.
+
+Keys come from few values (ties everywhere) and from the ends of int64; the disk fills and frees at
+any time. Whatever happens, each pop gives exactly what the list gives, nothing lost, nothing twice.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from delaylog.broker.engine.ordered_queue import OrderedQueue
+from delaylog.broker.engine.sorted_runs import NO_ENTRIES, Reading, SortedRun, order_of
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.run_file import RunFile
+from tests.storage.fake_disk import FakeDisk
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+KEYS = st.one_of(
+    st.integers(0, 3),
+    st.integers(-50, 50),
+    st.integers(0, 10_000),
+    st.sampled_from([INT64_MIN, INT64_MIN + 1, -1, 0, INT64_MAX - 1, INT64_MAX]),
+)
+
+
+class Runs:
+    """Makes run files on a disk and counts them."""
+
+    def __init__(self, disk: FakeDisk | OsFileSystem, folder: str = "") -> None:
+        self.disk = disk
+        self.folder = folder
+        self.made = 0
+
+    def __call__(self) -> RunFile:
+        self.made += 1
+        return RunFile(self.disk, f"{self.folder}{self.made}.run")
+
+
+class OrderedQueueMachine(RuleBasedStateMachine):
+    """The model: a list of (first, second, arrival, ref), and the refs that were given back."""
+
+    @initialize(head_max=st.sampled_from([4, 64, 300, 3_000]), fan=st.integers(2, 4))
+    def begin(self, head_max: int, fan: int) -> None:
+        self.disk = FakeDisk()
+        self.queue = OrderedQueue(Runs(self.disk), head_max, merge_runs=fan)
+        self.model: list[tuple[int, int, int, int]] = []
+        self.returned: list[int] = []
+        self.arrivals = 0
+        self.time = 0
+        self.handed_out: list[int] = []
+
+    def push_keys(self, first: list[int], second: list[int]) -> None:
+        refs = np.arange(self.arrivals, self.arrivals + len(first)) * 7 + 1
+        arrivals = range(self.arrivals, self.arrivals + len(first))
+        for keys in zip(first, second, arrivals, refs.tolist(), strict=True):
+            insort(self.model, keys)
+        self.arrivals += len(first)
+        columns = np.array([first, second], np.int64).reshape(2, -1)
+        self.queue.push(refs, columns[0], columns[1])
+        columns[:] = 0  # What the queue keeps is its own.
+
+    @rule(keys=st.lists(st.tuples(KEYS, KEYS), max_size=30))
+    def push(self, keys: list[tuple[int, int]]) -> None:
+        self.push_keys([k[0] for k in keys], [k[1] for k in keys])
+
+    @rule(
+        count=st.integers(1, 400),
+        seed=st.integers(0, 2**32),
+        priorities=st.sampled_from([1, 2, 10, 2**62]),
+        shape=st.sampled_from(["random", "rising", "falling", "same"]),
+    )
+    def push_many(self, count: int, seed: int, priorities: int, shape: str) -> None:
+        random = Random(seed)
+        first = [random.randrange(priorities) for _ in range(count)]
+        if shape == "random":
+            second = [random.randrange(2**40) for _ in range(count)]
+        elif shape == "same":
+            second = [5] * count
+        else:
+            sign = 1 if shape == "rising" else -1
+            second = [sign * (self.time + at // 3) for at in range(count)]
+            self.time += count
+        self.push_keys(first, second)
+
+    @rule(count=st.one_of(st.integers(0, 10), st.integers(0, 600)))
+    def pop(self, count: int) -> None:
+        expected = self.returned[:count]
+        del self.returned[:count]
+        rest = count - len(expected)
+        expected += [entry[3] for entry in self.model[:rest]]
+        del self.model[:rest]
+        found = self.queue.pop(count).tolist()
+        assert found == expected
+        self.handed_out = found
+
+    @rule(keep=st.integers(0, 20))
+    def give_back(self, keep: int) -> None:
+        refs, self.handed_out = self.handed_out[keep:], []
+        self.returned[:0] = refs
+        self.queue.push_front(np.array(refs, np.int64))
+
+    @rule(operations=st.integers(1, 60))
+    def fill_disk(self, operations: int) -> None:
+        self.disk.full_at = range(self.disk.count + 1, self.disk.count + operations)
+
+    @rule()
+    def free_disk(self) -> None:
+        self.disk.full_at = frozenset()
+
+    @rule()
+    def clear(self) -> None:
+        self.queue.clear()
+        self.model.clear()
+        self.returned.clear()
+        assert self.disk.listdir("") == [], "files go with what was in them"
+
+    @invariant()
+    def counts(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        assert len(self.queue) == len(self.model) + len(self.returned)
+        assert len(self.disk.listdir("")) == self.queue.files
+        assert self.queue.held <= len(self.queue)
+        if len(self.queue) == 0:
+            assert self.queue.files == 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "queue"):
+            self.pop(10**9)
+            assert self.disk.listdir("") == []
+
+
+OrderedQueueMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+test_machine = pytest.mark.filterwarnings("error")(OrderedQueueMachine.TestCase)
+
+
+def int64s(*values: int) -> Int64Array:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize("wide", [(0, 3), (0, 2**31), (INT64_MIN, INT64_MAX)])
+@pytest.mark.parametrize("other", [(0, 1), (0, 2**50), (INT64_MIN, INT64_MAX)])
+def test_order_is_the_stable_one_for_every_width(
+    wide: tuple[int, int], other: tuple[int, int]
+) -> None:
+    random = np.random.default_rng(3)
+    for count in (0, 1, 2, 3, 1_000):
+        entries = np.zeros((3, count), np.int64)
+        entries[0] = random.integers(*wide, count, endpoint=True)
+        entries[1] = random.integers(*other, count, endpoint=True)
+        if count > 10:
+            entries[:, 5:9] = entries[:, 1:5]
+            entries[:2, 0] = wide[1], other[0]
+            entries[:2, -1] = wide[0], other[1]
+        expected = np.lexsort((entries[1], entries[0]))
+        assert order_of(entries).tolist() == expected.tolist()
+
+
+def test_order_of_more_than_the_places_packed() -> None:
+    entries = np.zeros((3, 2**21 + 2), np.int64)
+    entries[0, ::2] = 1
+    assert np.array_equal(order_of(entries), np.argsort(entries[0], kind="stable"))
+
+
+@pytest.mark.parametrize("shape", ["random", "rising", "falling", "same"])
+def test_a_large_queue_keeps_few_files_and_little_memory(tmp_path: Path, shape: str) -> None:
+    """A backlog of a hundred times the bound, as a topic with a consumer that is down makes it."""
+    head_max, total = 512, 60_000
+    queue = OrderedQueue(Runs(OsFileSystem(), f"{tmp_path}/"), head_max, merge_runs=4)
+    random = np.random.default_rng(1)
+    second = {
+        "random": random.integers(0, 10**7, total),
+        "rising": np.arange(total) // 3,
+        "falling": -np.arange(total) // 3,
+        "same": np.zeros(total, np.int64),
+    }[shape]
+    first = random.integers(0, 5, total) if shape == "random" else np.zeros(total, np.int64)
+    held = files = 0
+    for at in range(0, total, 100):
+        part = slice(at, at + 100)
+        queue.push(np.arange(at, at + 100), first[part], second[part])
+        held, files = max(held, queue.held), max(files, queue.files)
+    assert len(queue) == total
+    out = []
+    while len(queue):
+        out.append(queue.pop(777))
+        held, files = max(held, queue.held), max(files, queue.files)
+    assert np.array_equal(np.concatenate(out), np.lexsort((second, first)))
+    assert held <= 4 * head_max
+    assert files <= 4 * 7
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_keeps_entries_in_memory_and_space_takes_them_back() -> None:
+    disk = FakeDisk()
+    queue = OrderedQueue(Runs(disk), 64, merge_runs=3)
+    disk.full_at = range(1, 10**9)
+    keys = np.random.default_rng(5).integers(0, 1_000, 6_000)
+    for at in range(0, 5_000, 50):
+        queue.push(np.arange(at, at + 50), keys[at : at + 50], np.zeros(50, np.int64))
+    assert queue.files == 0
+    assert queue.held == 5_000
+    assert disk.listdir("") == []
+    disk.full_at = frozenset()
+    for at in range(5_000, 6_000, 10):
+        queue.push(np.arange(at, at + 10), keys[at : at + 10], np.zeros(10, np.int64))
+    assert queue.held <= 4 * 64, "space that returned is used"
+    assert np.array_equal(queue.pop(6_000), np.argsort(keys, kind="stable"))
+
+
+def test_a_disk_that_fills_during_a_merge_loses_nothing() -> None:
+    disk = FakeDisk()
+    sources = []
+    for at in range(3):
+        source = SortedRun(np.array([range(at, 300, 3), [0] * 100, range(at, 300, 3)], np.int64))
+        source.write(Runs(disk, f"source{at}-"))
+        sources.append(source)
+    run = SortedRun(NO_ENTRIES, sources)
+    make = Runs(disk, "target-")
+    reading = Reading(1, 2)
+    run.merge_some(50, reading, make)
+    disk.full_at = range(1, 10**9)
+    run.merge_some(50, reading, make)
+    run.merge_some(50, reading, make)
+    assert run.held < 150, "one step stays in memory, not each"
+    assert run.peek(120, reading)[2].tolist() == list(range(120))
+    run.drop(120)
+    disk.full_at = frozenset()
+    while not run.merged:
+        run.merge_some(50, reading, make)
+    assert not run.in_memory
+    assert run.peek(180, reading)[2].tolist() == list(range(120, 300))
+    run.drop(180)
+    assert disk.listdir("") == []
+
+
+def test_a_changed_block_is_an_error_and_nothing_is_taken() -> None:
+    disk = FakeDisk()
+    queue = OrderedQueue(Runs(disk), 64)
+    queue.push(np.arange(500), np.arange(500), np.zeros(500, np.int64))
+    assert queue.pop(3).tolist() == [0, 1, 2]
+    queue.push(np.arange(500, 600), np.arange(500, 600), np.zeros(100, np.int64))
+    disk.flip(disk.listdir("")[0], 8 * 3 * 200)
+    before = len(queue)
+    with pytest.raises(CorruptionError):
+        queue.pop(400)
+    assert len(queue) == before
+
+
+def test_urgent_refs_overtake_and_returned_refs_overtake_all() -> None:
+    queue = OrderedQueue(Runs(FakeDisk()), 64)
+    queue.push(int64s(1, 2, 3), int64s(5, 5, 5), int64s(1, 1, 0))
+    assert queue.pop(1).tolist() == [3]
+    queue.push(int64s(4, 5), int64s(5, 4), int64s(1, 9))
+    queue.push_front(int64s(3))
+    assert queue.pop(2).tolist() == [3, 5]
+    assert queue.pop(9).tolist() == [1, 2, 4]
+
+
+def test_what_ended_is_not_counted_as_living() -> None:
+    queue = OrderedQueue(Runs(FakeDisk()), 64)
+    queue.push(int64s(1, 2, 3), int64s(0, 0, 0), int64s(1, 2, 3))
+    queue.left(2)
+    assert (len(queue), queue.living) == (3, 1)
+    queue.pop(2)
+    queue.dropped(1)
+    assert (len(queue), queue.living) == (1, 0)
+    queue.pop(1)
+    queue.dropped(1)
+    queue.left(1)
+    queue.push(int64s(4, 5), int64s(0, 0), int64s(1, 2))
+    assert queue.living == 1
+    queue.clear()
+    assert (len(queue), queue.living) == (0, 0)
