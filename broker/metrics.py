@@ -58,7 +58,7 @@ class Metrics:
             for group in topic.groups.values():
                 place, counts = [*name, group.name], group.counts
                 living.add_metric(place, counts.living)
-                ready.add_metric(place, group.ready.living)
+                ready.add_metric(place, group.ready_count)
                 leased.add_metric(place, counts.leased)
                 delivered.add_metric(place, counts.delivered)
                 for kind in ("acked", "expired", "dead", "deleted"):

@@ -308,9 +308,9 @@ class Node:
         if state.woken:
             for number, group_number in state.woken:
                 group = state.group(number, group_number)
-                if group is not None and len(group.ready):
+                if group is not None and group.has_ready:
                     topic = state.by_number[number]
-                    self.waiters.wake((topic.namespace, topic.name, group.name))
+                    self.waiters.wake_all((topic.namespace, topic.name, group.name))
             state.woken.clear()
 
     def _arm(self, now_ms: int) -> None:

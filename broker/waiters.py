@@ -1,18 +1,22 @@
 """Long polls: who waits for a topic, first come first served.
 
 One waiter is woken at a time: what it leaves wakes the next one (the receive path sees to that),
-so a burst goes to as few consumers as can carry it and nobody wakes for nothing.
+so a burst goes to as few consumers as can carry it and nobody wakes for nothing. Who asks with a
+filter waits in a line of its own: what is of no use to one filter may be what another waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable
 from typing import TypeAlias
 
 TopicKey: TypeAlias = tuple[str, str]
-WaitKey: TypeAlias = tuple[str, str, str]
+GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic, group."""
+WaitKey: TypeAlias = tuple[GroupKey, Hashable]
+"""A group, and the filter that is asked with (None = none)."""
 
 
 class Waiters:
@@ -20,14 +24,15 @@ class Waiters:
 
     def __init__(self) -> None:
         self._queues: dict[WaitKey, deque[asyncio.Future[None]]] = {}
+        self._filters: dict[GroupKey, set[Hashable]] = {}
         self._closed = False
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
-    def waiting(self, key: WaitKey) -> int:
-        """How many wait for a group."""
-        return len(self._queues.get(key, ()))
+    def waiting(self, group: GroupKey) -> int:
+        """How many wait for a group, whatever they filter."""
+        return sum(len(self._queues[group, only]) for only in self._filters.get(group, ()))
 
     async def wait(self, key: WaitKey, seconds: float) -> bool:
         """True when woken, False when the time is up or the node stops."""
@@ -37,6 +42,7 @@ class Waiters:
         future: asyncio.Future[None] = loop.create_future()
         queue = self._queues.setdefault(key, deque())
         queue.append(future)
+        self._filters.setdefault(key[0], set()).add(key[1])
         timer = loop.call_later(seconds, _expire, future)
         try:
             await future
@@ -54,9 +60,18 @@ class Waiters:
                 queue.remove(future)
             if not queue and self._queues.get(key) is queue:
                 del self._queues[key]
+                filters = self._filters[key[0]]
+                filters.discard(key[1])
+                if not filters:
+                    del self._filters[key[0]]
+
+    def wake_all(self, group: GroupKey) -> None:
+        """Wake the first waiter of each line of a group."""
+        for only in list(self._filters.get(group, ())):
+            self.wake((group, only))
 
     def wake(self, key: WaitKey) -> None:
-        """Wake the first waiter of a group."""
+        """Wake the first waiter of a line."""
         queue = self._queues.get(key)
         while queue:
             future = queue.popleft()

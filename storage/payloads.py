@@ -67,6 +67,8 @@ class SendDecision:
     sequence: int | None = None
     kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
     """Rows that did not become messages: (row, ref answered, due answered, result code)."""
+    successors: tuple[Int64Array, Int64Array, Int64Array] | None = None
+    """Rows whose ids are under lease: (row, origin of that message, group number)."""
 
     def encode(self, wire: Block) -> list[Block]:
         head: dict[str, Any] = {
@@ -83,6 +85,8 @@ class SendDecision:
             head["sequence"] = self.sequence
             if self.kept is not None:
                 head["kept"] = np.stack(self.kept).astype("<i8").tobytes()
+        if self.successors is not None:
+            head["successors"] = np.stack(self.successors).astype("<i8").tobytes()
         return pack(head, wire)
 
     @classmethod
@@ -90,6 +94,8 @@ class SendDecision:
         accepted = head.get("accepted")
         kept = head.get("kept")
         columns = None if kept is None else np.frombuffer(kept, "<i8").reshape(4, -1)
+        lined_up = head.get("successors")
+        others = None if lined_up is None else np.frombuffer(lined_up, "<i8").reshape(3, -1)
         return cls(
             topic=_unpack_column(head["topic"], "<u4"),
             tag=head["tag"],
@@ -100,6 +106,7 @@ class SendDecision:
             producer=head.get("producer"),
             sequence=head.get("sequence"),
             kept=None if columns is None else (columns[0], columns[1], columns[2], columns[3]),
+            successors=None if others is None else (others[0], others[1], others[2]),
         )
 
 

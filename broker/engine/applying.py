@@ -8,6 +8,7 @@ the frame alone, so replaying from a checkpoint gives the same state.
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 import msgpack
 import numpy as np
@@ -18,6 +19,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
+from delaylog.broker.engine.waking import follow_settings, free_keys
 from delaylog.storage.batch import MessageBatch, decode_send
 from delaylog.storage.columns import alike, every, some
 from delaylog.storage.frames import Frame, Tick
@@ -43,6 +45,8 @@ from delaylog.storage.payloads import (
 )
 from delaylog.storage.rows import PlacedRows, place_rows
 from delaylog.wheel import Entries
+
+_WAITS_FOR_RETRY: Final = (Cause.NACK, Cause.LEASE_EXPIRED)
 
 
 def apply_frame(state: EngineState, frame: Frame) -> None:
@@ -115,6 +119,11 @@ def apply_send(
         topic = state.by_number.get(decision.topic)
         if topic is not None:
             _count_sent(state, topic, refs, placed)
+            if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
+                topic.prioritised = True
+                follow_settings(topic)
+            if decision.successors is not None:
+                _line_up(topic, placed, refs, decision.successors)
     else:
         for number in np.unique(rows["topic"]).tolist():
             topic = state.by_number.get(number)
@@ -124,6 +133,24 @@ def apply_send(
         remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
     _expose(state, placed, refs, end)
     return placed, refs
+
+
+def _line_up(
+    topic: Topic,
+    placed: PlacedRows,
+    refs: Int64Array,
+    successors: tuple[Int64Array, Int64Array, Int64Array],
+) -> None:
+    """Messages whose ids are under lease wait for the end of those."""
+    order = np.arange(len(refs)) if placed.order is None else placed.order
+    # `placed` is ordered by hour, the decision speaks of rows of the batch.
+    place = {row: at for at, row in enumerate(order.tolist())}
+    hashes = placed.rows["id_hash"]
+    for row, predecessor, number in zip(*(c.tolist() for c in successors), strict=True):
+        group = topic.groups.get(number)
+        if group is not None:
+            at = place[row]
+            group.gate.wait_for(int(refs[at]), predecessor, int(hashes[at]))
 
 
 def remember_answer(
@@ -218,13 +245,15 @@ def apply_lease(
     state.hours.put_states(refs, entries, decision.group)
     state.hours.touch(refs, end)
     known = state.leases.get(decision.lease) is not None
-    origins = (state.hours.rows(refs) if rows is None else rows)["origin"].astype(np.int64)
-    state.leases.add(decision, origins)
+    rows = state.hours.rows(refs) if rows is None else rows
+    state.leases.add(decision, rows["origin"].astype(np.int64))
     state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
     group = state.group(decision.topic, decision.group)
     if group is not None and not known:
         group.counts.leased += len(refs)
         group.counts.delivered += len(refs)
+        if some(rows["key_hash"]):
+            group.gate.hold(rows)
 
 
 def _leave_leases(
@@ -273,6 +302,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         state.hours.touch(refs, end)
         if some(ended):
             _end(state, decision, group, refs[ended], end, ended)
+    if group is not None and group.gate.holding and some(ended):
+        origins = refs if decision.origins is None else decision.origins
+        free_keys(state, state.by_number[decision.topic], group, origins[ended])
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)
@@ -372,5 +404,8 @@ def apply_move(
         state.hours.count_guests(old_refs, origins, -1, end)
     state.hours.count_guests(new_refs, origins, +1, end)
     _leave_leases(state, group, refs, decision.leases)
+    if group is not None and group.gate.holding and decision.cause not in _WAITS_FOR_RETRY:
+        # Somebody gave it another time: others with its key need not wait for that.
+        free_keys(state, state.by_number[decision.topic], group, origins)
     _expose(state, placed, new_refs, end)
     return new_refs

@@ -35,7 +35,7 @@ def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
     _append(state, step_ms, min(state.hour_floor, now_ms // HOUR_MS - 1), now_ms)
     for topic in state.by_number.values():
         for group in topic.groups.values():
-            group.ready.clear()
+            group.forget_ready()
     state.hot.clear()
     state.dispatched = (0, 0)
     state.wheel = TimingWheel(now_ms)

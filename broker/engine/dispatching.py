@@ -154,7 +154,8 @@ class Dispatcher:
             topic.activity.note_released(due_ms, self._now_ms)
 
     def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
-        group.ready.push(refs)
+        rows = None if group.ready.order is None else self._state.hours.rows(refs)
+        group.ready.push(refs, rows)
         self._state.woken.add((topic.number, group.number))
 
     def _make_special_ready(self, entries: Entries) -> None:

@@ -17,11 +17,13 @@ from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic, TopicSettings
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
+from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
 from delaylog.broker.engine.upkeep import Upkeep, restore
+from delaylog.broker.engine.waking import wake_paced
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
@@ -183,6 +185,10 @@ class Engine:
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do."""
         wheel, leases = self.dispatcher.next_wake_ms(), self.state.leases.next_expiry_ms()
+        paced = self.state.paced
+        if paced:
+            first = min(paced.values())
+            wheel = first if wheel is None else min(wheel, first)
         if wheel is None or leases is None:
             return wheel if leases is None else leases
         return min(wheel, leases)
@@ -205,6 +211,8 @@ class Engine:
         """Release due messages and expire leases, one bounded slice; True if more is due."""
         self.dispatcher.dispatch(now_ms)
         expire_leases(self.state, now_ms)
+        if self.state.paced:
+            wake_paced(self.state, now_ms)
         wake = self.next_wake_ms()
         return wake is not None and wake <= now_ms
 
@@ -268,7 +276,7 @@ class Engine:
         state = self.state
         for topic in state.by_number.values():
             for group in topic.groups.values():
-                group.ready.clear()
+                group.forget_ready()
         state.hot.close()
         state.hours.close()
         state.log.close()

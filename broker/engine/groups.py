@@ -15,7 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.broker.engine.key_gate import KeyGate
+from delaylog.broker.engine.ready_lanes import ReadyLanes
+from delaylog.broker.engine.settings import RateLimit
+from delaylog.broker.engine.token_bucket import TokenBucket
 from delaylog.storage.columns import only_hour
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -69,7 +72,8 @@ class Group:
 
     number: int
     name: str
-    ready: ReadyQueue
+    ready: ReadyLanes
+    gate: KeyGate
     born: int = 0
     """Log position of its making: what was sent before does not exist for it."""
     ephemeral: bool = False
@@ -83,8 +87,27 @@ class Group:
     """Living rows that stand elsewhere, by the hour of their origin."""
     purged_ms: int = 0
     """When its last purge was."""
+    bucket: TokenBucket | None = None
+    """What may be handed out by the topic's rate limit; not state."""
+    pace: RateLimit | None = None
+    """The limit that the bucket was made for."""
     suspect_until_ms: int = 0
     """Rows below the floor may still come out of the wheel up to this due time; not state."""
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a receive may find something."""
+        return len(self.ready) > 0 or self.gate.freed
+
+    @property
+    def ready_count(self) -> int:
+        """Messages that are ready, as far as it was told; those that wait for a key are."""
+        return self.ready.living + self.gate.parked
+
+    def forget_ready(self) -> None:
+        """Drop the hints to what is ready: it will come up again, or has ended."""
+        self.ready.clear()
+        self.gate.clear_parked()
 
     def count_hour(self, hour: int, n: int) -> None:
         """Rows of an hour began (n > 0) or stopped to live."""

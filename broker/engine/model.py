@@ -5,14 +5,13 @@ Everything here is plain data; what changes it is in the modules beside.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.storage.batch import MERGE_MODES
+from delaylog.broker.engine.settings import TopicSettings
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Int64Array,
@@ -22,110 +21,6 @@ from delaylog.storage.layout import (
 )
 
 DEFAULT_NAMESPACE: Final = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Wait before a retry: first * factor^(n-1), at most max, jittered by up to that share."""
-
-    first_ms: int = 1_000
-    max_ms: int = 300_000
-    factor: float = 2.0
-    jitter: float = 0.2
-
-    def delay_ms(self, attempts: Int64Array, uniform: Any) -> Int64Array:
-        """Delays for rows that have had so many attempts; `uniform` is n numbers in [0, 1)."""
-        if self.first_ms == 0:
-            return np.zeros(len(attempts), np.int64)
-        power = np.minimum(np.maximum(attempts - 1, 0), 63)
-        base = np.minimum(self.first_ms * np.power(self.factor, power), self.max_ms)
-        out: Int64Array = (base * (1 - self.jitter * uniform)).astype(np.int64)
-        return np.maximum(out, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """What a topic may say for its messages; the server's table gives the defaults."""
-
-    merge: str = "keep"
-    ttl_ms: int = -1
-    max_retry: int = 10
-    lease_ms: int = 30_000
-    ended_keep_ms: int = 300_000
-    dead_keep_ms: int = 7 * 86_400_000
-    backoff: Backoff = field(default_factory=Backoff)
-    default_group: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain members, as they stand in frames and answers."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, members: dict[str, Any]) -> TopicSettings:
-        """Settings from members that `parse_settings` checked (or a frame holds)."""
-        values = dict(members)
-        if "backoff" in values:
-            values["backoff"] = Backoff(**values["backoff"])
-        return cls(**values)
-
-
-SETTING_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "ttl_ms": (-1, 2**53),
-    "max_retry": (0, 65_534),
-    "lease_ms": (1, 43_200_000),
-    "ended_keep_ms": (0, 86_400_000),
-    "dead_keep_ms": (0, 90 * 86_400_000),
-}
-
-
-BACKOFF_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "first_ms": (0, 86_400_000),
-    "max_ms": (0, 30 * 86_400_000),
-    "factor": (1, 100),
-    "jitter": (0, 1),
-}
-"""Members that end in _ms are whole numbers."""
-
-
-def parse_settings(members: Any) -> TopicSettings:
-    """Settings of a PUT body; absent members take the server's defaults."""
-    if not isinstance(members, dict):
-        raise BadRequestError("topic settings must be an object")
-    known = {f.name for f in fields(TopicSettings)}
-    values: dict[str, Any] = {}
-    for name, value in members.items():
-        if name not in known:
-            raise BadRequestError(
-                f"unknown setting {name!r}; known are {sorted(known)}", field=str(name)[:64]
-            )
-        if name == "merge":
-            if value not in MERGE_MODES:
-                raise BadRequestError(f"merge must be one of {', '.join(MERGE_MODES)}", field=name)
-        elif name == "backoff":
-            value = _parse_backoff(value)
-        elif name == "default_group":
-            if not isinstance(value, bool):
-                raise BadRequestError("default_group must be true or false", field=name)
-        else:
-            low, high = SETTING_BOUNDS[name]
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise BadRequestError(f"{name} must be an integer from {low} to {high}", field=name)
-        values[name] = value
-    return TopicSettings(**values)
-
-
-def _parse_backoff(value: Any) -> Backoff:
-    if not isinstance(value, dict) or not set(value) <= {f.name for f in fields(Backoff)}:
-        raise BadRequestError(
-            "backoff must be an object of first_ms, max_ms, factor, jitter", field="backoff"
-        )
-    for name, number in value.items():
-        low, high = BACKOFF_BOUNDS[name]
-        whole = name.endswith("_ms")
-        kinds = (int,) if whole else (int, float)
-        if not isinstance(number, kinds) or isinstance(number, bool) or not low <= number <= high:
-            raise BadRequestError(f"backoff.{name} must lie from {low} to {high}", field="backoff")
-    return Backoff(**value)
 
 
 @dataclass(slots=True)
@@ -164,6 +59,8 @@ class Topic:
     """The default group; it counts nothing while the topic has only named ones."""
     made: bool = False
     """Made by PUT (kept when empty) rather than by a first send."""
+    prioritised: bool = False
+    """Some message had a priority, so order asks for it."""
     paused: bool = False
     """Nothing is handed out."""
     sent: int = 0

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from delaylog.broker.engine.applying import apply_lease, apply_settle
+from delaylog.broker.engine.applying import apply_lease
+from delaylog.broker.engine.deliverable import deliverable, records_of, with_tags
+from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Delivery, Topic, blank_entries
+from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import alike, every, rising, some
-from delaylog.storage.gather import scatter_back
+from delaylog.broker.engine.waking import known_rows, unpark
+from delaylog.storage.columns import alike, some
 from delaylog.storage.layout import (
-    INDEX_ENTRY,
-    STATE_NONE,
-    Cause,
     FrameKind,
     Int64Array,
-    MessageState,
     RowArray,
     StateArray,
 )
-from delaylog.storage.payloads import LeaseDecision, SettleDecision
+from delaylog.storage.payloads import LeaseDecision
 
 _ROUNDS_MAX = 64
 """Rounds of ended refs that one call works through before it lets others run."""
 _ROUND_REFS = 4_096
-"""Refs looked at in a round once the first one met ended refs."""
+"""Refs looked at in a round once the first one met refs that are not handed out."""
 
 
 def receive(
@@ -40,173 +38,211 @@ def receive(
     count_max: int,
     lease_ms: int,
     now_ms: int,
+    only: TagFilter | None = None,
 ) -> Delivery | None:
-    """Up to `count_max` messages under a new lease, or None when nothing is ready."""
+    """Up to `count_max` messages (of those a filter wants) under a new lease, or None."""
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
     if count_max <= 0 or topic.paused:
         return None
-    found: list[tuple[Int64Array, RowArray, StateArray]] = []
-    left = count_max
-    state.hot.drop_read()
-    for number in range(_ROUNDS_MAX):
-        popped = group.ready.pop(max(left, _ROUND_REFS) if number else left)
-        if len(popped) == 0:
-            break
-        refs, rows, entries = _deliverable(state, topic, group, popped, now_ms)
-        if found and len(refs):
-            fresh = ~np.isin(refs, np.concatenate([part[0] for part in found]))
+    bucket = group.bucket
+    if bucket is not None:
+        count_max = bucket.take(now_ms, count_max)
+        if count_max == 0:
+            state.paced[topic.number, group.number] = bucket.ready_at_ms(now_ms)
+            return None
+    taking = _Taking(state, topic, group, count_max, now_ms, only)
+    taking.run()
+    delivery = taking.lease(lease_ms)
+    if bucket is not None:
+        bucket.give_back(count_max - (0 if delivery is None else delivery.count))
+    return delivery
+
+
+class _Taking:
+    """One receive call: what it has found so far."""
+
+    __slots__ = ("claimed", "found", "group", "left", "now_ms", "only", "state", "topic")
+
+    def __init__(
+        self,
+        state: EngineState,
+        topic: Topic,
+        group: Group,
+        count_max: int,
+        now_ms: int,
+        only: TagFilter | None,
+    ) -> None:
+        self.state = state
+        self.topic = topic
+        self.group = group
+        self.left = count_max
+        self.now_ms = now_ms
+        self.only = only
+        self.found: list[tuple[Int64Array, RowArray, StateArray]] = []
+        self.claimed: set[int] = set()
+        """Keys of what was found."""
+
+    def run(self) -> None:
+        """Find up to `left` messages, in a bounded number of rounds."""
+        state, gate = self.state, self.group.gate
+        state.hot.drop_read()
+        if self.only is not None and gate.freed:
+            unpark(state, self.topic, self.group)
+        for number in range(_ROUNDS_MAX):
+            if gate.freed and self.only is None and self._take_freed():
+                if self.left == 0:
+                    return
+                continue
+            popped = self._pop(max(self.left, _ROUND_REFS) if number else self.left)
+            if len(popped) == 0:
+                if self.only is not None and self.group.ready.unsorted:
+                    break
+                return
+            self._take(popped)
+            if self.left == 0:
+                return
+        # More may be ready behind what is not handed out: whoever waits is to ask again.
+        state.woken.add((self.topic.number, self.group.number))
+
+    def _rows_of(self, refs: Int64Array) -> tuple[Int64Array, RowArray]:
+        return known_rows(self.state, refs)
+
+    def _pop(self, count: int) -> Int64Array:
+        ready = self.group.ready
+        if self.only is None:
+            return ready.pop(count, self._rows_of)
+        return ready.pop_for(self.only, count, self.now_ms, self._rows_of)
+
+    def _unpop(self, refs: Int64Array) -> None:
+        if self.only is None:
+            self.group.ready.push_front(refs)
+        else:
+            self.group.ready.push_front_for(self.only, refs)
+
+    def _look(
+        self, refs: Int64Array, *, parked: bool = False
+    ) -> tuple[Int64Array, RowArray, StateArray]:
+        """Of refs those that may be handed out and were not found before."""
+        refs, rows, entries, stale = deliverable(
+            self.state, self.topic, self.group, refs, self.now_ms
+        )
+        if self.only is None and not parked:
+            self.group.ready.dropped(stale)
+        if self.found and len(refs):
+            fresh = ~np.isin(refs, np.concatenate([part[0] for part in self.found]))
             refs, rows, entries = refs[fresh], rows[fresh], entries[fresh]
-        group.ready.push_front(refs[left:])
+        return refs, rows, entries
+
+    def _take(self, popped: Int64Array) -> None:
+        refs, rows, entries = self._look(popped)
+        if self.only is not None and len(refs):
+            # By mask before, now exactly: one that does not match is never looked at again here.
+            wanted = with_tags(self.state, refs, rows, self.only)
+            refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
+        gate = self.group.gate
+        if len(refs) and (gate.holding or some(rows["key_hash"])):
+            places, looked = gate.admit(refs, rows, self.left, self.claimed)
+            self._unpop(refs[looked:])
+            refs, rows, entries = refs[places], rows[places], entries[places]
+        else:
+            self._unpop(refs[self.left :])
+            refs, rows, entries = refs[: self.left], rows[: self.left], entries[: self.left]
+        self._keep(refs, rows, entries)
+        if self.only is not None:
+            # The queue of those who take any holds them too.
+            self.group.ready.left(len(refs))
+
+    def _take_freed(self) -> bool:
+        """Take the first parked messages of free keys; False if there was none."""
+        gate = self.group.gate
+        pairs = gate.take_freed(self.left, self.claimed)
+        if not pairs:
+            return gate.reading
+        refs, rows, entries = self._look(np.array([ref for _, ref in pairs], np.int64), parked=True)
+        good = set(refs.tolist())
+        for key, ref in pairs:
+            if ref in good:
+                self.claimed.add(key)
+            else:
+                gate.still_free(key)
+        self._keep(refs, rows, entries)
+        return True
+
+    def _keep(self, refs: Int64Array, rows: RowArray, entries: StateArray) -> None:
         if len(refs):
-            found.append((refs[:left], rows[:left], entries[:left]))
-            left -= len(found[-1][0])
-        if left == 0:
-            break
-    else:
-        # More may be ready behind what has ended: whoever waits is to ask again.
-        state.woken.add((topic.number, group.number))
-    if not found:
-        return None
-    if len(found) == 1:
-        refs, rows, entries = found[0]
-    else:
-        refs, rows, entries = (np.concatenate(column) for column in zip(*found, strict=True))
-    return _lease(state, topic, group, refs, rows, entries, lease_ms, now_ms)
+            self.found.append((refs, rows, entries))
+            self.left -= len(refs)
 
+    def lease(self, lease_ms: int) -> Delivery | None:
+        """Put what was found under a lease."""
+        if not self.found:
+            return None
+        if len(self.found) == 1:
+            refs, rows, entries = self.found[0]
+        else:
+            refs, rows, entries = (np.concatenate(c) for c in zip(*self.found, strict=True))
+        sizes = np.cumsum(rows["size"].astype(np.int64))
+        limit = self.state.limits.receive_bytes_max
+        if int(sizes[-1]) > limit:
+            fit = max(int(np.searchsorted(sizes, limit, side="right")), 1)
+            self._put_aside(refs[fit:], rows[fit:])
+            refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
+        return self._lease(refs, rows, entries, lease_ms)
 
-def _deliverable(
-    state: EngineState, topic: Topic, group: Group, refs: Int64Array, now_ms: int
-) -> tuple[Int64Array, RowArray, StateArray]:
-    """Of popped refs those that may be handed out, once each; ends those past their ttl."""
-    popped = len(refs)
-    if len(refs) > 1 and not rising(refs):
-        _, first = np.unique(refs, return_index=True)
-        if len(first) != len(refs):
-            refs = refs[np.sort(first)]
-    known = state.hours.known(refs)
-    if not every(known):
-        refs = refs[known]
-    entries = state.hours.get_states(refs, group.number)
-    free = entries["state"] == STATE_NONE
-    if not every(free):
-        refs, entries = refs[free], entries[free]
-    if len(refs) < popped:
-        group.ready.dropped(popped - len(refs))
-        if len(refs) == 0:
-            return refs, np.zeros(0, INDEX_ENTRY), entries
-    rows = _rows(state, topic, refs, now_ms)
-    if topic.number in state.special:
-        free = group.free(rows, entries)
-        if not every(free):
-            group.ready.dropped(int(np.count_nonzero(~free)))
-            refs, rows, entries = refs[free], rows[free], entries[free]
-    over = rows["expires_at"] <= now_ms
-    if some(over):
-        end_by_ttl(state, topic, group, refs[over], rows[over], entries[over], now_ms)
-        refs, rows, entries = refs[~over], rows[~over], entries[~over]
-    return refs, rows, entries
+    def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
+        """What does not fit into the answer goes back, before what was parked behind it."""
+        if self.claimed:
+            keys = set(rows["key_hash"].tolist()) & self.claimed
+            behind = self.group.gate.unpark(keys)
+            self.group.ready.push_front(np.array(behind, np.int64))
+        self._unpop(refs)
 
-
-def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> RowArray:
-    """Rows of refs, from copies of hot seconds where there are some."""
-    found = state.hot.rows(topic.number, refs, now_ms) if len(state.hot) else None
-    if found is None:
-        return state.hours.rows(refs)
-    mask, rows = found
-    if mask is None:
-        return rows
-    out = np.empty(len(refs), INDEX_ENTRY)
-    out[mask] = rows
-    out[~mask] = state.hours.rows(refs[~mask])
-    return out
-
-
-def _records(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
-    """Records of rows that `_rows` returned."""
-    copied = state.hot.copied(rows)
-    if len(refs) == 0 or not some(copied):
-        return state.hours.records(refs, rows)
-    if every(copied):
-        return state.hot.records(rows)
-    return scatter_back(
-        [state.hot.records(rows[copied]), state.hours.records(refs[~copied], rows[~copied])],
-        [np.flatnonzero(copied), np.flatnonzero(~copied)],
-        rows["size"].astype(np.int64),
-    )
-
-
-def end_by_ttl(
-    state: EngineState,
-    topic: Topic,
-    group: Group,
-    refs: Int64Array,
-    rows: RowArray,
-    entries: StateArray,
-    now_ms: int,
-) -> None:
-    """End messages past their ttl: dead after a delivery, expired without one."""
-    ended = blank_entries(len(refs))
-    ended["attempts"] = entries["attempts"]
-    ended["state"] = np.where(entries["attempts"] > 0, MessageState.DEAD, MessageState.EXPIRED)
-    ended["cause"] = Cause.TTL
-    ended["time"] = now_ms
-    settings = topic.settings
-    decision = SettleDecision(
-        topic.number,
-        group.number,
-        refs,
-        ended,
-        None,
-        rows["origin"].astype(np.int64),
-        now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
-    )
-    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
-    topic.activity.found_ended += len(refs)
-
-
-def _lease(
-    state: EngineState,
-    topic: Topic,
-    group: Group,
-    refs: Int64Array,
-    rows: RowArray,
-    entries: StateArray,
-    lease_ms: int,
-    now_ms: int,
-) -> Delivery:
-    limit = state.limits.receive_bytes_max
-    sizes = np.cumsum(rows["size"].astype(np.int64))
-    if int(sizes[-1]) > limit:
-        fit = max(int(np.searchsorted(sizes, limit, side="right")), 1)
-        group.ready.push_front(refs[fit:])
-        refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
-    attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
-    same = int(attempts[0]) if alike(attempts) else None
-    state.lease_number += 1
-    number = ((state.epoch_counter & 0xFFFFFF) << 40) | state.lease_number
-    decision = LeaseDecision(
-        lease=number,
-        topic=topic.number,
-        group=group.number,
-        deadline_ms=now_ms + lease_ms,
-        refs=refs,
-        attempts=attempts if same is None else same,
-    )
-    records = _records(state, refs, rows)
-    _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
-    apply_lease(state, decision, end, rows)
-    return Delivery(
-        number, decision.deadline_ms, rows["origin"].astype(np.int64), rows, records, attempts, end
-    )
+    def _lease(
+        self, refs: Int64Array, rows: RowArray, entries: StateArray, lease_ms: int
+    ) -> Delivery:
+        state = self.state
+        attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
+        same = int(attempts[0]) if alike(attempts) else None
+        state.lease_number += 1
+        number = ((state.epoch_counter & 0xFFFFFF) << 40) | state.lease_number
+        decision = LeaseDecision(
+            lease=number,
+            topic=self.topic.number,
+            group=self.group.number,
+            deadline_ms=self.now_ms + lease_ms,
+            refs=refs,
+            attempts=attempts if same is None else same,
+        )
+        records = records_of(state, refs, rows)
+        _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
+        apply_lease(state, decision, end, rows)
+        return Delivery(
+            number,
+            decision.deadline_ms,
+            rows["origin"].astype(np.int64),
+            rows,
+            records,
+            attempts,
+            end,
+        )
 
 
 def peek(
-    state: EngineState, topic: Topic, group: Group, *, count_max: int, now_ms: int
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    *,
+    count_max: int,
+    now_ms: int,
+    only: TagFilter | None = None,
 ) -> tuple[Int64Array, RowArray, StateArray, bytes]:
     """Look at what is ready without leasing: the refs go straight back to the front."""
-    refs = group.ready.pop(count_max)
-    refs, rows, entries = _deliverable(state, topic, group, refs, now_ms)
-    group.ready.push_front(refs)
-    return refs, rows, entries, _records(state, refs, rows)
+    taking = _Taking(state, topic, group, count_max, now_ms, only)
+    popped = taking._pop(count_max)
+    refs, rows, entries = taking._look(popped)
+    if only is not None and len(refs):
+        wanted = with_tags(state, refs, rows, only)
+        refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
+    taking._unpop(refs)
+    return refs, rows, entries, records_of(state, refs, rows)

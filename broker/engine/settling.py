@@ -14,6 +14,7 @@ from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.leases import Lease
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.waking import put_back
 from delaylog.storage.columns import every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
@@ -147,8 +148,7 @@ def give_back(
     if some(now):
         refs = lease.refs[rows[now]]
         _settle(state, topic, lease, rows[now], MessageState.NONE, cause, now_ms)
-        topic.groups[lease.group].ready.push_front(refs)
-        state.woken.add((topic.number, lease.group))
+        put_back(state, topic, topic.groups[lease.group], refs, failed=True)
     if not every(now):
         later = ~now
         refs = lease.refs[rows[later]]

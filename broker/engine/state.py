@@ -16,11 +16,13 @@ from random import Random
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
+from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Topic, TopicSettings
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import ProducerTable
-from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.broker.engine.ready_lanes import ReadyLanes
+from delaylog.broker.engine.settings import TopicSettings
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Tick
@@ -97,6 +99,8 @@ class EngineState:
         ready there needs a look at its row."""
         self.woken: set[tuple[int, int]] = set()
         """Topic and group numbers that got something ready since the edge last looked."""
+        self.paced: dict[tuple[int, int], int] = {}
+        """Groups whose rate limit held something back, and when it lets more through."""
         self._runs = 0
 
     @property
@@ -161,7 +165,7 @@ class EngineState:
             self._runs += 1
             return RunFile(self.scratch, f"{self.folder}/ready/{topic_number}-{self._runs}.run")
 
-        return Group(number, name, ReadyQueue(make_run))
+        return Group(number, name, ReadyLanes(make_run), KeyGate(make_run))
 
     def group(self, topic_number: int, number: int) -> Group | None:
         """A group by the numbers that stand in frames; None when it is gone."""

@@ -13,8 +13,10 @@ import numpy as np
 
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group, per_hour
-from delaylog.broker.engine.model import Topic, TopicSettings
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     STATE_ENTRY,
@@ -47,6 +49,11 @@ def put_topic(
 ) -> Topic:
     """Make a topic or change its settings, by one frame."""
     known = state.topics.get((namespace, name))
+    if known is not None and known.settings.slots != settings.slots:
+        raise ConflictError(
+            f"slots are fixed with the topic: {known.settings.slots}; make another topic",
+            field="slots",
+        )
     number = known.number if known else state.next_topic
     return _put(
         state,
@@ -166,6 +173,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
         topic.default.born = topic.default.floor = position if topic.sent else 0
         topic.groups[DEFAULT_GROUP] = topic.default
     state.mark_special(topic)
+    follow_settings(topic)
 
 
 def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
@@ -184,6 +192,7 @@ def apply_group(state: EngineState, members: dict[str, Any], position: int, end:
         group.ephemeral = members["ephemeral"]
     topic.next_group = max(topic.next_group, number + 1)
     state.mark_special(topic)
+    follow_settings(topic)
 
 
 def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
@@ -191,7 +200,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.count_living({hour: -n for hour, n in group.hours.items()}, end)
     state.hours.add_guests({hour: -n for hour, n in group.guests.items()}, end)
     state.leases.drop(topic.number, group.number)
-    group.ready.clear()
+    group.forget_ready()
 
 
 def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
@@ -218,7 +227,8 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     group.counts.deleted += group.counts.living - len(refs)
     group.counts.living = len(refs)
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
-    group.ready.clear()
+    group.forget_ready()
+    group.gate.release_all_but(origins.tolist())
     state.mark_special(topic)
 
 

@@ -12,8 +12,10 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
-from delaylog.broker.engine.model import Topic, TopicSettings
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
@@ -46,6 +48,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "settings": topic.settings.as_dict(),
                 "made": topic.made,
                 "paused": topic.paused,
+                "prioritised": topic.prioritised,
                 "sent": topic.sent,
                 "keep": topic.keep_until_ms,
                 "next_group": topic.next_group,
@@ -69,6 +72,7 @@ def _saved_group(group: Group) -> dict[str, Any]:
         "born": group.born,
         "ephemeral": group.ephemeral,
         "floor": group.floor,
+        "gate": group.gate.snapshot(),
         "purged_ms": group.purged_ms,
         "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
         "hours": np.array(list(group.hours.items()), "<i8").tobytes(),
@@ -91,6 +95,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
     group.born, group.floor = saved["born"], saved["floor"]
     group.ephemeral, group.purged_ms = saved["ephemeral"], saved["purged_ms"]
     group.counts = GroupCounts(*saved["counts"])
+    group.gate.restore(saved["gate"])
     group.hours = _pairs(saved["hours"])
     group.guests = _pairs(saved["guests"])
 
@@ -115,12 +120,13 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
                 "this folder was written by a delaylog that did not count per topic and group: "
                 "start that version once more, drain the folder, and begin an empty one"
             )
-        topic.paused = item["paused"]
+        topic.paused, topic.prioritised = item["paused"], item["prioritised"]
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group = item["next_group"]
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
         state.mark_special(topic)
+        follow_settings(topic)
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position, saved["epoch"])
     if not saved.get("sealed"):

@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.broker.engine.key_gate import KeyGate
+from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.upkeep import fill_group
 from delaylog.storage.delay_hour import group_of_name
 from delaylog.storage.file_system import File, FileSystem
@@ -39,7 +40,7 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
     for topic in members["topics"]:
         groups = out[topic["number"]] = []
         for saved in topic["groups"]:
-            group = Group(saved["number"], saved["name"], ReadyQueue(_no_run))
+            group = Group(saved["number"], saved["name"], ReadyLanes(_no_run), KeyGate(_no_run))
             fill_group(group, saved)
             groups.append(group)
         plain &= [group.number for group in groups] == [DEFAULT_GROUP] and not groups[0].floor

@@ -216,7 +216,7 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
     state = node.engine.state
     loop = asyncio.get_running_loop()
     until = loop.time() + call.wait_ms / 1000
-    key = (*ctx.topic_key, call.group)
+    key = ((*ctx.topic_key, call.group), call.only)
     if call.wait_ms == 0:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
@@ -232,8 +232,11 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                 count_max=call.count_max,
                 lease_ms=call.lease_ms or topic.settings.lease_ms,
                 now_ms=now_ms,
+                only=call.only,
             )
-            if len(group.ready):
+            # Who finds something leaves the rest to the next one; who finds nothing does not,
+            # or they would wake each other for messages that are not for them.
+            if delivery is not None and group.has_ready:
                 node.waiters.wake(key)
             if delivery is not None:
                 # The lease is in the file before the answer is on the wire: a killed broker
@@ -243,6 +246,12 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                 return delivery
             if state.log.pending_size:
                 node.appended()
+            if (topic.number, group.number) in state.woken:
+                # There was more than one call looks through.
+                node.wake_ready()
+                await asyncio.sleep(0)
+                if loop.time() < until:
+                    continue
         if not await node.waiters.wait(key, until - loop.time()):
             return None
 
@@ -258,7 +267,7 @@ async def peek_messages(ctx: Context) -> web.StreamResponse:
     if topic is not None and group is not None:
         now_ms = ctx.node.clock.now_ms()
         refs, rows, entries, records = peek(
-            state, topic, group, count_max=call.count_max, now_ms=now_ms
+            state, topic, group, count_max=call.count_max, now_ms=now_ms, only=call.only
         )
         if len(refs):
             origins = rows["origin"].astype(np.int64)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
+from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAG_MODES, TAGS_MAX, TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
@@ -91,7 +91,11 @@ COLUMNS: Final = TextList(
     16,
     ("headers", "key", "priority", "tags"),
 )
-RECEIVE: Final = Shape("Receive or peek", "the body", MAX, WAIT_MS, LEASE_MS, COLUMNS, GROUP)
+WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
+TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
+RECEIVE: Final = Shape(
+    "Receive or peek", "the body", MAX, WAIT_MS, LEASE_MS, COLUMNS, GROUP, WANTED_TAGS, TAGS_MODE
+)
 
 RECEIPTS: Final = TextList(
     "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
@@ -288,6 +292,7 @@ class ReceiveCall:
     lease_ms: int | None
     columns: frozenset[str]
     group: str
+    only: TagFilter | None = None
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -304,6 +309,7 @@ def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
         LEASE_MS.take(values, limits),
         frozenset(columns),
         group_name(values),
+        TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any"),
     )
 
 

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Topic, parse_settings
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.settings import parse_settings
 from delaylog.broker.engine.topics import drop_topic
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.control import the_topic
@@ -19,7 +20,7 @@ from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE
 def group_counts(group: Group) -> dict[str, int]:
     """Messages of a group by state. A due one that is still being loaded counts as waiting."""
     counts = group.counts
-    ready = min(group.ready.living, max(counts.living - counts.leased, 0))
+    ready = min(group.ready_count, max(counts.living - counts.leased, 0))
     return {
         "waiting": max(counts.living - counts.leased - ready, 0),
         "ready": ready,

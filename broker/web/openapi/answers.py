@@ -6,16 +6,19 @@ from dataclasses import fields
 from typing import Any, Final
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import (
-    BACKOFF_BOUNDS,
+from delaylog.broker.engine.settings import (
+    CHOICES,
+    FLAGS,
+    FRACTIONS,
+    OBJECT_BOUNDS,
+    OPTIONAL,
     SETTING_BOUNDS,
-    Backoff,
+    SLOTS,
     TopicSettings,
 )
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.members import Schema
-from delaylog.storage.batch import MERGE_MODES
 from delaylog.storage.layout import Cause, MessageState
 
 _INT: Final[Schema] = {"type": "integer"}
@@ -93,26 +96,30 @@ def _group() -> Schema:
 def settings_schema(*, whole: bool) -> Schema:
     """Settings of a topic: as they are put (any part), or as they are answered (whole)."""
     defaults = TopicSettings().as_dict()
-    properties: dict[str, Schema] = {"merge": {"enum": list(MERGE_MODES)}}
+    properties: dict[str, Schema] = {
+        name: {"enum": [*choices, *([None] if name in OPTIONAL else [])]}
+        for name, choices in CHOICES.items()
+    }
     for name, (low, high) in SETTING_BOUNDS.items():
         properties[name] = {"type": "integer", "minimum": low, "maximum": high}
-    properties["default_group"] = {"type": "boolean"}
-    properties["backoff"] = {
-        "type": "object",
-        "properties": {
-            name: {
-                "type": "integer" if name.endswith("_ms") else "number",
-                "minimum": low,
-                "maximum": high,
+    for name in FLAGS:
+        properties[name] = {"type": "boolean"}
+    properties["slots"] = {"enum": list(SLOTS)}
+    for name, bounds in OBJECT_BOUNDS.items():
+        members = {
+            member: {
+                "type": "number" if member in FRACTIONS else "integer",
+                "minimum": least,
+                "maximum": most,
             }
-            for name, (low, high) in BACKOFF_BOUNDS.items()
-        },
-        "additionalProperties": False,
-    }
+            for member, (least, most) in bounds.items()
+        }
+        kind = ["object", "null"] if name in OPTIONAL else "object"
+        properties[name] = {"type": kind, "properties": members, "additionalProperties": False}
+        if whole:
+            properties[name]["required"] = list(members)
     assert properties.keys() == {field.name for field in fields(TopicSettings)}
-    if whole:
-        properties["backoff"]["required"] = [field.name for field in fields(Backoff)]
-    else:
+    if not whole:
         for name, schema in properties.items():
             schema["default"] = defaults[name]
     settings: Schema = {"type": "object", "properties": properties, "additionalProperties": False}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -153,7 +153,13 @@ class Host:
 
     def configure(self, **settings: Any) -> Topic:
         """Change the topic's settings."""
-        return self.engine.put_topic(self.topic_name, TopicSettings(**settings), self.now_ms)
+        made = TopicSettings.from_dict(
+            {
+                name: asdict(value) if is_dataclass(value) else value
+                for name, value in settings.items()
+            }
+        )
+        return self.engine.put_topic(self.topic_name, made, self.now_ms)
 
     def send(
         self,
@@ -187,7 +193,7 @@ class Host:
         return result
 
     def receive(
-        self, count: int = 1_000, *, lease: int = 30_000, group: str = "default"
+        self, count: int = 1_000, *, lease: int = 30_000, group: str = "default", only: Any = None
     ) -> list[Message]:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
         whose = self.topic.group(group)
@@ -199,6 +205,7 @@ class Host:
             count_max=count,
             lease_ms=lease,
             now_ms=self.now_ms,
+            only=only,
         )
         self.turn()
         if delivery is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.model import Backoff
+from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState
 
 SECOND = 1_000

@@ -22,9 +22,10 @@ from delaylog.broker.engine import control
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Backoff, Topic, TopicSettings
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.engine.settling import ack, nack
 from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send
 from delaylog.storage.errors import DiskFullError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delaylog.broker.engine import Limits
-from delaylog.broker.engine.model import Backoff
+from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState
 
 BUCKET = 50

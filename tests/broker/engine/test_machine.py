@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delaylog.broker.engine.model import Backoff
+from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import MessageState as S
 
@@ -289,7 +289,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert counts.living == sum(m.state in LIVING for m in self.messages)
         assert sum(self.host.topic.default.hours.values()) == counts.living
         ready = sum(m.state is S.READY for m in self.messages)
-        assert self.host.topic.default.ready.living == ready
+        assert self.host.topic.default.ready_count == ready
         for name in ("acked", "expired", "dead", "deleted"):
             assert getattr(counts, name) == sum(m.state.name == name.upper() for m in self.messages)
 

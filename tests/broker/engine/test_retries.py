@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.engine.errors import ConflictError
-from delaylog.broker.engine.model import Backoff
+from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
 CREATED, KEPT, REPLACED, REJECTED = 0, 1, 2, 3

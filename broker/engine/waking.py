@@ -1,0 +1,77 @@
+"""What comes back to a group's ready queue, and who is to be told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.ready_lanes import Order
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.token_bucket import TokenBucket
+from delaylog.storage.columns import every
+from delaylog.storage.layout import Int64Array, RowArray
+
+
+def known_rows(state: EngineState, refs: Int64Array) -> tuple[Int64Array, RowArray]:
+    """Those refs whose hours are still there, with their rows."""
+    known = state.hours.known(refs)
+    refs = refs if every(known) else refs[known]
+    return refs, state.hours.rows(refs)
+
+
+def put_back(
+    state: EngineState, topic: Topic, group: Group, refs: Int64Array, *, failed: bool
+) -> None:
+    """Messages are ready again at once."""
+    refs, rows = known_rows(state, refs)
+    if len(refs):
+        group.ready.put_back(refs, rows, failed=failed)
+        state.woken.add((topic.number, group.number))
+
+
+def free_keys(state: EngineState, topic: Topic, group: Group, origins: Int64Array) -> None:
+    """Messages ended or gave up their keys: what waited for those may go out."""
+    gate = group.gate
+    refs = gate.release(origins.tolist())
+    unpark(state, topic, group, refs)
+    if gate.freed:
+        state.woken.add((topic.number, group.number))
+
+
+def unpark(state: EngineState, topic: Topic, group: Group, refs: list[int] | None = None) -> None:
+    """Put refs in front; with filters in use also all that is parked under free keys.
+
+    Who filters has to find every message of a free key, not only the first.
+    """
+    refs = list(refs or ())
+    if group.ready.filtered:
+        refs += group.gate.pop_freed()
+    if refs:
+        put_back(state, topic, group, np.array(refs, np.int64), failed=False)
+
+
+def wake_paced(state: EngineState, now_ms: int) -> None:
+    """Wake those of whom a rate limit lets something through now."""
+    for place, ready_ms in list(state.paced.items()):
+        if ready_ms <= now_ms:
+            del state.paced[place]
+            state.woken.add(place)
+
+
+def follow_settings(topic: Topic) -> None:
+    """Order and pace of every group as the topic has them now."""
+    settings = topic.settings
+    order = None
+    if settings.order == "priority":
+        order = Order(by_priority=True, aging_ms=settings.aging_ms)
+    elif topic.prioritised:
+        order = Order(by_priority=False)
+    limit = settings.rate_limit
+    for group in topic.groups.values():
+        group.ready.set_order(order)
+        if limit is None:
+            group.bucket = None
+        elif group.pace != limit:
+            group.bucket = TokenBucket(limit.per_second, limit.burst)
+        group.pace = limit

@@ -1,0 +1,255 @@
+"""Keys: one message at a time, in order, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine import Limits, topics
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.parked_spill import ParkedSpill
+
+
+def send(host: Any, *pairs: tuple[str, str], **how: Any) -> Any:
+    """Messages as (key, body)."""
+    keys = [key.encode() for key, _ in pairs]
+    return host.send(
+        [body.encode() for _, body in pairs],
+        key=b"".join(keys),
+        key_size=np.array([len(key) for key in keys]),
+        **how,
+    )
+
+
+@pytest.fixture
+def host(open_host: Any) -> Any:
+    host = open_host()
+    host.configure(backoff={"first_ms": 0})
+    return host
+
+
+def test_one_message_of_a_key_at_a_time(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("", "x"), ("", "y"))
+    first = host.receive()
+    assert [m.body for m in first] == [b"a1", b"b1", b"x", b"y"]
+    assert host.receive() == []
+    host.ack([m for m in first if m.body == b"a1"])
+    second = host.receive()
+    assert [m.body for m in second] == [b"a2"]
+    host.ack(second)
+    assert host.bodies() == [b"a3"]
+
+
+def test_order_holds_through_retries(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
+    first = host.receive()
+    host.nack(first[:1], 500)
+    host.ack(first[1:])
+    assert host.bodies() == [b"b2"], "a waits for its retry"
+    host.advance(499)
+    assert host.bodies() == []
+    host.advance(1)
+    again = host.receive()
+    assert [(m.body, m.attempts) for m in again] == [(b"a1", 2)]
+    host.nack(again, 0)
+    (third,) = host.receive()
+    assert (third.body, third.attempts) == (b"a1", 3)
+    host.ack([third])
+    assert host.bodies() == [b"a2"]
+
+
+def test_a_lease_that_runs_out_keeps_the_key(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"))
+    host.receive(lease=1_000)
+    host.advance(1_050)
+    (again,) = host.receive()
+    assert (again.body, again.attempts) == (b"a1", 2)
+
+
+@pytest.mark.parametrize("end", ["cancel", "reschedule", "purge"])
+def test_a_key_is_free_when_its_holder_is_out_of_the_way(host: Any, end: str) -> None:
+    sent = send(host, ("a", "a1"), ("a", "a2"))
+    (id_,) = host.ids_of(sent)[:1]
+    host.nack(host.receive(1), 60_000)
+    assert host.receive() == []
+    if end == "cancel":
+        assert host.cancel([id_]) == [0]
+    elif end == "reschedule":
+        assert host.reschedule([id_], host.now_ms + 3_600_000) == [0]
+    else:
+        topics.purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=False)
+        send(host, ("a", "a2"))
+    assert host.bodies() == [b"a2"]
+
+
+def test_a_parked_message_that_is_cancelled_lets_the_next_one_through(host: Any) -> None:
+    sent = send(host, ("a", "a1"), ("a", "a2"), ("a", "a3"))
+    first = host.receive()
+    assert host.receive() == []
+    host.cancel(host.ids_of(sent)[1:2])
+    host.ack(first)
+    assert host.bodies() == [b"a3"]
+
+
+def test_a_restart_keeps_who_holds_a_key(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
+    held = host.receive()
+    host.nack(held[1:], 5_000)
+    host.checkpoint()
+    for _ in range(2):
+        host.restart()
+        assert host.bodies() == []
+    host.ack(held[:1])
+    assert host.bodies(lease=60_000) == [b"a2"]
+    host.restart()
+    host.advance(5_000)
+    assert host.bodies() == [b"b1"]
+
+
+def test_groups_hold_keys_for_themselves(host: Any) -> None:
+    topics.put_group(host.engine.state, host.topic, "g", host.now_ms)
+    send(host, ("a", "a1"), ("a", "a2"))
+    host.ack(host.receive(group="g"))
+    assert host.bodies() == [b"a1"]
+    assert host.bodies(group="g") == [b"a2"]
+
+
+def test_an_answer_cut_short_keeps_order(open_host: Any) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=100))
+    send(host, *[("ab"[k % 2], f"{k:040}") for k in range(8)])
+    got = []
+    while messages := host.receive():
+        got += [int(m.body) for m in messages]
+        host.ack(messages)
+    assert [k for k in got if k % 2 == 0] == [0, 2, 4, 6]
+    assert [k for k in got if k % 2] == [1, 3, 5, 7]
+
+
+def test_filters_find_every_message_of_a_free_key(host: Any) -> None:
+    tags = [b"red", b"blue", b"red", b"blue"]
+    send(
+        host,
+        *[("a", f"a{k}") for k in range(4)],
+        tags=b"".join(tags),
+        tags_size=np.array([len(tag) for tag in tags]),
+    )
+    blue = TagFilter.parse(["blue"])
+    (first,) = host.receive(only=blue)
+    assert first.body == b"a1", "a0 is not wanted and nobody works on it"
+    assert host.receive() == []
+    host.ack([first])
+    (second,) = host.receive(only=blue)
+    assert second.body == b"a3"
+    host.ack([second])
+    assert host.bodies() == [b"a0"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_against_a_model(open_host: Any, seed: int) -> None:
+    """Random work on random keys: per key strictly one at a time, in order; nothing is stuck."""
+    rng = random.Random(seed)
+    host = open_host()
+    host.configure(backoff={"first_ms": 0}, max_retry=3)
+    small = rng.choice([3, 20, 10_000])
+    host.topic.default.gate._parked_max = small
+    waiting: dict[str, list[int]] = defaultdict(list)
+    working: dict[str, int] = {}
+    held: list[Any] = []
+    number = 0
+    for _ in range(150):
+        what = rng.random()
+        if what < 0.4:
+            pairs = []
+            for _ in range(rng.randrange(1, 40)):
+                key = rng.choice("abcdefgh") if rng.random() < 0.9 else ""
+                pairs.append((key, f"{key}:{number}"))
+                if key:
+                    waiting[key].append(number)
+                number += 1
+            send(host, *pairs)
+        elif what < 0.75:
+            for message in host.receive(rng.randrange(1, 30), lease=10**6):
+                key, _, body = message.body.decode().partition(":")
+                if key:
+                    assert key not in working, "one at a time"
+                    assert waiting[key][0] == int(body), "in order"
+                    working[key] = int(body)
+                held.append(message)
+        elif held:
+            rng.shuffle(held)
+            cut = rng.randrange(1, 12)
+            part, held = held[:cut], held[cut:]
+            back = [m for m in part if rng.random() < 0.3]
+            done = [m for m in part if m not in back]
+            host.ack(done)
+            host.nack(back, rng.choice([0, 0, 50]))
+            for message in (*done, *back):
+                key = message.body.decode().partition(":")[0]
+                if key:
+                    del working[key]
+                    if message in done or message.attempts > 3:
+                        waiting[key].pop(0)
+        if rng.random() < 0.02:
+            if rng.random() < 0.5:
+                host.checkpoint()
+            host.restart()
+            host.topic.default.gate._parked_max = small
+        host.advance(rng.randrange(30))
+    host.ack(held)
+    for message in held:
+        key = message.body.decode().partition(":")[0]
+        if key:
+            waiting[key].pop(0)
+    host.advance(100)
+    while messages := host.receive():
+        for message in messages:
+            key, _, body = message.body.decode().partition(":")
+            if key:
+                assert waiting[key].pop(0) == int(body)
+        host.ack(messages)
+        host.advance(100)
+    assert not any(waiting.values()), "nothing is stuck"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
+    from delaylog.storage.file_system import OsFileSystem
+    from delaylog.storage.run_file import RunFile
+
+    rng = random.Random(seed)
+    made = iter(range(10_000))
+    fs = OsFileSystem()
+    spill = ParkedSpill(
+        lambda: RunFile(fs, str(tmp_path / f"{next(made)}.run")), slice_pairs=7, per_key_max=5
+    )
+    kept: dict[int, list[int]] = defaultdict(list)
+    keys = [rng.getrandbits(64) | 1 for _ in range(6)]
+    number = 0
+    for _ in range(400):
+        if rng.random() < 0.5:
+            for _ in range(rng.randrange(1, 10)):
+                key = rng.choice(keys)
+                spill.push(key, number)
+                kept[key].append(number)
+                number += 1
+        else:
+            spill.want(rng.choice(keys))
+        busy = set(rng.sample(keys, 2))
+        for key, ref in spill.read(lambda key, busy=busy: key not in busy):
+            assert key not in busy
+            assert kept[key].pop(0) == ref
+        assert len(spill) == sum(len(refs) for refs in kept.values())
+    for _ in range(10_000):
+        if not len(spill):
+            break
+        for key in keys:
+            spill.want(key)
+        for key, ref in spill.read(lambda key: True):
+            assert kept[key].pop(0) == ref
+    assert len(spill) == 0
+    spill.clear()
+    assert list(tmp_path.iterdir()) == []
