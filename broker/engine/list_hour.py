@@ -19,6 +19,7 @@ from delaylog.broker.engine.list_filter import Head, RowFilter, check_heads, spl
 from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.model import BadRequestError
+from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.gather import concat_rows
 from delaylog.storage.hour_reader import head_sizes
@@ -30,6 +31,7 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
+    make_ref,
 )
 from delaylog.storage.rows import seconds_of
 
@@ -80,7 +82,7 @@ class HourList:
             yield from self._hot_second(self._run.place.second)
             if self._run.over:
                 return False
-        runs = self._candidates()
+        runs = candidates(self._folder, self._last, self._filter, self._run.place.due)
         count = sum(last - first + 1 for first, last in runs)
         rows_max = self._scan_rows_max
         if not self._filter.selective:
@@ -90,29 +92,6 @@ class HourList:
         return (yield from self._walk())
 
     # ------------------------------------------------------------------ reading an hour through
-
-    def _candidates(self) -> list[tuple[int, int]]:
-        """Ranges of rows in the files that the zone maps leave."""
-        if self._last == 0:
-            return []
-        extents = self._folder.extents()
-        wanted = self._filter
-        topic, tag = np.uint64(wanted.topic_bit), np.uint64(wanted.tag_bits)
-        first, count = extents["first_index"].astype(np.int64), extents["count"].astype(np.int64)
-        mask = (extents["due_max"] >= max(wanted.due_from, self._run.place.due)) & (
-            extents["due_min"] < wanted.due_to
-        )
-        mask &= (extents["topic_bits"] & topic) != 0
-        mask &= (extents["tag_bits"] & tag) == tag
-        mask &= first <= self._last
-        firsts, lasts = first[mask], (first + count - 1)[mask]
-        if len(firsts) == 0:
-            return []
-        # Neighbours are one range: many small flushes are read as few large ones.
-        apart = firsts[1:] != lasts[:-1] + 1
-        firsts = firsts[np.concatenate([[True], apart])]
-        lasts = lasts[np.concatenate([apart, [True]])]
-        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
     def _scan(self, runs: list[tuple[int, int]]) -> Generator[None, None, bool]:
         run = self._run
@@ -327,7 +306,9 @@ class HourList:
             bodies = yield from self._bodies_of(rows[start + take], sources[start + take])
             for k, body in zip(take.tolist(), bodies, strict=True):
                 state = MessageState(int(shown[start + k]))
-                listed = Listed(rows[start + k], entries[start + k], state, heads[k], body)
+                row = rows[start + k]
+                ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
+                listed = Listed(ref, row, entries[start + k], state, heads[k], body)
                 run.page.messages.append(listed)
             if len(take) < len(at):
                 return start + int(at[len(take)])

@@ -18,8 +18,9 @@ PAGE_BYTES_MAX: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One message: its newest row, its state there, and its texts."""
+    """One message: where it is now, its newest row, its state there, and its texts."""
 
+    ref: int
     row: Any
     entry: Any
     state: MessageState
