@@ -45,8 +45,11 @@ _SLICE_ROWS: Final = 4_096
 _WALK_ROWS: Final = 1_024
 _TAGGED_ROWS: Final = 4_096
 _PUT_ROWS: Final = 64
+_MATCH_ROWS: Final = 1_024
 
 Steps = Generator[None, None, None]
+Matching = tuple[RowArray, StateArray, Int64Array, Int64Array]
+"""Rows, their states, the states they are shown with, and their numbers in the tail or -1."""
 
 
 class HourList:
@@ -249,7 +252,7 @@ class HourList:
 
     def _look(self, index: Int64Array, which: Int64Array) -> Generator[None, None, bool]:
         """Look at rows in due order; whether all of them were looked at."""
-        rows, entries, shown, sources = self._matching(index, which)
+        rows, entries, shown, sources = yield from self._matching(index, which)
         order = np.lexsort((rows["global_index"], rows["deliver_at"]))
         seen = yield from self._put(rows[order], entries[order], shown[order], sources[order])
         if seen:
@@ -260,7 +263,7 @@ class HourList:
 
     def _look_newest_first(self, index: Int64Array, which: Int64Array) -> Steps:
         """Look at some rows of a hot second, which come as they are given."""
-        rows, entries, shown, sources = self._matching(index, which)
+        rows, entries, shown, sources = yield from self._matching(index, which)
         seen = yield from self._put(rows, entries, shown, sources)
         if seen == len(rows):
             last = int(index[-1]) if len(index) else int(self._tail.index[which[-1]])
@@ -270,25 +273,37 @@ class HourList:
             return
         self._run.place = replace(self._run.place, chain=last)
 
-    def _matching(
-        self, index: Int64Array, which: Int64Array
-    ) -> tuple[RowArray, StateArray, Int64Array, Int64Array]:
+    def _matching(self, index: Int64Array, which: Int64Array) -> Generator[None, None, Matching]:
         """Rows that match by their columns and states, with where each comes from."""
-        parts = [self._folder.read_rows(index)] if len(index) else []
-        if len(which):
-            parts.append(self._tail.rows(which))
+        parts = []
+        for start in range(0, len(index), _MATCH_ROWS):
+            part = index[start : start + _MATCH_ROWS]
+            in_files = np.full(len(part), -1, np.int64)
+            parts.append(self._match(self._folder.read_rows(part), in_files))
+            yield
+        for start in range(0, len(which), _MATCH_ROWS):
+            part = which[start : start + _MATCH_ROWS]
+            parts.append(self._match(self._tail.rows(part), part))
+            yield
         if not parts:
-            parts.append(self._tail.rows(which))
-        rows = concat_rows(parts)
-        sources = np.concatenate([np.full(len(index), -1, np.int64), which])
-        mask = self._filter.rows(rows)
-        at = np.flatnonzero(mask)
-        due = rows["deliver_at"][at]
-        at = at[self._behind_place(due, rows["global_index"][at].astype(np.int64))]
-        rows, sources = rows[at], sources[at]
-        entries = self._states.get(rows["global_index"].astype(np.int64))
-        mask, shown = self._filter.states(rows["deliver_at"], entries)
-        return rows[mask], entries[mask], shown[mask], sources[mask]
+            return self._match(self._tail.rows(which), which)
+        rows, entries, shown, sources = zip(*parts, strict=True)
+        return (
+            concat_rows(rows),
+            concat_rows(entries),
+            np.concatenate(shown),
+            np.concatenate(sources),
+        )
+
+    def _match(self, rows: RowArray, sources: Int64Array) -> Matching:
+        at = np.flatnonzero(self._filter.rows(rows))
+        due, index = rows["deliver_at"][at], rows["global_index"][at].astype(np.int64)
+        behind = self._behind_place(due, index)
+        at, due, index = at[behind], due[behind], index[behind]
+        entries = self._states.get(index)
+        mask, shown = self._filter.states(due, entries)
+        at = at[mask]
+        return rows[at], entries[mask], shown[mask], sources[at]
 
     def _put(
         self, rows: RowArray, entries: StateArray, shown: Int64Array, sources: Int64Array
