@@ -410,3 +410,81 @@ def test_made_up_places_are_places_or_refused(host: Any) -> None:
         )
         with suppress(BadRequestError):
             page_of(host, ListQuery(), place.encode(scope), scan_rows_max=random.choice([0, 99]))
+
+
+def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:
+    """Due times may lie before their hour: each message is listed once, in due order there."""
+    host.engine.state.hour_floor = host.now_ms // HOUR_MS + 2
+    due = [host.now_ms + 1_000 + 700 * k for k in range(6)]
+    names = host.ids_of(host.send(6, at=due))
+    assert all(ref_hour(found.ref) > due[-1] // HOUR_MS for found in host.find(names))
+    living = frozenset([MessageState.WAITING, MessageState.READY])
+    for flush in (False, True):
+        for scan_rows_max in (0, 1 << 20):
+            for limit in (1, 4):
+                how = {"scan_rows_max": scan_rows_max}
+                query = ListQuery(living, due_from=due[0], limit=limit)
+                assert ids_of(listed(host, query, **how)) == names
+                query = ListQuery(living, due_from=due[1], due_to=due[4], limit=limit)
+                assert ids_of(listed(host, query, **how)) == names[1:4]
+        if flush is False:
+            host.checkpoint()
+
+
+def test_files_that_are_closed_while_they_are_read(open_host: Any) -> None:
+    """Descriptors may be given back between any two slices."""
+    host = open_host()
+    host.send(3_000, at=[host.now_ms + HOUR_MS + k % 40 * 1_000 for k in range(3_000)])
+    host.flush()
+    hour = (host.now_ms + HOUR_MS) // HOUR_MS
+    for scan_rows_max in (0, 1 << 20):
+        for second_rows_max in (10, 10_000):
+            listing = Listing(
+                host.engine.state,
+                host.topic,
+                ListQuery(limit=1_000, bodies=True),
+                cursor=None,
+                now_ms=host.now_ms,
+                clock=lambda: 0.0,
+                scan_rows_max=scan_rows_max,
+                second_rows_max=second_rows_max,
+            )
+            for _ in listing.work():
+                folder = host.engine.state.hours.hour(hour)
+                if not folder.unsynced:
+                    folder.close_files()
+                    folder.drop_seconds()
+                else:
+                    folder.sync()
+            assert len(set(ids_of(listing.page.messages))) == 1_000
+
+
+def test_the_splitter_works_while_a_page_is_made(host: Any) -> None:
+    """Rows that go from the tail into files between two slices are shown once."""
+    for scan_rows_max in (0, 1 << 20):
+        host.send(700, at=[host.now_ms + HOUR_MS + k * 13 for k in range(700)])
+        total = len(listed(host, ListQuery(limit=1_000)))
+        host.send(50, at=[host.now_ms + HOUR_MS + k * 13 for k in range(50)])
+        listing = Listing(
+            host.engine.state,
+            host.topic,
+            ListQuery(limit=1_000 if total < 900 else 1_900, bodies=True),
+            cursor=None,
+            now_ms=host.now_ms,
+            clock=lambda: 0.0,
+            scan_rows_max=scan_rows_max,
+        )
+        for number, _ in enumerate(listing.work()):
+            if number == 3:
+                host.flush()
+        names = ids_of(listing.page.messages)
+        assert len(names) == len(set(names)) == total + 50
+
+
+def test_topics_that_share_a_bit_of_the_zone_maps(host: Any) -> None:
+    """64 topics on there is another one with the same bit: lists stay apart."""
+    for number in range(70):
+        host.send(2, delay=HOUR_MS + number, topic=f"t{number}")
+    host.checkpoint()
+    for number in range(70):
+        assert len(listed(host, ListQuery(), topic=f"t{number}")) == 2
