@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_filter import ListQuery, RowFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -25,7 +26,6 @@ HOURS_MAX: Final = 744
 """A month: the numbers come as one list."""
 _SLICE_ROWS: Final = 4_096
 _SLICE_PARTS: Final = 512
-_DEFAULT_GROUP: Final = 1
 
 
 class Forecast:
@@ -35,10 +35,18 @@ class Forecast:
     """
 
     def __init__(
-        self, state: EngineState, topic: Topic, now_ms: int, *, minutes: int, hours: int
+        self,
+        state: EngineState,
+        topic: Topic,
+        now_ms: int,
+        *,
+        minutes: int,
+        hours: int,
+        group: Group | None = None,
     ) -> None:
+        """As a group (absent: the default one) sees it."""
         self._state = state
-        self._topic = topic
+        self._group = group or topic.default
         self._now_ms = now_ms
         self._first_minute_ms = now_ms - now_ms % MINUTE_MS
         self._first_hour = now_ms // HOUR_MS
@@ -53,7 +61,7 @@ class Forecast:
             due_from=now_ms + 1,
             due_to=max(minutes_end_ms, self._rest_end_ms),
         )
-        self._filter = RowFilter(query, topic, now_ms, _DEFAULT_GROUP)
+        self._filter = RowFilter(query, topic, self._group, now_ms)
 
     @property
     def minutes(self) -> list[dict[str, int]]:
@@ -67,7 +75,7 @@ class Forecast:
 
     def work(self) -> Work:
         """Count; background work in slices."""
-        for hour, count in self._topic.hours.items():
+        for hour, count in self._group.hours.items():
             at = hour - self._first_hour
             if 0 < at < len(self._hours):
                 self._hours[at] += count
@@ -77,7 +85,7 @@ class Forecast:
         near = range(self._first_hour, -(-self._filter.due_to // HOUR_MS))
         # What was sent below the hour floor is counted where it stands.
         for hour in near:
-            if hour in self._topic.hours:
+            if hour in self._group.hours:
                 for due in self._dues(hour):
                     self._count(due)
                     yield None
@@ -121,7 +129,8 @@ class Forecast:
     def _waiting(self, hour: int, rows: RowArray) -> Int64Array:
         mask = self._filter.rows(rows)
         due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
-        mask, _ = self._filter.states(due, self._state.hours.hour(hour).states().get(index))
+        states = self._state.hours.hour(hour).states(self._group.number)
+        mask, _ = self._filter.states(due, rows["sent_position"][mask], states.get(index))
         out: Int64Array = due[mask].astype(np.int64)
         return out
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.frames import Frame
@@ -95,13 +96,15 @@ class Lives:
         topic: Topic,
         found: Sequence[Found],
         *,
+        group: Group | None = None,
         now_ms: int,
         clock: Callable[[], float],
         seconds_max: float = LIFE_SECONDS,
     ) -> None:
-        """`clock` counts seconds."""
+        """As a group (absent: the default one) saw them. `clock` counts seconds."""
         self._state = state
         self._topic = topic
+        self._group = (group or topic.default).number
         self._now_ms = now_ms
         self._clock = clock
         self._seconds_max = seconds_max
@@ -169,7 +172,7 @@ class Lives:
         at_ms, who = header.leader_time_ms, _who(header)
         if header.kind == FrameKind.LEASE:
             lease = LeaseDecision.decode(frame.payload)
-            for k, life in self._hits(lease.topic, lease.refs):
+            for k, life in self._hits(lease, lease.refs):
                 attempts = lease.attempts
                 told = life.lease == lease.lease
                 life.lease = lease.lease
@@ -182,11 +185,11 @@ class Lives:
                 )
         elif header.kind == FrameKind.SETTLE:
             settle = SettleDecision.decode(frame.payload)
-            for k, life in self._hits(settle.topic, settle.refs):
+            for k, life in self._hits(settle, settle.refs):
                 self._settled(life, settle.entries[k], at_ms, who)
         else:
             move = MoveDecision.decode(frame.payload)
-            for k, life in self._hits(move.topic, move.refs):
+            for k, life in self._hits(move, move.refs):
                 due = int(move.deliver_at_ms[k])
                 attempts = int(move.attempts[k])
                 event = _MOVES.get(Cause(move.cause), "moved")
@@ -195,9 +198,11 @@ class Lives:
                 life.due_ms, life.lease = due, 0
                 yield from self._follow(life, int(move.refs[k]), move, due)
 
-    def _hits(self, topic: int, refs: Int64Array) -> list[tuple[int, Life]]:
+    def _hits(
+        self, frame: LeaseDecision | SettleDecision | MoveDecision, refs: Int64Array
+    ) -> list[tuple[int, Life]]:
         """Which rows of a frame are of these messages."""
-        if topic != self._topic.number:
+        if (frame.topic, frame.group) != (self._topic.number, self._group):
             return []
         known = np.fromiter(self._by_ref, np.int64, len(self._by_ref))
         at = np.flatnonzero(np.isin(refs, known)).tolist()
@@ -226,7 +231,9 @@ class Lives:
         state = self._state
         if ref != life.found.origin:
             refs = np.array([ref], np.int64)
-            entry = state.hours.get_states(refs)[0] if state.hours.known(refs)[0] else None
+            entry = (
+                state.hours.get_states(refs, self._group)[0] if state.hours.known(refs)[0] else None
+            )
             new = 0 if entry is None else int(entry["forward"])
         else:
             new = 0

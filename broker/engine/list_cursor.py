@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from delaylog.broker.engine.model import BadRequestError
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.layout import HOUR_MAX, HOUR_SECONDS, INDEX_MASK
 
 CURSOR: Final = struct.Struct("<BBHIqII")

@@ -14,7 +14,9 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
+from delaylog.storage.columns import some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import (
     NEVER_MS,
@@ -50,34 +52,37 @@ class ListQuery:
     limit: int = 100
     bodies: bool = False
 
-    def scope(self, topic: Topic) -> bytes:
-        """What a cursor is bound to: the topic and the filter, not the size of a page."""
+    def scope(self, topic: Topic, group: Group) -> bytes:
+        """What a cursor is bound to: topic, group and filter, not the size of a page."""
         states = sorted(int(state) for state in self.states)
         due = [self.due_from, self.due_to]
-        return bytes(msgpack.packb([topic.number, states, due, self.tag, self.key]))
+        return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))
 
 
 class RowFilter:
     """The test of rows and of their states, for one page at one moment."""
 
-    def __init__(self, query: ListQuery, topic: Topic, now_ms: int, group: int) -> None:
+    def __init__(self, query: ListQuery, topic: Topic, group: Group, now_ms: int) -> None:
         self._topic = topic
         self._now_ms = now_ms
-        self._group = group
+        self.group = group
         self._tag, self._key = query.tag, query.key
         self.tag_bits = tag_bits(query.tag) if query.tag else 0
         self._key_hash = hash_u64(query.key) if query.key else 0
         states = query.states
         self.living_only = states <= _LIVING
-        self.unhandled = bool(states & {MessageState.WAITING, MessageState.READY})
-        """Rows that nothing ever happened to can be what is asked for."""
+        fresh = bool(states & {MessageState.WAITING, MessageState.READY})
+        kept = group.purged_ms + topic.settings.ended_keep_ms >= now_ms
+        purged = bool(group.floor) and MessageState.DELETED in states and kept
+        self.unhandled = fresh or purged
+        """Rows that nothing ever happened to can be what is asked for; a purge touches none."""
         self.due_from, self.due_to = query.due_from, query.due_to
         if states <= {MessageState.WAITING}:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
         named = query.tag is not None or query.key is not None
-        self.selective = named or not self.unhandled
+        self.selective = named or not fresh
         """Few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
@@ -90,7 +95,7 @@ class RowFilter:
     def rows(self, rows: RowArray) -> Mask:
         """Which rows can match, whatever their state is."""
         due = rows["deliver_at"]
-        mask: Mask = (rows["topic"] == self._topic.number) & self._exists(rows)
+        mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
         if self._key is not None:
             mask &= rows["key_hash"] == self._key_hash
@@ -99,20 +104,25 @@ class RowFilter:
             mask &= (rows["tag_mask"] & bits) == bits
         return mask
 
-    def _exists(self, rows: RowArray) -> Mask:
-        """Which rows there are for the group."""
-        group = rows["group"]
-        mask: Mask = (group == 0) | (group == self._group)
-        return mask
-
     def stored(self, entries: StateArray) -> Mask:
         """Which entries can match, for who has looked at no row."""
         kept = entries["state"]
         mask: Mask = self._wanted[kept] | (self.unhandled & (kept == 0))
         return mask
 
-    def states(self, due: Int64Array, entries: StateArray) -> tuple[Mask, Int64Array]:
-        """Which rows match by due time and state, and the state each is shown with."""
+    def states(
+        self, due: Int64Array, sent_position: npt.NDArray[np.uint64], entries: StateArray
+    ) -> tuple[Mask, Int64Array]:
+        """Which rows match by due time and state, and the state each is shown with.
+
+        Entries of rows that a purge ended, which no state says, are made to say so.
+        """
+        if self.group.floor:
+            purged = self.group.purged_of(sent_position, entries)
+            if some(purged):
+                entries["state"][purged] = MessageState.DELETED
+                entries["cause"][purged] = Cause.PURGE
+                entries["time"][purged] = self.group.purged_ms
         kept = entries["state"].astype(np.int64)
         fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
         shown: Int64Array = np.where(kept == 0, fresh, kept)

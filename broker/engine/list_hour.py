@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.list_cursor import BEFORE_ALL
 from delaylog.broker.engine.list_filter import Head, RowFilter, check_heads, split_heads
 from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
-from delaylog.broker.engine.model import BadRequestError
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.gather import concat_rows
@@ -71,7 +71,7 @@ class HourList:
         self._run = run
         self._filter = filter_
         self._folder = folder
-        self._states = folder.states()
+        self._states = folder.states(filter_.group.number)
         self._tail = tail
         self._last = last
         self._bodies = bodies
@@ -111,7 +111,8 @@ class HourList:
         at = self._behind_place(tail.due, tail.index)
         for start in range(0, len(at), _SLICE_ROWS):
             part = at[start : start + _SLICE_ROWS]
-            mask, _ = self._filter.states(tail.due[part], self._states.get(tail.index[part]))
+            entries = self._states.get(tail.index[part])
+            mask, _ = self._filter.states(tail.due[part], tail.sent[part], entries)
             found.add(tail.due[part[mask]], tail.index[part[mask]])
             yield
         due, index = found.first()
@@ -136,9 +137,9 @@ class HourList:
         rows = self._folder.read_rows(index)
         mask = self._filter.rows(rows)
         # Columns, not rows: numpy copies structured rows ten times as slowly.
-        due, index = rows["deliver_at"][mask], index[mask]
+        due, index, sent = rows["deliver_at"][mask], index[mask], rows["sent_position"][mask]
         if len(index):
-            mask, _ = self._filter.states(due, self._states.get(index))
+            mask, _ = self._filter.states(due, sent, self._states.get(index))
             due, index = due[mask], index[mask]
         at = self._behind_place(due, index)
         found.add(due[at], index[at])
@@ -301,7 +302,7 @@ class HourList:
         behind = self._behind_place(due, index)
         at, due, index = at[behind], due[behind], index[behind]
         entries = self._states.get(index)
-        mask, shown = self._filter.states(due, entries)
+        mask, shown = self._filter.states(due, rows["sent_position"][at], entries)
         at = at[mask]
         return rows[at], entries[mask], shown[mask], sources[at]
 

@@ -26,7 +26,8 @@ class TailView:
     def __init__(self, parts: list[tuple[RowArray, Block]]) -> None:
         self._parts = parts
         empty = np.zeros(0, np.int64)
-        self.due, self.index, self._part, self._at = empty, empty, empty, empty
+        self.due, self.index, self.sent = empty, empty, np.zeros(0, np.uint64)
+        self._part, self._at = empty, empty
 
     def __len__(self) -> int:
         return len(self.index)
@@ -47,13 +48,13 @@ class TailView:
             part = np.repeat(np.arange(first, stop), lengths)
             at = np.arange(count) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
             due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
-            columns.append((due, index, part[mask], at[mask]))
+            columns.append((due, index, rows["sent_position"][mask], part[mask], at[mask]))
             first = stop
             yield
         if columns:
-            due, index, part, at = (np.concatenate(c) for c in zip(*columns, strict=True))
+            due, index, sent, part, at = (np.concatenate(c) for c in zip(*columns, strict=True))
             order = np.lexsort((index, due))
-            self.due, self.index = due[order], index[order]
+            self.due, self.index, self.sent = due[order], index[order], sent[order]
             self._part, self._at = part[order], at[order]
 
     def _places(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_cursor import Place
 from delaylog.broker.engine.list_filter import ListQuery, RowFilter
 from delaylog.broker.engine.list_hour import SCAN_ROWS_MAX, SECOND_ROWS_MAX, HourList
@@ -27,7 +28,6 @@ from delaylog.storage.layout import HOUR_MAX, HOUR_MS
 
 PAGE_SECONDS: Final = 0.05
 """Time after which a page ends: what is begun is finished, within 0.1 s in all."""
-_DEFAULT_GROUP: Final = 1
 
 
 class _HourGone(Exception):
@@ -43,6 +43,7 @@ class Listing:
         topic: Topic,
         query: ListQuery,
         *,
+        group: Group | None = None,
         cursor: str | None,
         now_ms: int,
         clock: Callable[[], float],
@@ -50,12 +51,15 @@ class Listing:
         scan_rows_max: int = SCAN_ROWS_MAX,
         second_rows_max: int = SECOND_ROWS_MAX,
     ) -> None:
-        """`clock` counts seconds. Raises BadRequestError for a cursor that is not this list's."""
+        """As a group (absent: the default one) sees it. `clock` counts seconds.
+
+        Raises BadRequestError for a cursor that is not this list's.
+        """
         self._state = state
-        self._topic = topic
+        self._group = group or topic.default
         self._query = query
-        self._filter = RowFilter(query, topic, now_ms, _DEFAULT_GROUP)
-        self._scope = query.scope(topic)
+        self._filter = RowFilter(query, topic, self._group, now_ms)
+        self._scope = query.scope(topic, self._group)
         self._scan_rows_max = scan_rows_max
         self._second_rows_max = second_rows_max
         self.page = Page()
@@ -87,7 +91,7 @@ class Listing:
         """Hours that can hold what is asked for, from the place on, in order."""
         wanted, hours = self._filter, self._state.hours
         living = wanted.living_only
-        every = self._topic.hours if living else hours.counts
+        every = self._group.hours if living else hours.counts
         found = np.fromiter(every, np.int64, len(every))
         found = np.sort(found[found >= self._run.place.hour])
         # Rows that were sent below the hour floor stand in a later hour than their due time.
@@ -104,7 +108,7 @@ class Listing:
         if known is None or known.rows == 0:
             return True
         folder = hours.hour(hour)
-        if not self._filter.unhandled and folder.states().absent:
+        if not self._filter.unhandled and folder.states(self._group.number).absent:
             return True
         # Nothing may come between these two: the tail begins behind the last row of the files.
         last = hours.flushed(hour)

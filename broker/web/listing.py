@@ -9,21 +9,24 @@ import msgpack
 from aiohttp import web
 
 from delaylog.broker.engine.forecast import Forecast
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
-from delaylog.broker.engine.model import Found
+from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.control import the_topic
 from delaylog.broker.web.deliveries import body_members
 from delaylog.broker.web.describing import describe, life_members
+from delaylog.broker.web.messages import the_group
 from delaylog.broker.web.shapes import (
     BODIES,
     CURSOR,
     DEAD,
     DUE_FROM,
     DUE_TO,
+    GROUP,
     HISTORY,
     HOURS,
     LIMIT,
@@ -32,6 +35,7 @@ from delaylog.broker.web.shapes import (
     STATE,
     WITH_KEY,
     WITH_TAG,
+    group_name,
 )
 from delaylog.storage.layout import MessageState
 
@@ -57,7 +61,8 @@ async def list_dead(ctx: Context) -> web.StreamResponse:
             for each in page.messages
         ]
         state = ctx.node.engine.state
-        lives = Lives(state, the_topic(ctx), found, now_ms=now_ms, clock=perf_counter)
+        topic, group = _seen_by(ctx, values)
+        lives = Lives(state, topic, found, group=group, now_ms=now_ms, clock=perf_counter)
         await ctx.node.run(lives.work())
         for members, life in zip(messages, lives.lives, strict=True):
             members |= life_members(life, "history")
@@ -82,11 +87,13 @@ async def _page(
         LIMIT.take(values, limits),
         BODIES.take(values),
     )
-    topic, now_ms = the_topic(ctx), node.clock.now_ms()
+    now_ms = node.clock.now_ms()
+    topic, group = _seen_by(ctx, values)
     listing = Listing(
         node.engine.state,
         topic,
         query,
+        group=group,
         cursor=None if cursor is None else cursor.decode(),
         now_ms=now_ms,
         clock=perf_counter,
@@ -94,6 +101,14 @@ async def _page(
     await node.run(listing.work())
     await node.durable(node.engine.state.log.end_position)
     return listing.page, now_ms
+
+
+def _seen_by(ctx: Context, values: dict[str, str]) -> tuple[Topic, Group]:
+    """The topic, and the group whose sight of it is asked for."""
+    topic = the_topic(ctx)
+    group = the_group(topic, group_name(values))
+    assert group is not None, "a topic that is there has its group, or the call was refused"
+    return topic, group
 
 
 def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
@@ -118,10 +133,11 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
 async def forecast(ctx: Context) -> web.StreamResponse:
     """GET …/forecast: messages to come, per minute and per hour."""
     node, limits = ctx.node, ctx.node.engine.limits
-    values = ctx.query(MINUTES, HOURS)
+    values = ctx.query(MINUTES, HOURS, GROUP)
     minutes, hours = MINUTES.take(values, limits), HOURS.take(values, limits)
-    topic, now_ms = the_topic(ctx), node.clock.now_ms()
-    counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours)
+    topic, group = _seen_by(ctx, values)
+    now_ms = node.clock.now_ms()
+    counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
     await node.run(counted.work())
     await node.durable(node.engine.state.log.end_position)
     return ctx.answer(

@@ -97,7 +97,7 @@ NATIVE: Final = (
         "getForecast",
         "Messages to come, per minute and per hour.",
         {200: "Forecast"},
-        query=(shapes.MINUTES, shapes.HOURS),
+        query=(shapes.MINUTES, shapes.HOURS, shapes.GROUP),
         problems=(404,),
     ),
     Operation(

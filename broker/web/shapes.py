@@ -184,7 +184,7 @@ WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
 CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
 LIMIT: Final = QueryInt("limit", "At most so many messages.", 1, "list_max", default=100)
-LIST: Final = (STATE, DUE_FROM, DUE_TO, WITH_TAG, WITH_KEY, BODIES, CURSOR, LIMIT)
+LIST: Final = (STATE, DUE_FROM, DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
 HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
 DEAD: Final = (*LIST[1:], HISTORY)
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")

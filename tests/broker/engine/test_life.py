@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine import topics
+from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.life import EVENTS, Life, Lives
 from delaylog.storage.layout import HOUR_MS
 
@@ -153,3 +155,23 @@ def test_time_that_is_used_up_leaves_the_rows_word(host: Any) -> None:
     (life,) = lives(host, [name], seconds_max=0)
     assert not life.complete
     assert [event for event, _ in told(life)] == ["sent", "ready", "acked"]
+
+
+def test_each_group_has_its_own_line(host: Any) -> None:
+    """What one group did is not told of another; a purge is told from its floor."""
+    topics.put_group(host.engine.state, host.topic, "a", host.now_ms)
+    (name,) = host.ids_of(host.send(1))
+    host.ack(host.receive())
+    (message,) = host.receive(group="a")
+    host.nack([message], 5_000)
+    group = host.topic.group("a")
+    host.sync()
+    found = find_ids(host.engine.state, host.topic, [name], host.now_ms, group)
+    made = Lives(
+        host.engine.state, host.topic, found, group=group, now_ms=host.now_ms, clock=lambda: 0.0
+    )
+    host.engine.run_inline(made.work())
+    events = [event for event, _ in told(made.lives[0])]
+    assert events == ["sent", "ready", "leased", "nacked", "due"]
+    (life,) = lives(host, [name])
+    assert [event for event, _ in told(life)] == ["sent", "ready", "leased", "acked"]

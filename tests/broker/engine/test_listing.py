@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delaylog.broker.engine import topics
+from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.list_cursor import CURSOR_TEXT_SIZE, Place
 from delaylog.broker.engine.list_filter import SHOWN, ListQuery
@@ -25,6 +27,7 @@ from delaylog.broker.engine.listing import Listing
 from delaylog.broker.engine.model import BadRequestError
 from delaylog.storage.layout import (
     HOUR_MS,
+    Cause,
     MessageState,
     ref_hour,
     ref_index,
@@ -103,7 +106,8 @@ class Traffic:
         self.host.send(3, delay=self.random.choice([0, 700, HOUR_MS]), topic="other")
 
     def receive(self) -> None:
-        self.taken += self.host.receive(self.random.choice([1, 3, 9]), lease=20_000)
+        group = self.random.choice([group.name for group in self.host.topic.groups.values()])
+        self.taken += self.host.receive(self.random.choice([1, 3, 9]), lease=20_000, group=group)
 
     def settle(self) -> None:
         self.random.shuffle(self.taken)
@@ -123,6 +127,17 @@ class Traffic:
             by = self.random.choice([0, 700, 5_000, HOUR_MS])
             self.host.reschedule(names, self.host.now_ms + by)
 
+    def group(self) -> None:
+        """A second group comes to be, or what one has is purged."""
+        host = self.host
+        if host.topic.group("a") is None:
+            topics.put_group(host.engine.state, host.topic, "a", host.now_ms)
+        elif self.random.random() < 0.3:
+            groups = self.random.sample(list(host.topic.groups.values()), 1)
+            force = self.random.random() < 0.5
+            topics.purge(host.engine.state, host.topic, groups, host.now_ms, force=force)
+        host.turn()
+
     def keep(self) -> None:
         act = self.random.choice(["flush", "checkpoint", "restart", "advance", "advance", "short"])
         if act == "advance":
@@ -140,16 +155,20 @@ class Traffic:
             self.receive,
             self.settle,
             self.control,
+            self.group,
             self.keep,
         ]
         for _ in range(steps):
             self.random.choice(acts)()
 
-    def expected(self, query: ListQuery) -> list[str]:
+    def expected(self, query: ListQuery, group: str = "default") -> list[str]:
         """Ids that a list shows, in its order."""
         out = []
         settings = self.host.topic.settings
-        for name, found in zip(self.sent, self.host.find(list(self.sent)), strict=True):
+        state, topic = self.host.engine.state, self.host.topic
+        whose = topic.group(group)
+        all_found = find_ids(state, topic, list(self.sent), self.host.now_ms, whose)
+        for name, found in zip(self.sent, all_found, strict=True):
             if found is None:
                 continue
             due = int(found.row["deliver_at"])
@@ -202,6 +221,11 @@ def test_lists_are_those_of_every_message(host: Any, seed: int) -> None:
                 limit = random.choice([1, 3, 50])
                 found = listed(host, with_limit(query, limit), scan_rows_max=scan_rows_max)
                 assert ids_of(found) == wanted, (seed, query, scan_rows_max)
+            whose = host.topic.group("a")
+            if whose is not None:
+                for scan_rows_max in (0, 1 << 20):
+                    found = listed(host, query, scan_rows_max=scan_rows_max, group=whose)
+                    assert ids_of(found) == traffic.expected(query, "a"), (seed, query)
             hurried = listed(
                 host, query, scan_rows_max=random.choice([0, 1 << 20]), page_seconds=0.0
             )
@@ -398,7 +422,7 @@ def test_made_up_places_are_places_or_refused(host: Any) -> None:
     host.send(30, at=[host.now_ms + HOUR_MS + k * 90 for k in range(30)])
     host.flush()
     random = Random(3)
-    scope = ListQuery().scope(host.topic)
+    scope = ListQuery().scope(host.topic, host.topic.default)
     hour = host.now_ms // HOUR_MS + 1
     for _ in range(300):
         place = Place(
@@ -488,3 +512,25 @@ def test_topics_that_share_a_bit_of_the_zone_maps(host: Any) -> None:
     host.checkpoint()
     for number in range(70):
         assert len(listed(host, ListQuery(), topic=f"t{number}")) == 2
+
+
+def test_a_purge_is_listed_while_deleted_messages_are(host: Any) -> None:
+    """A purge writes no state: what it ended is shown as deleted, then not at all."""
+    host.configure(ended_keep_ms=1_000)
+    names = host.ids_of(host.send(5, delay=HOUR_MS))
+    host.flush()
+    names += host.ids_of(host.send(2, delay=2 * HOUR_MS))
+    topics.purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=False)
+    host.turn()
+    after = host.ids_of(host.send(1, delay=HOUR_MS))
+    deleted = ListQuery(frozenset([MessageState.DELETED]), limit=3)
+    waiting = ListQuery(frozenset([MessageState.WAITING]))
+    for scan_rows_max in (0, 1 << 20):
+        found = listed(host, deleted, scan_rows_max=scan_rows_max)
+        assert ids_of(found) == names
+        assert {int(message.entry["cause"]) for message in found} == {Cause.PURGE}
+        assert {int(message.entry["time"]) for message in found} == {host.now_ms}
+        assert ids_of(listed(host, waiting, scan_rows_max=scan_rows_max)) == after
+    host.advance(1_001)
+    page = page_of(host, deleted)
+    assert (page.messages, page.scanned) == ([], 0)

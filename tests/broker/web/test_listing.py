@@ -314,3 +314,24 @@ def test_forecast(broker: Any, topic: str) -> None:
     assert short["minutes"] == []
     assert len(short["hours"]) == 1
     assert short["later"] + short["hours"][0]["count"] == 5
+
+
+def test_groups_see_their_own(broker: Any, topic: str, assert_problem: Any) -> None:
+    """`group` says whose states are listed; a group that is not there is unknown."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", LATER | {"id": "before"})
+    broker.call("PUT", f"{path}/groups/g", {})
+    broker.post(f"{path}/messages", {"body": "x", "id": "a"})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
+    assert ids(get(broker, f"{path}/messages", state="acked")["messages"]) == ["a"]
+    listed = get(broker, f"{path}/messages", group="g", limit=1)
+    assert [(m["id"], m["state"]) for m in listed["messages"]] == [("a", "ready")]
+    assert sum(h["count"] for h in get(broker, f"{path}/forecast")["hours"]) == 1
+    assert sum(h["count"] for h in get(broker, f"{path}/forecast", group="g")["hours"]) == 0
+    cursor = get(broker, f"{path}/messages", limit=1)["cursor"]
+    answer = broker.call("GET", f"{path}/messages?group=g&cursor={cursor}")
+    assert_problem(answer, 400, "bad_request", "cursor")
+    for call in ("messages", "dead", "forecast"):
+        answer = broker.call("GET", f"{path}/{call}?group=none")
+        assert_problem(answer, 404, "unknown", "group")
