@@ -27,6 +27,7 @@ import drain
 import floors
 import ingest
 import lateness
+import listing
 import memory
 import restart
 import scale
@@ -36,7 +37,9 @@ from procfs import OthersMeter
 from settings import FULL, SMALL, Settings
 from tables import Table, missed
 
-SECTIONS: Final = ("floors", "ingest", "singles", "drain", "lateness", "scale", "memory", "restart")
+SECTIONS: Final = (
+    *("floors", "ingest", "singles", "drain", "lateness", "scale", "listing", "memory", "restart"),
+)
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
 
@@ -96,6 +99,8 @@ def _sections(
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
     if "scale" in wanted:
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
+    if "listing" in wanted:
+        yield "listing", lambda: _listing(brokers, settings)
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if wanted & {"memory", "restart"}:
@@ -107,6 +112,11 @@ def _ready(brokers: Brokers, settings: Settings) -> Iterator[Table]:
         yield memory.measure(
             broker, folder, settings.pending, settings.settle_s, memory.READY, settings.probe
         )
+
+
+def _listing(brokers: Brokers, settings: Settings) -> Iterator[Table]:
+    with brokers.folder() as folder, brokers.on(folder) as broker:
+        yield listing.measure(broker, settings.pending, settings.settle_s)
 
 
 def _pending(brokers: Brokers, settings: Settings, *, restarts: bool) -> Iterator[Table]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from yarl import URL
@@ -249,9 +249,15 @@ class AsyncClient:
 
     # One message, many messages, topics
 
-    async def get(self, topic: str, message_id: str) -> dict[str, Any]:
-        """The message with its state. ApiError 404 when it is not known (any more)."""
-        return await self._json("GET", self._of(topic, "messages", message_id))
+    async def get(self, topic: str, message_id: str, *, life: bool = False) -> dict[str, Any]:
+        """The message with its state; `life` adds its steps. ApiError 404 when it is not known."""
+        url = self._of(topic, "messages", message_id)
+        return await self._json("GET", f"{url}?life=true" if life else url)
+
+    async def page(self, topic: str, **query: str | int | bool | None) -> dict[str, Any]:
+        """A page of the topic's messages; pass its `cursor` for the next one until it is None."""
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        return await self._json("GET", f"{self._of(topic, 'messages')}?{urlencode(given)}")
 
     async def cancel(self, topic: str, message_id: str, *, force: bool = False) -> dict[str, Any]:
         """Cancel before delivery. ApiError 409 `too_late` (with `state`), 404 `unknown`."""

@@ -302,6 +302,14 @@ class DelayHour:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""
         return self._reader.records(rows)
 
+    def read_heads(self, rows: RowArray) -> bytes:
+        """Id, key, tags and headers of `rows`, one after another, without a look at any body.
+
+        Nothing is checked: that would read every body of an extent. The caller holds what it uses
+        against the hashes in the rows.
+        """
+        return self._reader.heads(rows)
+
     @property
     def mapped(self) -> bool:
         """Whether scattered reads go through maps."""
@@ -321,24 +329,29 @@ class DelayHour:
         """Bytes of records that stand in the files."""
         return self._reader.log_size
 
-    def walk_second(self, second: int, last: int) -> Generator[list[int], None, None]:
+    def walk_second(
+        self, second: int, last: int, *, before: int = 0, slice_rows: int = _WALK_SLICE
+    ) -> Generator[list[int], None, None]:
         """Follow one second's chain newest first, in slices; rows behind `last` are passed over.
 
+        `before` is a row of the chain behind which the walk begins; 0 begins at its head.
         Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
         """
-        index = int(self.seconds().newest[second])
+        if before:
+            index = int(self.read_rows(np.array([before], np.int64))["pre_global_index"][0])
+        else:
+            index = int(self.seconds().newest[second])
         out: list[int] = []
         words: memoryview = memoryview(b"").cast("I")
         low, high = 1, 0
         rows = _WINDOW_ROWS_MIN
-        file = self._file("delay.index") if index else None
-        checks = self.checks()
         while index:
             if not low <= index <= high:
-                assert file is not None
                 rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
                 low, high = max(index - rows + 1, 1), index
-                checks.rows_between(low, high)
+                # Asked for anew: the hour's files may have been closed between two slices.
+                self.checks().rows_between(low, high)
+                file = self._file("delay.index")
                 raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
                 words = memoryview(raw).cast("I")
             if index <= last:
@@ -352,7 +365,7 @@ class DelayHour:
                     detail=f"row {index} names {before}",
                 )
             index = before
-            if len(out) >= _WALK_SLICE:
+            if len(out) >= slice_rows:
                 yield out
                 out = []
         yield out

@@ -475,6 +475,15 @@ class HourStore:
                 self._hours[hour].mapped = True
         self._near = near
 
+    def rest(self, hour: int) -> None:
+        """Give back what a pass over an hour's states made resident, unless it is near.
+
+        Not while states are written: a page in flight would pass for a written one.
+        """
+        if hour in self._hours and hour not in self._near and not self._flushing_states:
+            for column in self._hours[hour].state_columns:
+                column.settle()
+
     def forget_pages(self) -> None:
         """Give resident file pages behind the cursor back to the kernel."""
         for hour in self._near:

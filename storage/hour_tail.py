@@ -9,7 +9,7 @@ answer every look-up, until their flush has been taken over by the hour.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -157,6 +157,19 @@ class TailPile:
         if self._loose:
             self._break_up()
         return self._tails.get(hour)
+
+    def parts(self, hour: int) -> list[tuple[RowArray, Block]]:
+        """Rows of an hour as they lie, in any order, each part with the block its records are in.
+
+        For who reads a whole tail: loose blocks stay whole.
+        """
+        tail = self._tails.get(hour)
+        out = [] if tail is None else [(chunk.rows, chunk.data) for chunk in tail.chunks]
+        for placed in self._loose:
+            k = bisect_left(placed.hours, hour)
+            if k < len(placed.hours) and placed.hours[k] == hour:
+                out.append((placed.rows[placed.starts[k] : placed.starts[k + 1]], placed.data))
+        return out
 
     def _break_up(self) -> None:
         """Turn every loose block into chunks of its hours."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.frames import Frame, check_header, frame_crc
-from delaylog.storage.layout import FRAME_HEADER_SIZE, FRAME_MAGIC
+from delaylog.storage.layout import FRAME_HEADER_SIZE, FRAME_MAGIC, FrameHeader
 
 _READ_BYTES: Final = 4 << 20
 
@@ -51,6 +51,83 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
             return position
         yield Frame(header, payload)
         position += FRAME_HEADER_SIZE + header.payload_size
+
+
+class FrameHops:
+    """Hops over the frames from `start` to `end`, which must be written, and reads some of them.
+
+    For who looks into the log beside its writer: files of its own, and a segment that is dropped
+    meanwhile is passed over (`position` tells where it goes on). One thread at a time.
+    """
+
+    _WINDOW_BYTES: Final = 256 << 10
+
+    def __init__(self, fs: FileSystem, folder: str, *, start: int, end: int) -> None:
+        self._fs = fs
+        self._folder = folder
+        self.position = start
+        self.end = end
+        self.skipped = False
+        """Whether frames behind `start` were not there any more."""
+        self._file: File | None = None
+        self._base = 0
+        self._size = 0
+        self._window, self._window_at = b"", 0
+
+    def run(self, frames_max: int, wanted: Callable[[FrameHeader], bool]) -> list[Frame]:
+        """Hop over so many frames; returns those that are wanted. Raises CorruptionError."""
+        out: list[Frame] = []
+        for _ in range(frames_max):
+            if self.position >= self.end:
+                break
+            if self._file is None or self.position - self._base >= self._size:
+                self._open()
+                continue
+            raw = self._bytes(self.position - self._base, FRAME_HEADER_SIZE)
+            header = check_header(raw, self.position) if len(raw) == FRAME_HEADER_SIZE else None
+            if header is None:
+                raise self._rot()
+            if wanted(header):
+                at = self.position - self._base + FRAME_HEADER_SIZE
+                payload = self._bytes(at, header.payload_size)
+                if frame_crc(raw, payload) != header.crc:
+                    raise self._rot()
+                out.append(Frame(header, payload))
+            self.position += FRAME_HEADER_SIZE + header.payload_size
+        return out
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        if not self._window_at <= at or at + size > self._window_at + len(self._window):
+            assert self._file is not None, "a segment is open"
+            self._window = self._file.pread(max(size, self._WINDOW_BYTES), at)
+            self._window_at = at
+        return self._window[at - self._window_at : at - self._window_at + size]
+
+    def _open(self) -> None:
+        """Open the segment that holds the position, or the first one there is behind it."""
+        self.close()
+        bases = segment_bases(self._fs, self._folder)
+        base = max((b for b in bases if b <= self.position), default=bases[0])
+        try:
+            file = self._fs.open(f"{self._folder}/{segment_name(base)}")
+        except FileNotFoundError:
+            return
+        self._file, self._base, self._size = file, base, file.size()
+        if base > self.position:
+            self.position, self.skipped = base, True
+        elif self.position - base >= self._size:
+            raise self._rot()
+
+    def _rot(self) -> CorruptionError:
+        path = f"{self._folder}/{segment_name(self._base)}"
+        return CorruptionError("a bad frame", path=path, position=self.position)
+
+    def close(self) -> None:
+        """Close its file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._window = b""
 
 
 def judge_tail(

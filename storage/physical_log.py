@@ -18,7 +18,13 @@ from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullEr
 from delaylog.storage.file_system import File, FileSystem, parent_of
 from delaylog.storage.frames import Frame, Tick, encode_frame
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
+from delaylog.storage.log_reader import (
+    FrameHops,
+    judge_tail,
+    scan_segment,
+    segment_bases,
+    segment_name,
+)
 
 SEGMENT_BYTES_MAX: Final = 128 << 20
 
@@ -254,6 +260,15 @@ class PhysicalLog:
         self._bases.append(base)
         self._fs.sync_folder(self._folder)
         return file
+
+    def hops(self, start: int) -> FrameHops:
+        """A look at the frames that are written, from `start` or the first one held."""
+        return FrameHops(
+            self._fs,
+            self._folder,
+            start=max(start, self.first_position),
+            end=self.written_position,
+        )
 
     # ------------------------------------------------------------------ retention
 

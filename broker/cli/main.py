@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_json
+from delaylog.broker.cli.looking import list_command, show_command
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.remote import (
     cancel_command,
@@ -28,6 +29,8 @@ from delaylog.broker.logs import set_up_logs
 _REMOTE: Final = {
     "send": send_command,
     "receive": receive_command,
+    "list": list_command,
+    "show": show_command,
     "stats": stats_command,
     "topics": topics_command,
     "clock": clock_command,

@@ -69,6 +69,25 @@ def _add_messages(verbs: Any) -> None:
     receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
     receive.add_argument("--follow", action="store_true", help="go on until interrupted")
 
+    listing = verbs.add_parser("list", help="messages in due order, by state, time, tag or key")
+    _add_remote(listing)
+    listing.add_argument(
+        "--state", metavar="STATE,…", help="waiting, ready, leased, acked, expired, dead, deleted"
+    )
+    listing.add_argument("--due-from-ms", type=int, metavar="MS", help="due then or later")
+    listing.add_argument("--due-to-ms", type=int, metavar="MS", help="due before then")
+    listing.add_argument("--tag", help="with this tag")
+    listing.add_argument("--key", help="with this ordering key")
+    listing.add_argument("--bodies", action="store_true", help="with bodies (with --json)")
+    listing.add_argument(
+        "--max", type=int, default=100, metavar="N", help="at most so many; 0: all (default 100)"
+    )
+
+    show = verbs.add_parser("show", help="all that is known of a message")
+    _add_remote(show)
+    show.add_argument("id")
+    show.add_argument("--life", action="store_true", help="with what happened to it")
+
     stats = verbs.add_parser("stats", help="counts of a topic, or of all topics")
     stats.add_argument("topic", nargs="?")
     _add_url(stats)

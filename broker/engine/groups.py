@@ -132,8 +132,14 @@ class Group:
 
     def purged(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
         """Which rows, of those that exist for it, a purge has ended (no state says so)."""
+        return self.purged_of(rows["sent_position"], entries)
+
+    def purged_of(
+        self, sent_position: npt.NDArray[np.uint64], entries: StateArray
+    ) -> npt.NDArray[np.bool_]:
+        """The same by where in the log the rows were sent."""
         # The time of an entry that is in no state is where in the log it came back.
-        below = (rows["sent_position"] < self.floor) & (entries["time"] < self.floor)
+        below = (sent_position < self.floor) & (entries["time"] < self.floor)
         return np.asarray(below & (entries["state"] == STATE_NONE), np.bool_)
 
     def free(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:

@@ -29,6 +29,8 @@ class Limits:
     """Messages of one receive: one reply, one frame."""
     receive_bytes_max: int = 32 << 20
     """Bodies of one receive, after the first message."""
+    list_max: int = 1_000
+    """Messages on one page of a list: each costs a Python object."""
     leased_max: int = 1_000_000
     """Messages under lease per group: 27 bytes of memory each."""
     tail_bytes_max: int = 28 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any, Final
 
 import msgpack
@@ -11,9 +12,11 @@ from aiohttp import web
 from delaylog.broker.engine import control
 from delaylog.broker.engine.control import ControlResult
 from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.broker.web.describing import describe, life_members
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     CANCEL_FORCE,
@@ -21,6 +24,7 @@ from delaylog.broker.web.shapes import (
     CANCEL_MANY,
     CONTROL_IDS,
     DELIVER_AT_MS,
+    LIFE,
     NEW_DELAY_MS,
     PRIORITY,
     READ,
@@ -30,7 +34,7 @@ from delaylog.broker.web.shapes import (
     check_count,
 )
 from delaylog.storage.batch import BATCH_VERSION, Column, TextColumn, take_column, unpack_map
-from delaylog.storage.layout import NEVER_MS, Cause, Int64Array, MessageState, ref_to_id
+from delaylog.storage.layout import Int64Array
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
 _CONTROL_COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms"})
@@ -55,37 +59,27 @@ def _find_one(ctx: Context) -> tuple[Topic, Found]:
 
 async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
-    READ.take(ctx.query(READ))
+    values = ctx.query(READ, LIFE)
+    READ.take(values)
     state = ctx.node.engine.state
     topic, found = _find_one(ctx)
     refs = np.array([found.ref], np.int64)
     rows = np.array([found.row])
     text, key, tags, headers, body = split_record(state.hours.records(refs, rows), rows[0])
-    row, entry = found.row, found.entry
-    expires = int(row["expires_at"])
+    row, entry, shown = found.row, found.entry, found.state
     members: dict[str, Any] = {
-        "id": text or ref_to_id(found.origin),
         "topic": topic.name,
         "namespace": topic.namespace,
-        "state": found.state.name.lower(),
-        "cause": Cause(int(entry["cause"])).name.lower() if int(entry["cause"]) else None,
-        "deliver_at_ms": int(row["deliver_at"]),
-        "sent_at_ms": int(row["sent_at"]),
-        "expires_at_ms": None if expires == NEVER_MS else expires,
-        "attempts": int(entry["attempts"]),
-        "max_retry": int(row["max_retry"]),
-        "priority": int(row["priority"]),
-        "key": key or None,
-        "tags": tags,
+        **describe(state, found.ref, row, entry, shown, id=text, key=key, tags=tags),
         "headers": headers,
+        **body_members(body, packed=ctx.packed),
     }
-    if found.state is MessageState.LEASED:
-        until = state.leases.deadline_ms(int(entry["lease"]), found.ref)
-        members["lease_until_ms"] = int(entry["time"]) if until is None else until
-    elif found.state >= MessageState.ACKED:
-        members["ended_at_ms"] = int(entry["time"])
-    members.update(body_members(body, packed=ctx.packed))
     await ctx.node.durable(state.log.end_position)
+    if LIFE.take(values):
+        now_ms = ctx.node.clock.now_ms()
+        lives = Lives(state, topic, [found], now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        members |= life_members(lives.lives[0], "life")
     return ctx.answer(members)
 
 

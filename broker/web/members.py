@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -17,6 +18,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.problems import Problem
 
 INT64_MAX: Final = 2**63 - 1
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z")
 Values: TypeAlias = Mapping[str, Any]
 Schema: TypeAlias = dict[str, Any]
 
@@ -70,6 +72,26 @@ class Int(Member):
             "minimum": bound(self.low, limits),
             "maximum": bound(self.high, limits),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInt(Int):
+    """The same as a query parameter."""
+
+    default: int = 0
+
+    def take(self, members: Values, limits: Limits, item: int | None = None) -> int:
+        """The number."""
+        text = members.get(self.name)
+        if text is None:
+            return self.default
+        # Python reads "1_0", " 1" and other scripts' digits as numbers too.
+        if not _WHOLE.match(text):
+            raise self.wrong("must be an integer", item)
+        return Int.take(self, {self.name: int(text)}, limits, item) or 0
+
+    def _kind(self, limits: Limits) -> Schema:
+        return {**Int._kind(self, limits), "type": "integer", "default": self.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +200,27 @@ class Choice(Member):
 
     def _kind(self, _limits: Limits) -> Schema:
         return {"enum": [*self.words, None]}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWords(Member):
+    """Some of a few words, as a query parameter: separated by commas."""
+
+    words: tuple[str, ...]
+
+    def take(self, members: Values) -> frozenset[str]:
+        """The words; all of them when absent."""
+        text = members.get(self.name)
+        if text is None:
+            return frozenset(self.words)
+        found = frozenset(text.split(","))
+        if not found <= set(self.words):
+            raise self.wrong(f"names some of {', '.join(self.words)}, with commas between", None)
+        return found
+
+    def _kind(self, _limits: Limits) -> Schema:
+        word = f"({'|'.join(self.words)})"
+        return {"type": "string", "pattern": f"^{word}(,{word})*$"}
 
 
 @dataclass(frozen=True, slots=True)

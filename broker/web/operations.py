@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from delaylog.broker.web import clock, control, groups, messages, shapes, topics
+from delaylog.broker.web import clock, control, groups, listing, messages, shapes, topics
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Member, Shape
 
@@ -88,6 +88,36 @@ NATIVE: Final = (
         "Counts of a topic.",
         {200: "Stats"},
         query=(shapes.DELAY_BUCKETS,),
+        problems=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{TOPIC}/forecast",
+        listing.forecast,
+        "getForecast",
+        "Messages to come, per minute and per hour.",
+        {200: "Forecast"},
+        query=(shapes.MINUTES, shapes.HOURS, shapes.GROUP),
+        problems=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{TOPIC}/messages",
+        listing.list_messages,
+        "listMessages",
+        "Messages in due order, page by page.",
+        {200: "Listed"},
+        query=shapes.LIST,
+        problems=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{TOPIC}/dead",
+        listing.list_dead,
+        "listDead",
+        "Dead letters with why and how they died.",
+        {200: "DeadLetters"},
+        query=shapes.DEAD,
         problems=(404,),
     ),
     Operation(
@@ -170,7 +200,7 @@ NATIVE: Final = (
         "getMessage",
         "Look at a message, living or lately ended.",
         {200: "Message"},
-        query=(shapes.READ,),
+        query=(shapes.READ, shapes.LIFE),
         problems=(404,),
     ),
     Operation(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAG_MODES, TAGS_MAX, TagFilter
+from delaylog.broker.engine.forecast import HOURS_MAX, MINUTES_MAX
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
@@ -29,6 +30,8 @@ from delaylog.broker.web.members import (
     Flag,
     Int,
     QueryFlag,
+    QueryInt,
+    QueryWords,
     Shape,
     Text,
     TextList,
@@ -170,6 +173,27 @@ PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE)
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True
 )
+
+STATE: Final = QueryWords(
+    "state",
+    "Only messages in these states.",
+    ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
+)
+DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
+DUE_TO: Final = QueryInt(
+    "due_to", "Due before this Unix time in ms.", 0, INT64_MAX, default=INT64_MAX
+)
+WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
+WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
+BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
+CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
+LIMIT: Final = QueryInt("limit", "At most so many messages.", 1, "list_max", default=100)
+LIST: Final = (STATE, DUE_FROM, DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
+HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
+DEAD: Final = (*LIST[1:], HISTORY)
+LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")
+MINUTES: Final = QueryInt("minutes", "So many minutes, one by one.", 0, MINUTES_MAX, default=60)
+HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, default=24)
 
 
 @dataclass(slots=True)

@@ -129,6 +129,9 @@ def check_chains(store: HourStore, model: Model) -> None:
             bound = indexes[len(indexes) // 2]
             walked = [i for part in folder.walk_second(second, bound) for i in part]
             assert walked == [i for i in indexes[::-1] if i <= bound]
+            parts = list(folder.walk_second(second, 1 << 32, before=bound, slice_rows=2))
+            assert [i for part in parts for i in part] == [i for i in indexes[::-1] if i < bound]
+            assert all(len(part) <= 2 for part in parts)
         kept = folder.seconds()
         again = folder.rebuild_seconds()
         assert (kept.newest == again.newest).all()

@@ -38,3 +38,19 @@ def test_a_look_up_during_a_sort_wins() -> None:
         tail = pile.tail(hour)
         assert tail is not None
         assert tail.rows(np.arange(1, 12))["global_index"].tolist() == list(range(1, 12))
+
+
+def test_parts_leave_loose_blocks_whole() -> None:
+    """Every row of an hour with its block, from chunks and loose blocks; nothing is broken up."""
+    pile = TailPile()
+    pile.add(loose_block(1, 2))
+    pile.add(loose_block(2, 3))
+    assert pile.tail(0) is not None
+    pile.add(loose_block(3, 4))
+    for hour in range(HOURS):
+        parts = pile.parts(hour)
+        indexes = [index for rows, _ in parts for index in rows["global_index"].tolist()]
+        assert sorted(indexes) == list(range(1, 10))
+        assert all(len(data) >= int(rows["offset"].max()) for rows, data in parts)
+    assert pile.parts(HOURS) == []
+    assert pile.has_loose

@@ -394,6 +394,77 @@ def test_large_frames_cross_the_read_window() -> None:
     assert [len(f.payload) for f in found] == sizes
 
 
+def test_hops_find_what_is_wanted_beside_the_writer() -> None:
+    """Frames of one kind, few at a time, over segments that roll meanwhile; only written ones."""
+    log, _ = open_log(FakeDisk())
+    kinds = [FrameKind.SEND, FrameKind.LEASE, FrameKind.SETTLE]
+    wanted = []
+    for number in range(40):
+        kind = kinds[number % 3]
+        position = append(log, payload(number), kind)
+        if kind is FrameKind.LEASE and position >= 3_000:
+            wanted.append((position, payload(number)))
+        log.write_pending()
+    log.sync()
+    start = next(
+        frame.header.position for frame in log.hops(0).run(99, lambda head: head.position >= 3_000)
+    )
+    hops = log.hops(start)
+    append(log, b"not written", FrameKind.LEASE)
+    found = []
+    while hops.position < hops.end:
+        found += hops.run(3, lambda head: head.kind == FrameKind.LEASE)
+        assert hops.run(0, lambda head: True) == []
+    assert [(frame.header.position, bytes(frame.payload)) for frame in found] == wanted
+    assert not hops.skipped
+    hops.close()
+
+
+def test_hops_pass_over_segments_that_are_dropped() -> None:
+    """The log goes on being cut in front while somebody looks into it."""
+    log, _ = open_log(FakeDisk())
+    positions = []
+    for number in range(60):
+        positions.append(append(log, payload(number)))
+        log.write_pending()
+    log.sync()
+    hops = log.hops(0)
+    assert len(hops.run(4, lambda head: True)) == 3, "opening a segment is a step too"
+    assert log.drop_below(positions[40]) > 1
+    rest = []
+    while hops.position < hops.end:
+        rest += hops.run(10, lambda head: True)
+    assert hops.skipped
+    told = [frame.header.position for frame in rest]
+    # What is left of the segment that was open, then those that are still there.
+    kept = [position for position in positions if position >= log.first_position]
+    assert told[-len(kept) :] == kept
+    assert told == sorted(told)
+    assert set(told) < set(positions)
+    late = log.hops(0)
+    assert late.position == log.first_position
+    late.close()
+
+
+def test_hops_call_rot_by_its_name() -> None:
+    """A frame that is not the one written is an error that names segment and position."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    for number in range(6):
+        append(log, b"x" * 50 + bytes([number]))
+    log.write_pending()
+    log.sync()
+    for at in (3, 70):
+        file = disk.open(f"{FOLDER}/{segment_name(0)}")
+        kept = file.pread(1, at)
+        file.pwritev([bytes([kept[0] ^ 1])], at)
+        with pytest.raises(CorruptionError) as error:
+            log.hops(0).run(9, lambda head: True)
+        assert error.value.position == 0
+        file.pwritev([kept], at)
+    assert len(log.hops(0).run(9, lambda head: True)) == 6
+
+
 def test_frames_know_their_end() -> None:
     disk = FakeDisk()
     log, _ = open_log(disk)

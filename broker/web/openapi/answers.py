@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
+from delaylog.broker.engine.life import EVENTS
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.settings import (
     CHOICES,
@@ -193,6 +194,21 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
             )
         ),
         "Message": _message(),
+        "Step": _step(),
+        "Listed": _page(_listed()),
+        "DeadLetters": _page(
+            _listed(
+                history=_list(_ref("Step")),
+                history_complete={"type": "boolean"},
+            )
+        ),
+        "Forecast": _object(
+            topic=_TEXT,
+            now_ms=_INT,
+            minutes=_list(_object(from_ms=_INT, count=_COUNT)),
+            hours=_list(_object(from_ms=_INT, count=_COUNT)),
+            later=_COUNT,
+        ),
         "Health": _object(status=_TEXT),
         "Ready": _object(status=_TEXT, disk_full={"type": "boolean"}, clock_held_ms=_COUNT),
         "Clock": _object(**clock),
@@ -203,20 +219,49 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
     }
 
 
+_CAUSE: Final[Schema] = {"enum": [*(cause.name.lower() for cause in Cause), None]}
+_DESCRIBED: Final[dict[str, Schema]] = {
+    **{name: schema for name, schema in _CONTENT.items() if name != "headers"},
+    "state": {"enum": _STATES},
+    "cause": _CAUSE,
+    "sent_at_ms": _INT,
+    "expires_at_ms": {"type": ["integer", "null"]},
+    "max_retry": _COUNT,
+}
+_SOMETIMES: Final[dict[str, Schema]] = {"lease_until_ms": _INT, "ended_at_ms": _INT}
+
+
 def _message() -> Schema:
-    causes = [cause.name.lower() for cause in Cause]
-    schema = _body(
-        **_CONTENT,
-        topic=_TEXT,
-        namespace=_TEXT,
-        state={"enum": _STATES},
-        cause={"enum": [*causes, None]},
-        sent_at_ms=_INT,
-        expires_at_ms={"type": ["integer", "null"]},
-        max_retry=_COUNT,
-    )
-    schema["properties"] |= {"lease_until_ms": _INT, "ended_at_ms": _INT}
+    schema = _body(**_DESCRIBED, headers=_CONTENT["headers"], topic=_TEXT, namespace=_TEXT)
+    life = {"life": _list(_ref("Step")), "life_complete": {"type": "boolean"}}
+    schema["properties"] |= _SOMETIMES | life
     return schema
+
+
+def _listed(**more: Schema) -> Schema:
+    """A message of a list; what only some have is optional."""
+    body = {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}}
+    headers = {"headers": _CONTENT["headers"]}
+    return _object({**_SOMETIMES, **headers, **body, **more}, **_DESCRIBED)
+
+
+def _page(message: Schema) -> Schema:
+    return _object(messages=_list(message), cursor=_TEXT_OR_NULL, now_ms=_INT)
+
+
+def _step() -> Schema:
+    return _object(
+        {
+            "cause": _CAUSE,
+            "attempts": _COUNT,
+            "due_ms": _INT,
+            "lease_until_ms": _INT,
+            "epoch": _COUNT,
+            "node": _COUNT,
+        },
+        event={"enum": list(EVENTS)},
+        at_ms={"type": ["integer", "null"]},
+    )
 
 
 def _camellia() -> dict[str, Schema]:

@@ -13,7 +13,7 @@ import pytest
 PROGRAM = str(Path(sys.executable).parent / "delaylog")
 VERBS = {
     *("backup", "cancel", "check", "completion", "dump", "receive", "reschedule", "restore"),
-    *("send", "serve", "stats", "topics", "verify"),
+    *("list", "send", "serve", "show", "stats", "topics", "verify"),
 }
 
 

@@ -41,7 +41,7 @@ def request(method: str, path: str, body: bytes = b"", *lines: str) -> bytes:
 
 METHODS = [
     ("GET", "/v1/topics/t/receive", "POST"),
-    ("PUT", "/v1/topics/t/messages", "POST"),
+    ("PUT", "/v1/topics/t/messages", "GET, POST"),
     ("DELETE", "/v1/topics/t/ack", "POST"),
     ("GET", "/v1/topics/t/messages:cancel", "POST"),
     ("POST", "/v1/topics/t", "DELETE, GET, PUT"),

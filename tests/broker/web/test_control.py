@@ -239,7 +239,11 @@ def test_operations(broker: Any, topic: str) -> None:
     metrics = broker.call("GET", "/metrics")
     assert metrics.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     text = metrics.body.decode()
-    assert f'delaylog_living_messages{{namespace="default",topic="{topic}"}} 1.0' in text
+    labels = f'{{namespace="default",topic="{topic}",group="default"}}'
+    assert f"delaylog_living_messages{labels} 1.0" in text
+        f'delaylog_living_messages{{namespace="default",topic="{topic}",group="default"}} 1.0'
+        in text
+    )
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(
         len(line.rsplit(" ", 1)) == 2 and float(line.rsplit(" ", 1)[1]) >= 0 for line in samples

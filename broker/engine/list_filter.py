@@ -1,0 +1,182 @@
+"""What a list asks for, and which rows and states are that.
+
+Columns first: topic, due time, the hash of the key and the mask of the tag tell nearly all rows
+apart without any text. Those that pass are compared with the stored key and tags themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Topic
+from delaylog.storage.columns import some
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.layout import (
+    NEVER_MS,
+    STATE_ENDED_FIRST,
+    Cause,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.rows import hash_u64, tag_bits, tags_mask
+
+Mask = npt.NDArray[np.bool_]
+_tags_mask = lru_cache(4_096)(tags_mask)
+SHOWN: Final = tuple(
+    state for state in MessageState if state not in (MessageState.NONE, MessageState.MOVED)
+)
+"""States that a client can ask for."""
+_LIVING: Final = frozenset({MessageState.WAITING, MessageState.READY, MessageState.LEASED})
+_STORED_STATES: Final = len(MessageState)
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """A list: its filter, and how much of it a page may hold."""
+
+    states: frozenset[MessageState] = frozenset(SHOWN)
+    due_from: int = 0
+    due_to: int = NEVER_MS
+    """Due times lie in [due_from, due_to)."""
+    tag: bytes | None = None
+    key: bytes | None = None
+    limit: int = 100
+    bodies: bool = False
+
+    def scope(self, topic: Topic, group: Group) -> bytes:
+        """What a cursor is bound to: topic, group and filter, not the size of a page."""
+        states = sorted(int(state) for state in self.states)
+        due = [self.due_from, self.due_to]
+        return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))
+
+
+class RowFilter:
+    """The test of rows and of their states, for one page at one moment."""
+
+    def __init__(self, query: ListQuery, topic: Topic, group: Group, now_ms: int) -> None:
+        self._topic = topic
+        self._now_ms = now_ms
+        self.group = group
+        self._tag, self._key = query.tag, query.key
+        self.tag_bits = tag_bits(query.tag) if query.tag else 0
+        self._key_hash = hash_u64(query.key) if query.key else 0
+        states = query.states
+        self.living_only = states <= _LIVING
+        fresh = bool(states & {MessageState.WAITING, MessageState.READY})
+        kept = group.purged_ms + topic.settings.ended_keep_ms >= now_ms
+        purged = bool(group.floor) and MessageState.DELETED in states and kept
+        self.unhandled = fresh or purged
+        """Rows that nothing ever happened to can be what is asked for; a purge touches none."""
+        self.due_from, self.due_to = query.due_from, query.due_to
+        if states <= {MessageState.WAITING}:
+            self.due_from = max(self.due_from, now_ms + 1)
+        if states <= {MessageState.READY}:
+            self.due_to = min(self.due_to, now_ms + 1)
+        named = query.tag is not None or query.key is not None
+        self.selective = named or not fresh
+        """Few rows can be expected to match."""
+        self._wanted = np.zeros(_STORED_STATES, np.bool_)
+        self._wanted[[int(state) for state in states]] = True
+
+    @property
+    def topic_bit(self) -> int:
+        """The topic's bit in zone maps."""
+        return 1 << (self._topic.number % 64)
+
+    def rows(self, rows: RowArray) -> Mask:
+        """Which rows can match, whatever their state is."""
+        due = rows["deliver_at"]
+        mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
+        mask &= (due >= self.due_from) & (due < self.due_to)
+        if self._key is not None:
+            mask &= rows["key_hash"] == self._key_hash
+        if self._tag is not None:
+            bits = np.uint64(self.tag_bits)
+            mask &= (rows["tag_mask"] & bits) == bits
+        return mask
+
+    def stored(self, entries: StateArray) -> Mask:
+        """Which entries can match, for who has looked at no row."""
+        kept = entries["state"]
+        mask: Mask = self._wanted[kept] | (self.unhandled & (kept == 0))
+        return mask
+
+    def states(
+        self, due: Int64Array, sent_position: npt.NDArray[np.uint64], entries: StateArray
+    ) -> tuple[Mask, Int64Array]:
+        """Which rows match by due time and state, and the state each is shown with.
+
+        Entries of rows that a purge ended, which no state says, are made to say so.
+        """
+        if self.group.floor:
+            purged = self.group.purged_of(sent_position, entries)
+            if some(purged):
+                entries["state"][purged] = MessageState.DELETED
+                entries["cause"][purged] = Cause.PURGE
+                entries["time"][purged] = self.group.purged_ms
+        kept = entries["state"].astype(np.int64)
+        fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
+        shown: Int64Array = np.where(kept == 0, fresh, kept)
+        mask: Mask = self._wanted[shown]
+        ended = (kept >= STATE_ENDED_FIRST) & (kept != int(MessageState.MOVED))
+        if not self.living_only and np.count_nonzero(ended):
+            settings = self._topic.settings
+            dead = kept == int(MessageState.DEAD)
+            keep_ms = np.where(dead, settings.dead_keep_ms, settings.ended_keep_ms)
+            over = entries["time"] + keep_ms < self._now_ms
+            mask &= ~(ended & (over | (entries["cause"] == int(Cause.FORGOTTEN))))
+        return mask, shown
+
+    def exact(self, head: Head) -> bool:
+        """Whether the texts are those that are asked for."""
+        return (self._key is None or head.key == self._key) and (
+            self._tag is None or self._tag in head.tags.split(b"\n")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before a message's body."""
+
+    id: bytes
+    key: bytes
+    tags: bytes
+    headers: bytes
+
+
+def split_heads(raw: bytes, rows: RowArray, sizes: Int64Array) -> list[Head]:
+    """Heads of records that begin `sizes` apart in `raw`."""
+    names = ("id_size", "key_size", "tags_size", "headers_size")
+    parts = [rows[name].tolist() for name in names]
+    out, at = [], 0
+    for id_size, key_size, tags_size, headers_size, size in zip(
+        *parts, sizes.tolist(), strict=True
+    ):
+        a = at + id_size
+        b = a + key_size
+        c = b + tags_size
+        out.append(Head(raw[at:a], raw[a:b], raw[b:c], raw[c : c + headers_size]))
+        at += size
+    return out
+
+
+def check_heads(heads: list[Head], rows: RowArray, path: str) -> None:
+    """Hold unchecked heads against the hashes in their rows, which were checked."""
+    columns = [rows[name].tolist() for name in ("id_hash", "key_hash", "tag_mask", "offset")]
+    for head, id_hash, key_hash, mask, offset in zip(heads, *columns, strict=True):
+        good = (
+            (not head.id or hash_u64(head.id) == id_hash)
+            and (not head.key or hash_u64(head.key) == key_hash)
+            and (not head.tags or _tags_mask(head.tags) == mask)
+        )
+        if not good:
+            raise CorruptionError("a record that is not its row's", path=path, position=offset)

@@ -1,0 +1,32 @@
+"""Which rows of an hour's files can match at all, as the zone maps of its extents tell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.list_filter import RowFilter
+from delaylog.storage.delay_hour import DelayHour
+
+
+def candidates(
+    folder: DelayHour, last: int, wanted: RowFilter, due_from: int
+) -> list[tuple[int, int]]:
+    """Ranges (first, last) of rows up to `last` that may match and are due from `due_from` on."""
+    if last == 0:
+        return []
+    extents = folder.extents()
+    topic, tag = np.uint64(wanted.topic_bit), np.uint64(wanted.tag_bits)
+    first, count = extents["first_index"].astype(np.int64), extents["count"].astype(np.int64)
+    mask = extents["due_max"] >= max(wanted.due_from, due_from)
+    mask &= extents["due_min"] < wanted.due_to
+    mask &= (extents["topic_bits"] & topic) != 0
+    mask &= (extents["tag_bits"] & tag) == tag
+    mask &= first <= last
+    firsts, lasts = first[mask], np.minimum((first + count - 1)[mask], last)
+    if len(firsts) == 0:
+        return []
+    # Neighbours are one range: many small flushes are read as few large ones.
+    apart = firsts[1:] != lasts[:-1] + 1
+    firsts = firsts[np.concatenate([[True], apart])]
+    lasts = lasts[np.concatenate([apart, [True]])]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -1,0 +1,48 @@
+"""A message as members of an answer, from its row, its state and its texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.engine.life import Life
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
+
+
+def describe(
+    state: EngineState,
+    ref: int,
+    row: Any,
+    entry: Any,
+    shown: MessageState,
+    *,
+    id: str,
+    key: str,
+    tags: list[str],
+) -> dict[str, Any]:
+    """All that is known of a message but its headers and its body."""
+    cause, expires = int(entry["cause"]), int(row["expires_at"])
+    members: dict[str, Any] = {
+        "id": id or ref_to_id(int(row["origin"])),
+        "state": shown.name.lower(),
+        "cause": Cause(cause).name.lower() if cause else None,
+        "deliver_at_ms": int(row["deliver_at"]),
+        "sent_at_ms": int(row["sent_at"]),
+        "expires_at_ms": None if expires == NEVER_MS else expires,
+        "attempts": int(entry["attempts"]),
+        "max_retry": int(row["max_retry"]),
+        "priority": int(row["priority"]),
+        "key": key or None,
+        "tags": tags,
+    }
+    if shown is MessageState.LEASED:
+        until = state.leases.deadline_ms(int(entry["lease"]), ref)
+        members["lease_until_ms"] = int(entry["time"]) if until is None else until
+    elif shown >= MessageState.ACKED:
+        members["ended_at_ms"] = int(entry["time"])
+    return members
+
+
+def life_members(life: Life, name: str) -> dict[str, Any]:
+    """The steps of a message, and whether none is missing."""
+    return {name: life.steps, f"{name}_complete": life.complete}

@@ -1,0 +1,151 @@
+"""Handlers of what is there: lists, dead letters, and the load to come."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import msgpack
+from aiohttp import web
+
+from delaylog.broker.engine.forecast import Forecast
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.life import Lives
+from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.list_page import Listed, Page
+from delaylog.broker.engine.listing import Listing
+from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.deliveries import body_members
+from delaylog.broker.web.describing import describe, life_members
+from delaylog.broker.web.messages import the_group
+from delaylog.broker.web.shapes import (
+    BODIES,
+    CURSOR,
+    DEAD,
+    DUE_FROM,
+    DUE_TO,
+    GROUP,
+    HISTORY,
+    HOURS,
+    LIMIT,
+    LIST,
+    MINUTES,
+    STATE,
+    WITH_KEY,
+    WITH_TAG,
+    group_name,
+)
+from delaylog.storage.layout import MessageState
+
+
+async def list_messages(ctx: Context) -> web.StreamResponse:
+    """GET …/messages."""
+    values = ctx.query(*LIST)
+    words = STATE.take(values)
+    page, now_ms = await _page(ctx, values, frozenset(MessageState[w.upper()] for w in words))
+    messages = [_members(ctx, listed) for listed in page.messages]
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def list_dead(ctx: Context) -> web.StreamResponse:
+    """GET …/dead: dead letters, with what happened to each."""
+    values = ctx.query(*DEAD)
+    history = HISTORY.take(values)
+    page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
+    messages = [_members(ctx, listed) for listed in page.messages]
+    if history and messages:
+        found = [
+            Found(int(each.row["origin"]), each.ref, each.row, each.entry, each.state)
+            for each in page.messages
+        ]
+        state = ctx.node.engine.state
+        topic, group = _seen_by(ctx, values)
+        lives = Lives(state, topic, found, group=group, now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        for members, life in zip(messages, lives.lives, strict=True):
+            members |= life_members(life, "history")
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def _page(
+    ctx: Context, values: dict[str, str], states: frozenset[MessageState]
+) -> tuple[Page, int]:
+    """A page of the topic's messages in some states, and of when it is."""
+    node, limits = ctx.node, ctx.node.engine.limits
+    cursor = CURSOR.take(values)
+    tag = WITH_TAG.take(values)
+    if tag == b"" or (tag is not None and b"\n" in tag):
+        raise WITH_TAG.wrong("has one byte or more and no newline", None)
+    query = ListQuery(
+        states,
+        DUE_FROM.take(values, limits),
+        DUE_TO.take(values, limits),
+        tag,
+        WITH_KEY.take(values),
+        LIMIT.take(values, limits),
+        BODIES.take(values),
+    )
+    now_ms = node.clock.now_ms()
+    topic, group = _seen_by(ctx, values)
+    listing = Listing(
+        node.engine.state,
+        topic,
+        query,
+        group=group,
+        cursor=None if cursor is None else cursor.decode(),
+        now_ms=now_ms,
+        clock=perf_counter,
+    )
+    await node.run(listing.work())
+    await node.durable(node.engine.state.log.end_position)
+    return listing.page, now_ms
+
+
+def _seen_by(ctx: Context, values: dict[str, str]) -> tuple[Topic, Group]:
+    """The topic, and the group whose sight of it is asked for."""
+    topic = the_topic(ctx)
+    group = the_group(topic, group_name(values))
+    assert group is not None, "a topic that is there has its group, or the call was refused"
+    return topic, group
+
+
+def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
+    head = listed.head
+    tags = head.tags.decode().split("\n") if head.tags else []
+    members = describe(
+        ctx.node.engine.state,
+        listed.ref,
+        listed.row,
+        listed.entry,
+        listed.state,
+        id=head.id.decode(),
+        key=head.key.decode(),
+        tags=tags,
+    )
+    if listed.body is not None:
+        members["headers"] = msgpack.unpackb(head.headers) if head.headers else {}
+        members |= body_members(listed.body, packed=ctx.packed)
+    return members
+
+
+async def forecast(ctx: Context) -> web.StreamResponse:
+    """GET …/forecast: messages to come, per minute and per hour."""
+    node, limits = ctx.node, ctx.node.engine.limits
+    values = ctx.query(MINUTES, HOURS, GROUP)
+    minutes, hours = MINUTES.take(values, limits), HOURS.take(values, limits)
+    topic, group = _seen_by(ctx, values)
+    now_ms = node.clock.now_ms()
+    counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
+    await node.run(counted.work())
+    await node.durable(node.engine.state.log.end_position)
+    return ctx.answer(
+        {
+            "topic": topic.name,
+            "now_ms": now_ms,
+            "minutes": counted.minutes,
+            "hours": counted.hours,
+            "later": counted.later,
+        }
+    )

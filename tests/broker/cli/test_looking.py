@@ -1,0 +1,100 @@
+"""`delaylog list` and `delaylog show` against a live broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def run(broker: Any) -> Any:
+    """Runs the command against the broker."""
+
+    def call(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, *map(str, words), "--url", broker.url],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def fill(broker: Any, topic: str, count: int) -> None:
+    broker.post(
+        f"/v1/topics/{topic}/messages",
+        [
+            {
+                "body": f"body {k}",
+                "id": f"m{k:04}",
+                "delay_ms": HOUR_MS + k,
+                "key": "k",
+                "tags": ["even"] if k % 2 == 0 else [],
+            }
+            for k in range(count)
+        ],
+    )
+
+
+def test_list(broker: Any, topic: str, run: Any) -> None:
+    """A line a message, pages followed as far as asked; --json prints the members."""
+    fill(broker, topic, 1_200)
+    broker.call("DELETE", f"/v1/topics/{topic}/messages/m0001")
+    lines = run("list", topic).stdout.splitlines()
+    assert len(lines) == 100
+    assert lines[0].split()[:2] == ["m0000", "waiting"]
+    assert lines[0].endswith("attempts=0 key=k tags=even")
+    assert "cause=cancel" in lines[1]
+    assert len(run("list", topic, "--max", 0).stdout.splitlines()) == 1_200
+    assert len(run("list", topic, "--max", 1_100).stdout.splitlines()) == 1_100
+    done = run(
+        "list", topic, "--state", "waiting", "--tag", "even", "--max", 3, "--json", "--bodies"
+    )
+    assert done.returncode == 0
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["id"] for row in rows] == ["m0000", "m0002", "m0004"]
+    assert [row["body"] for row in rows] == ["body 0", "body 2", "body 4"]
+    due = rows[1]["deliver_at_ms"]
+    near = run("list", topic, "--due-from-ms", due, "--due-to-ms", due + 1, "--key", "k")
+    assert [line.split()[0] for line in near.stdout.splitlines()] == ["m0002"]
+    none = run("list", topic, "--state", "dead")
+    assert (none.returncode, none.stdout) == (0, "")
+
+
+def test_show(broker: Any, topic: str, run: Any) -> None:
+    """All members, and with --life every step."""
+    fill(broker, topic, 1)
+    broker.call("DELETE", f"/v1/topics/{topic}/messages/m0000")
+    done = run("show", topic, "m0000")
+    assert done.returncode == 0
+    shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert (shown["state"], shown["cause"], shown["body"]) == ("deleted", "cancel", "body 0")
+    steps = run("show", topic, "m0000", "--life").stdout.splitlines()[-2:]
+    assert [line.split()[1] for line in steps] == ["sent", "deleted"]
+    assert "cause=cancel" in steps[1]
+    (line,) = run("show", topic, "m0000", "--life", "--json").stdout.splitlines()
+    assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "deleted"]
+
+
+def test_refusals(broker: Any, topic: str, run: Any) -> None:
+    """Status 1 and the broker's reason."""
+    fill(broker, topic, 1)
+    for words, reason in (
+        (["list", "not-there"], "not-there"),
+        (["list", topic, "--state", "late"], "state"),
+        (["list", topic, "--max", -1], "limit"),
+        (["show", topic, "none"], "none"),
+    ):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert reason in done.stderr

@@ -1,0 +1,337 @@
+"""Lists, dead letters, forecast and life lines over HTTP, on a live broker."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+HOUR_MS = 3_600_000
+LATER = {"body": "x", "delay_ms": HOUR_MS}
+
+
+def get(broker: Any, path: str, **query: Any) -> Any:
+    """A GET that must succeed."""
+    text = f"?{urlencode(query)}" if query else ""
+    answer = broker.call("GET", path + text)
+    assert answer.status == 200, answer
+    return answer.json
+
+
+def all_pages(broker: Any, path: str, **query: Any) -> list[Any]:
+    """Messages of every page."""
+    out, cursor = [], None
+    while True:
+        more = {} if cursor is None else {"cursor": cursor}
+        page = get(broker, path, **query, **more)
+        out += page["messages"]
+        cursor = page["cursor"]
+        if cursor is None:
+            return out
+
+
+def ids(messages: list[Any]) -> list[str]:
+    return [message["id"] for message in messages]
+
+
+def test_everything_about_a_message(broker: Any, topic: str) -> None:
+    """A listed message says what GET says of it; body and headers come when asked for."""
+    path = f"/v1/topics/{topic}/messages"
+    sent = broker.post(
+        path,
+        LATER
+        | {
+            "id": "a/é",
+            "priority": 3,
+            "ttl_ms": 5_000,
+            "tags": ["x", "y"],
+            "key": "k",
+            "headers": {"h": "v"},
+        },
+    )
+    broker.post(path, {"body_base64": "/w==", "delay_ms": 2 * HOUR_MS})
+    page = get(broker, path)
+    assert page["cursor"] is None
+    assert page["now_ms"] > 0
+    one, two = page["messages"]
+    assert one == {
+        "id": "a/é",
+        "state": "waiting",
+        "cause": None,
+        "deliver_at_ms": sent["deliver_at_ms"],
+        "sent_at_ms": one["sent_at_ms"],
+        "expires_at_ms": sent["deliver_at_ms"] + 5_000,
+        "attempts": 0,
+        "max_retry": 10,
+        "priority": 3,
+        "key": "k",
+        "tags": ["x", "y"],
+    }
+    shown = get(broker, f"{path}/{quote('a/é', safe='')}")
+    assert one.items() <= shown.items()
+    assert two["id"].startswith("~")
+    one, two = get(broker, path, bodies="true")["messages"]
+    assert (one["body"], one["headers"]) == ("x", {"h": "v"})
+    assert (two["body_base64"], two["headers"]) == ("/w==", {})
+    packed = broker.call("GET", f"{path}?bodies", headers={"Accept": "application/msgpack"}).packed
+    assert [message["body"] for message in packed["messages"]] == [b"x", b"\xff"]
+
+
+def test_filters_and_pages(broker: Any, topic: str) -> None:
+    """By state, due time, tag and key; pages of any size are the same list."""
+    path = f"/v1/topics/{topic}/messages"
+    now = get(broker, "/v1/clock")["now_ms"]
+    broker.post(
+        path,
+        [
+            {
+                "body": "x",
+                "id": f"m{k:02}",
+                "deliver_at_ms": now + HOUR_MS + (k * 7 % 20) * 400_000,
+                "tags": ["even"] if k % 2 == 0 else ["odd", "third"] if k % 3 == 0 else [],
+                "key": f"k{k % 4}",
+            }
+            for k in range(20)
+        ],
+    )
+    broker.post(path, [{"body": "now", "id": f"n{k}"} for k in range(3)])
+    received = broker.post(f"/v1/topics/{topic}/receive", {"max": 2, "wait_ms": 20_000})
+    broker.call("DELETE", f"{path}/m00")
+    everything = all_pages(broker, path)
+    assert len(everything) == 23
+    due = [message["deliver_at_ms"] for message in everything]
+    assert due == sorted(due)
+    for limit in (1, 2, 7, 1_000):
+        assert ids(all_pages(broker, path, limit=limit)) == ids(everything)
+    by_state = {
+        state: ids(all_pages(broker, path, state=state, limit=4))
+        for state in ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+    }
+    assert sorted(by_state["leased"]) == sorted(ids(received["messages"]))
+    assert by_state["deleted"] == ["m00"]
+    assert (len(by_state["waiting"]), len(by_state["ready"])) == (19, 1)
+    assert ids(all_pages(broker, path, state="leased,ready")) == ["n0", "n1", "n2"]
+    waiting = [message for message in everything if message["state"] == "waiting"]
+    for query, keep in (
+        ({"tag": "even"}, lambda m: "even" in m["tags"]),
+        ({"tag": "third", "key": "k1"}, lambda m: "third" in m["tags"] and m["key"] == "k1"),
+        ({"key": "k3", "limit": 1}, lambda m: m["key"] == "k3"),
+        (
+            {"due_from": due[8], "due_to": due[14]},
+            lambda m: due[8] <= m["deliver_at_ms"] < due[14],
+        ),
+        ({"tag": "none"}, lambda _: False),
+    ):
+        wanted = [message["id"] for message in waiting if keep(message)]
+        assert ids(all_pages(broker, path, state="waiting", **query)) == wanted, query
+
+
+def test_a_cursor_outlives_a_restart(start_broker: Any) -> None:
+    """Killed or stopped between two pages, the list goes on."""
+    broker = start_broker()
+    path = "/v1/topics/t/messages"
+    broker.post(path, [LATER | {"id": f"{k:03}", "delay_ms": HOUR_MS + k} for k in range(90)])
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    for turn in range(9):
+        page = get(broker, path, limit=10, **cursor)
+        seen += ids(page["messages"])
+        cursor = {"cursor": page["cursor"]}
+        if turn == 2:
+            assert broker.stop() == 0
+            broker.start()
+        elif turn == 5:
+            broker.kill()
+            broker.start()
+    assert page["cursor"] is None
+    assert seen == [f"{k:03}" for k in range(90)]
+
+
+BAD_QUERIES = {
+    "an unknown state": ("state=late", "state"),
+    "an internal state": ("state=moved", "state"),
+    "no state": ("state=", "state"),
+    "a state and nothing": ("state=dead,", "state"),
+    "due_from no number": ("due_from=soon", "due_from"),
+    "due_from negative": ("due_from=-1", "due_from"),
+    "due_from a float": ("due_from=1.5", "due_from"),
+    "due_from with an underscore": ("due_from=1_0", "due_from"),
+    "due_from in other digits": ("due_from=%D9%A1", "due_from"),
+    "due_to over 64 bits": ("due_to=9223372036854775808", "due_to"),
+    "due_to endless": ("due_to=" + "9" * 500, "due_to"),
+    "due_to empty": ("due_to=", "due_to"),
+    "an empty tag": ("tag=", "tag"),
+    "a tag of two lines": ("tag=a%0Ab", "tag"),
+    "a tag too long": ("tag=" + "x" * 65, "tag"),
+    "a key too long": ("key=" + "x" * 256, "key"),
+    "bodies maybe": ("bodies=maybe", "bodies"),
+    "limit 0": ("limit=0", "limit"),
+    "limit negative": ("limit=-5", "limit"),
+    "limit too large": ("limit=1001", "limit"),
+    "limit a word": ("limit=all", "limit"),
+    "an empty cursor": ("cursor=", "cursor"),
+    "a word for a cursor": ("cursor=next", "cursor"),
+    "a cursor of zeros": ("cursor=" + "A" * 43, "cursor"),
+    "a cursor not ASCII": ("cursor=" + quote("é" * 43), "cursor"),
+    "an unknown parameter": ("states=dead", None),
+}
+
+
+@pytest.mark.parametrize("name", BAD_QUERIES)
+def test_bad_queries(broker: Any, topic: str, assert_problem: Any, name: str) -> None:
+    """Each is refused by 400 that names the parameter."""
+    query, field = BAD_QUERIES[name]
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    answer = broker.call("GET", f"/v1/topics/{topic}/messages?{query}")
+    assert_problem(answer, 400, "bad_request", field)
+    if not query.startswith("state="):
+        answer = broker.call("GET", f"/v1/topics/{topic}/dead?{query}")
+        assert_problem(answer, 400, "bad_request", field)
+
+
+@pytest.mark.parametrize(
+    ("call", "query", "field"),
+    [
+        ("dead", "state=dead", None),
+        ("dead", "history=perhaps", "history"),
+        ("forecast", "minutes=-1", "minutes"),
+        ("forecast", "minutes=121", "minutes"),
+        ("forecast", "hours=745", "hours"),
+        ("forecast", "days=3", None),
+        ("messages/x", "life=long", "life"),
+    ],
+)
+def test_other_bad_queries(
+    broker: Any, topic: str, assert_problem: Any, call: str, query: str, field: str | None
+) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", LATER | {"id": "x"})
+    answer = broker.call("GET", f"/v1/topics/{topic}/{call}?{query}")
+    assert_problem(answer, 400, "bad_request", field)
+
+
+def test_a_cursor_belongs_to_its_list(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Another topic's, another filter's, a changed one."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.post(path, [LATER] * 3)
+    broker.post(f"/v1/topics/{topic}-2/messages", [LATER] * 3)
+    cursor = get(broker, path, limit=1)["cursor"]
+    changed = cursor[:5] + ("A" if cursor[5] != "A" else "B") + cursor[6:]
+    for where, query in (
+        (path, f"cursor={cursor}&state=waiting"),
+        (path, f"cursor={cursor}&key=a"),
+        (path, f"cursor={changed}"),
+        (f"/v1/topics/{topic}-2/messages", f"cursor={cursor}"),
+        (f"/v1/topics/{topic}/dead", f"cursor={cursor}"),
+    ):
+        assert_problem(broker.call("GET", f"{where}?{query}"), 400, "bad_request", "cursor")
+    assert len(get(broker, path, cursor=cursor, limit=50)["messages"]) == 2
+
+
+def test_no_such_topic(broker: Any, topic: str, assert_problem: Any) -> None:
+    for call in ("messages", "dead", "forecast"):
+        assert_problem(broker.call("GET", f"/v1/topics/{topic}/{call}"), 404, "unknown")
+
+
+def test_namespaces(broker: Any, topic: str) -> None:
+    """A list is of one topic of one namespace."""
+    for name in ("one", "two"):
+        broker.post(f"/v1/ns/{name}/topics/{topic}/messages", LATER | {"id": name})
+    for name in ("one", "two"):
+        path = f"/v1/ns/{name}/topics/{topic}"
+        assert ids(get(broker, f"{path}/messages")["messages"]) == [name]
+        assert get(broker, f"{path}/dead")["messages"] == []
+        hours = get(broker, f"{path}/forecast")["hours"]
+        assert sum(hour["count"] for hour in hours) == 1
+        life = get(broker, f"{path}/messages/{name}", life="true")["life"]
+        assert [step["event"] for step in life] == ["sent", "due"]
+
+
+def test_dead_letters(broker: Any, topic: str) -> None:
+    """Why each died, and what happened before."""
+    broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 1, "backoff": {"first_ms": 0}})
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", [{"body": "x", "id": "a"}, LATER | {"id": "b"}])
+    for _ in range(2):
+        (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+        broker.post(f"{path}/nack", {"receipts": [got["receipt"]]})
+    (dead,) = get(broker, f"{path}/dead")["messages"]
+    assert (dead["id"], dead["state"], dead["cause"], dead["attempts"]) == (
+        "a",
+        "dead",
+        "retries",
+        2,
+    )
+    assert dead["history_complete"] is True
+    assert [step["event"] for step in dead["history"]] == [
+        *("sent", "ready", "leased", "nacked", "ready", "leased", "dead")
+    ]
+    assert dead["history"][-1]["at_ms"] == dead["ended_at_ms"]
+    (dead,) = get(broker, f"{path}/dead", history="false", bodies="true")["messages"]
+    assert "history" not in dead
+    assert dead["body"] == "x"
+
+
+def test_life_line(broker: Any, topic: str) -> None:
+    """Who had it, until when, and on which node; not unless asked for."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", LATER | {"id": "a"})
+    broker.call("PATCH", f"{path}/messages/a", {"delay_ms": 0})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
+    plain = get(broker, f"{path}/messages/a")
+    assert not {"life", "life_complete"} & plain.keys()
+    shown = get(broker, f"{path}/messages/a", life="true")
+    life = shown.pop("life")
+    assert shown.pop("life_complete") is True
+    assert shown == plain
+    assert [step["event"] for step in life] == ["sent", "rescheduled", "ready", "leased", "acked"]
+    assert all(step["epoch"] == 1 for step in life if step["event"] != "ready")
+    assert life[3]["lease_until_ms"] == got["lease_until_ms"]
+    assert [step["at_ms"] for step in life] == sorted(step["at_ms"] for step in life)
+
+
+def test_forecast(broker: Any, topic: str) -> None:
+    """Messages to come by minute, by hour and later; what is due does not count."""
+    path = f"/v1/topics/{topic}"
+    now = get(broker, "/v1/clock")["now_ms"]
+    hour_ms = now // HOUR_MS * HOUR_MS
+    due = [now + 61_000, now + 62_000, now + 40 * 60_000, hour_ms + 5 * HOUR_MS, now + 50 * HOUR_MS]
+    broker.post(f"{path}/messages", [{"body": "x", "deliver_at_ms": moment} for moment in due])
+    broker.post(f"{path}/messages", {"body": "now"})
+    answer = get(broker, f"{path}/forecast")
+    assert (len(answer["minutes"]), len(answer["hours"])) == (60, 24)
+    assert answer["later"] == 1
+    for name, length, kept in (("minutes", 60_000, due[:3]), ("hours", HOUR_MS, due[:4])):
+        slots = answer[name]
+        assert slots[0]["from_ms"] <= answer["now_ms"] < slots[1]["from_ms"]
+        assert all(b["from_ms"] - a["from_ms"] == length for a, b in itertools.pairwise(slots))
+        for slot in slots:
+            end = slot["from_ms"] + length
+            assert slot["count"] == sum(slot["from_ms"] <= moment < end for moment in kept), slot
+    short = get(broker, f"{path}/forecast", minutes=0, hours=1)
+    assert short["minutes"] == []
+    assert len(short["hours"]) == 1
+    assert short["later"] + short["hours"][0]["count"] == 5
+
+
+def test_groups_see_their_own(broker: Any, topic: str, assert_problem: Any) -> None:
+    """`group` says whose states are listed; a group that is not there is unknown."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", LATER | {"id": "before"})
+    broker.call("PUT", f"{path}/groups/g", {})
+    broker.post(f"{path}/messages", {"body": "x", "id": "a"})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
+    assert ids(get(broker, f"{path}/messages", state="acked")["messages"]) == ["a"]
+    listed = get(broker, f"{path}/messages", group="g", limit=1)
+    assert [(m["id"], m["state"]) for m in listed["messages"]] == [("a", "ready")]
+    assert sum(h["count"] for h in get(broker, f"{path}/forecast")["hours"]) == 1
+    assert sum(h["count"] for h in get(broker, f"{path}/forecast", group="g")["hours"]) == 0
+    cursor = get(broker, f"{path}/messages", limit=1)["cursor"]
+    answer = broker.call("GET", f"{path}/messages?group=g&cursor={cursor}")
+    assert_problem(answer, 400, "bad_request", "cursor")
+    for call in ("messages", "dead", "forecast"):
+        answer = broker.call("GET", f"{path}/{call}?group=none")
+        assert_problem(answer, 404, "unknown", "group")
