@@ -229,8 +229,8 @@ class OrderedQueue:
         while self._runs and (size := self._front.shape[1]) < count:
             # More runs, more to take at once: a look at each has its price.
             block = max(count - size, self._front_size + 4 * self._reading.share_min * self.runs)
-            taken, cut = take_lowest(self._runs, block, self._reading)
-            self._cut = cut or key_at(taken, -1)
+            taken = take_lowest(self._runs, block, self._reading)
+            self._cut = key_at(taken, -1)
             self._runs = [run for run in self._runs if len(run)]
             self._note_held()
             self._front = join([self._front, taken]) if size else taken

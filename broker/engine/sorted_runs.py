@@ -173,7 +173,7 @@ class SortedRun:
         return self._merge(max(count, reading.read_min), reading)
 
     def _merge(self, count: int, reading: Reading) -> Entries:
-        entries, _ = take_lowest(self._sources, count, reading)
+        entries = take_lowest(self._sources, count, reading)
         self._sources = [source for source in self._sources if len(source)]
         return entries
 
@@ -214,15 +214,12 @@ def _interleaved(entries: Entries) -> Int64Array:
     return np.ascontiguousarray(entries.T).reshape(-1)
 
 
-def take_lowest(
-    runs: Sequence[SortedRun], count: int, reading: Reading
-) -> tuple[Entries, Key | None]:
+def take_lowest(runs: Sequence[SortedRun], count: int, reading: Reading) -> Entries:
     """Take about `count` of the lowest entries (to twice as many), in order, if there are any.
 
     Of each run a block is looked at; the block with the lowest end is doubled until so many
     entries lie in blocks that were overtaken. The lowest end is then the cut: everything below it
-    is in some block. It is given back: what is left is at it or above it, None = nothing is left.
-    No run changes unless all can be read.
+    is in some block, and it is the last that is taken. No run changes unless all can be read.
     """
     blocks = []
     ends: list[tuple[Key, int]] = []
@@ -258,5 +255,5 @@ def take_lowest(
             parts.append(block)
             run.drop(block.shape[1])
     if not parts:
-        return NO_ENTRIES, None
-    return (sort_entries(join(parts)) if len(parts) > 1 else parts[0]), cut
+        return NO_ENTRIES
+    return sort_entries(join(parts)) if len(parts) > 1 else parts[0]
