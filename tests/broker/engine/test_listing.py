@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine import topics
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.list_cursor import CURSOR_TEXT_SIZE, Place
 from delaylog.broker.engine.list_filter import SHOWN, ListQuery
 from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
-from delaylog.broker.engine.model import BadRequestError
 from delaylog.storage.layout import (
     HOUR_MS,
     Cause,
