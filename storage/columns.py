@@ -54,3 +54,16 @@ def hours_of(refs: Int64Array) -> list[int]:
     """The distinct hours of refs, ascending."""
     only = only_hour(refs)
     return np.unique(refs >> HOUR_SHIFT).tolist() if only is None else [only]
+
+
+def by_hour(refs: Int64Array) -> list[tuple[int, Int64Array]]:
+    """(hour, places in `refs`, ascending) of each hour that some refs are of."""
+    hours = refs >> HOUR_SHIFT
+    low = int(hours.min())
+    # 16-bit keys sort in linear time; 65,536 hours are seven years.
+    key = (hours - low).astype(np.uint16) if int(hours.max()) - low < 1 << 16 else hours
+    order = np.argsort(key, kind="stable")
+    ranked = hours[order]
+    cuts = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
+    places = np.split(order, cuts)
+    return list(zip(ranked[[0, *cuts.tolist()]].tolist(), places, strict=True))

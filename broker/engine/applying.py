@@ -73,6 +73,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_epoch(state, header)
     elif kind is FrameKind.CLOCK:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
+    elif kind is FrameKind.JOB:
+        state.jobs.apply(msgpack.unpackb(payload), header.position)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
 
 
@@ -359,6 +361,8 @@ def apply_move(
             topic.counts.dead -= len(refs)
             topic.counts.living += len(refs)
         state.hours.touch(old_refs, end)
+        # A later message may have had its id meanwhile.
+        state.ids.put_rows(rows, origins)
     else:
         if topic is not None:
             topic.count_refs(old_refs, -1)

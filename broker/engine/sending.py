@@ -137,7 +137,7 @@ def _check_texts(batch: MessageBatch) -> None:
                     "headers must be a msgpack map of texts", field="headers", item=item
                 )
     for name, column in (("key", batch.key), ("tags", batch.tags)):
-        if not column.empty and not _all_utf8(column, n):
+        if not column.empty and not all_utf8(column, n):
             raise BadRequestError(f"{name} must be UTF-8", field=name)
 
 
@@ -151,7 +151,7 @@ def _string_map(raw: bytes) -> bool:
     )
 
 
-def _all_utf8(column: TextColumn, n: int) -> bool:
+def all_utf8(column: TextColumn, n: int) -> bool:
     """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
     raw = bytes(column.block)
     try:

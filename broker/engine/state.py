@@ -15,6 +15,7 @@ from random import Random
 
 import numpy as np
 
+from delaylog.broker.engine.job_table import JobTable
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic, TopicSettings
@@ -81,6 +82,7 @@ class EngineState:
         self.leases = LeaseTable()
         self.lease_number = 0
         self.producers = ProducerTable()
+        self.jobs = JobTable()
         self.epoch_counter = 0
         self.hour_floor = 0
         self.hour_floor_top = 0

@@ -54,6 +54,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         },
         "leases": state.leases.snapshot(),
         "producers": state.producers.snapshot(),
+        "jobs": state.jobs.snapshot(),
     }
 
 
@@ -82,6 +83,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         state.hours.seal_states()
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])
+    if "jobs" in saved:
+        state.jobs.restore(saved["jobs"])
 
 
 class Upkeep:

@@ -162,6 +162,8 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
                 )
             )
         ),
+        "Job": _job(),
+        "Jobs": _object(jobs=_list(_ref("Job"))),
         "Message": _message(),
         "Health": _object(status=_TEXT),
         "Ready": _object(status=_TEXT, disk_full={"type": "boolean"}, clock_held_ms=_COUNT),
@@ -171,6 +173,25 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Problem": _problem(),
         **_camellia(),
     }
+
+
+def _job() -> Schema:
+    int_or_null: Schema = {"type": ["integer", "null"]}
+    return _object(
+        job=_TEXT,
+        namespace=_TEXT_OR_NULL,
+        topic=_TEXT_OR_NULL,
+        action={"enum": ["cancel", "reschedule", "replay"]},
+        filter=_object(
+            {"state": _TEXT, "due_from": _INT, "due_to": _INT, "tag": _TEXT, "key": _TEXT}
+        ),
+        rate=int_or_null,
+        deliver_at_ms=int_or_null,
+        state={"enum": ["running", "done", "cancelled", "failed"]},
+        **dict.fromkeys(("scanned", "matched", "done", "too_late"), _COUNT),
+        begun_ms=_INT,
+        ended_ms=int_or_null,
+    )
 
 
 def _message() -> Schema:
