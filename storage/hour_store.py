@@ -17,7 +17,7 @@ from delaylog.storage.columns import by_hour, every, hours_of, only_hour, some
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import concat_rows, gather, scatter_back
+from delaylog.storage.gather import concat_rows, gather, scatter_back, take_rows
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -32,6 +32,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn
+from delaylog.storage.state_seal import sealed
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
@@ -251,8 +252,14 @@ class HourStore:
         if only is not None:
             self.hour(only).states(group).put(refs & INDEX_MASK, entries)
             return
-        for hour, at in by_hour(refs):
-            self.hour(hour).states(group).put(refs[at] & INDEX_MASK, entries[at])
+        order, groups = by_hour(refs)
+        index = refs & INDEX_MASK
+        # Sealed once: an hour may have a row or two of them.
+        entries = sealed(entries)
+        if order is not None:
+            index, entries = index[order], take_rows(entries, order)
+        for hour, at in groups:
+            self.hour(hour).states(group).put_sealed(index[at], entries[at])
 
     def _by_hour(
         self,
@@ -265,10 +272,15 @@ class HourStore:
         only = only_hour(refs)
         if only is not None:
             return read(only, refs & INDEX_MASK)
-        out = np.empty(len(refs), dtype)
-        for hour, at in by_hour(refs):
-            out[at] = read(hour, refs[at] & INDEX_MASK)
-        return out
+        order, groups = by_hour(refs)
+        index = refs & INDEX_MASK
+        if order is None:
+            return concat_rows([read(hour, index[at]) for hour, at in groups])
+        index = index[order]
+        found = concat_rows([read(hour, index[at]) for hour, at in groups])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return take_rows(found, back)
 
     def _rows_of_hour(self, hour: int, indexes: Int64Array) -> RowArray:
         flushed = self.flushed(hour)
@@ -298,7 +310,10 @@ class HourStore:
             if int(index.min()) > flushed and (tail := self.pile.tail(only)) is not None:
                 return tail.records(index, rows)
         sources: list[tuple[Int64Array, bytes]] = []
-        for hour, at in by_hour(refs):
+        order, groups = by_hour(refs)
+        places = np.arange(len(refs)) if order is None else order
+        for hour, part_of in groups:
+            at = places[part_of]
             late = index[at] > self.flushed(hour)
             if some(late):
                 tail = self.pile.tail(hour)

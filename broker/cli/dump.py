@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from delaylog.broker.config import ConfigError
+from delaylog.broker.engine.filters import Filter
 from delaylog.storage.batch import decode_send
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
@@ -117,8 +118,10 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
-    if kind == FrameKind.CLOCK:
+    if kind in (FrameKind.CLOCK, FrameKind.JOB):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
+        if "filter" in members:
+            members["filter"] = Filter.unpack(members["filter"]).members()
         return members
     return {}
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
-from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
+from delaylog.broker.cli.failing import DONE, NOTHING
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
-from delaylog.client.answers import ApiError, with_body
+from delaylog.client.answers import with_body
 from delaylog.client.http_client import AsyncClient, Message
 
 _LINES_A_CALL = 1_000
 
 
-def _emit(members: Any) -> None:
+def emit(members: Any) -> None:
     sys.stdout.write(orjson.dumps(members).decode() + "\n")
     sys.stdout.flush()
 
@@ -79,7 +79,7 @@ async def send_command(args: argparse.Namespace) -> int:
 def _print_sent(sent: list[Any], args: argparse.Namespace) -> None:
     for one in sent:
         if args.json:
-            _emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
+            emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
         else:
             print(one.id, one.deliver_at_ms, one.result)
 
@@ -108,7 +108,7 @@ def _print_message(message: Message, args: argparse.Namespace) -> None:
             "deliver_at_ms": message.deliver_at_ms,
             "attempts": message.attempts,
         }
-        _emit(with_body(shape, message.body))
+        emit(with_body(shape, message.body))
     else:
         sys.stdout.buffer.write(message.body + b"\n")
         sys.stdout.buffer.flush()
@@ -123,7 +123,7 @@ async def stats_command(args: argparse.Namespace) -> int:
             rows = list((await client.topics())["topics"])
     if args.json:
         for row in rows:
-            _emit(row)
+            emit(row)
         return 0
     states = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
     print(f"{'topic':<24}" + "".join(f"{name:>12}" for name in states))
@@ -138,7 +138,7 @@ async def topics_command(args: argparse.Namespace) -> int:
         rows = list((await client.topics())["topics"])
     for row in rows:
         if args.json:
-            _emit(row)
+            emit(row)
         else:
             settings = " ".join(f"{name}={value}" for name, value in row["settings"].items())
             print(row["topic"], settings)
@@ -150,49 +150,9 @@ async def clock_command(args: argparse.Namespace) -> int:
     async with AsyncClient(args.url) as client:
         shown = await client.clock(accept=args.accept)
     if args.json:
-        _emit(shown)
+        emit(shown)
         return 0
     if "accepted_ms" in shown:
         print(f"the broker's time changed by {shown['accepted_ms']} ms")
     print(f"broker {shown['now_ms']} wall {shown['wall_ms']} held {shown['held_ms']} ms")
     return 0
-
-
-async def cancel_command(args: argparse.Namespace) -> int:
-    """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
-
-    def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
-        return client.cancel(args.topic, message_id, force=args.force)
-
-    return await _control(args, cancel)
-
-
-async def reschedule_command(args: argparse.Namespace) -> int:
-    """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
-
-    def reschedule(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
-        return client.reschedule(
-            args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
-        )
-
-    return await _control(args, reschedule)
-
-
-async def _control(
-    args: argparse.Namespace, act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]]
-) -> int:
-    """One line an id: done, too_late with the state, or unknown."""
-    status = DONE
-    async with AsyncClient(args.url) as client:
-        for message_id in args.id:
-            try:
-                answer = await act(client, message_id)
-            except ApiError as error:
-                if error.code not in ("too_late", "unknown"):
-                    raise
-                answer, status = {"result": error.code, "state": error.state}, WRONG
-            if args.json:
-                _emit({"id": message_id} | answer)
-            else:
-                print(message_id, answer["result"], answer.get("state") or "")
-    return status

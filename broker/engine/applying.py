@@ -312,11 +312,15 @@ def _end(
 
 
 def apply_move(
-    state: EngineState, decision: MoveDecision, leader_time_ms: int, end: int
+    state: EngineState,
+    decision: MoveDecision,
+    leader_time_ms: int,
+    end: int,
+    old: RowArray | None = None,
 ) -> Int64Array:
-    """Rows live on in new rows; returns the new refs."""
+    """Rows live on in new rows; returns the new refs. `old` = the rows, if they are at hand."""
     refs = decision.refs
-    old = state.hours.rows(refs)
+    old = state.hours.rows(refs) if old is None else old
     data = state.hours.records(refs, old)
     rows = old.copy()
     size = rows["size"].astype(np.int64)

@@ -266,7 +266,7 @@ def _move(
         from_ended=ended,
     )
     _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
-    apply_move(state, decision, now_ms, end)
+    apply_move(state, decision, now_ms, end, items.rows)
     if not ended:
         _leave_ready(state, topic, items)
     due_out[np.flatnonzero(can)] = due[which]

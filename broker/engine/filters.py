@@ -40,6 +40,17 @@ class Filter:
         state, *rest = packed
         return cls(None if state is None else MessageState(state), *rest)
 
+    def members(self) -> dict[str, Any]:
+        """As it is shown: what it says, by name."""
+        members = {
+            "state": None if self.state is None else self.state.name.lower(),
+            "due_from": self.due_from_ms,
+            "due_to": self.due_to_ms,
+            "tag": None if self.tag is None else self.tag.decode(),
+            "key": None if self.key is None else self.key.decode(),
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
     def may_match(self, rows: RowArray) -> Mask:
         """Rows that can match by what never changes about them (hashes, not the texts)."""
         mask = np.ones(len(rows), np.bool_)

@@ -52,17 +52,20 @@ def find_origins(
     now_refs = refs
     if len(moved):
         forward = entries["forward"][moved].astype(np.int64)
-        there = _there(state, forward)
-        now_refs, rows = refs.copy(), rows.copy()
-        now_refs[moved[there]] = forward[there]
-        rows[moved[there]] = state.hours.rows(forward[there])
-        entries[moved[there]] = state.hours.get_states(forward[there])
+        there, new_rows = _there(state, forward)
         if not every(there):
             # Those messages ended and went with their last hours; other rows keep these ones.
             kept = np.ones(len(known), np.bool_)
             kept[moved[~there]] = False
-            known, refs, now_refs = known[kept], refs[kept], now_refs[kept]
-            rows, entries = rows[kept], entries[kept]
+            known, refs, rows, entries = known[kept], refs[kept], rows[kept], entries[kept]
+            moved, forward = np.flatnonzero(entries["state"] == _MOVED), forward[there]
+            now_refs = refs
+        if len(moved) == len(refs):
+            now_refs, rows, entries = forward, new_rows, state.hours.get_states(forward)
+        else:
+            now_refs, rows = refs.copy(), rows.copy()
+            now_refs[moved], rows[moved] = forward, new_rows
+            entries[moved] = state.hours.get_states(forward)
     states = shown_states(rows, entries, now_ms)
     return _in_slots(len(origins), known, refs, now_refs, rows, entries, states)
 
@@ -94,13 +97,19 @@ def _in_slots(
     return out
 
 
-def _there(state: EngineState, refs: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which refs still name their row: an hour that was removed may have come to be again."""
+def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_], RowArray]:
+    """Which refs still name their row, and those rows.
+
+    An hour that was removed may have come to be again.
+    """
     there = np.asarray(state.hours.known(refs), np.bool_)
-    if some(there):
-        named = refs[there]
-        there[there] = state.hours.check_tags(named, state.hours.rows(named))
-    return there
+    named = refs[there]
+    rows = state.hours.rows(named)
+    good = np.asarray(state.hours.check_tags(named, rows), np.bool_)
+    if every(good):
+        return there, rows
+    there[there] = good
+    return there, rows[good]
 
 
 def shown_states(rows: RowArray, entries: StateArray, now_ms: int | None) -> npt.NDArray[np.uint8]:

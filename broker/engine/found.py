@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.model import Found
+from delaylog.storage.columns import rising
+from delaylog.storage.gather import take_rows
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,
@@ -58,13 +60,15 @@ class FoundColumns:
         )
 
     def take(self, at: Int64Array) -> FoundColumns:
-        """The slots `at`, in that order."""
+        """The slots `at`, in that order; none of them twice."""
+        if len(at) == len(self) and rising(at):
+            return self
         return FoundColumns(
             self.known[at],
             self.origins[at],
             self.refs[at],
-            self.rows[at],
-            self.entries[at],
+            take_rows(self.rows, at),
+            take_rows(self.entries, at),
             self.states[at],
         )
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from delaylog.broker.engine.filters import Filter
 from delaylog.broker.engine.job_table import Job
 from delaylog.broker.engine.jobs import end_job
 from delaylog.broker.engine.state import EngineState
@@ -25,7 +24,7 @@ def job_members(state: EngineState, job: Job) -> dict[str, Any]:
         "namespace": None if topic is None else topic.namespace,
         "topic": None if topic is None else topic.name,
         "action": job.action,
-        "filter": _filter_members(job.filter),
+        "filter": job.filter.members(),
         "rate": job.rate,
         "deliver_at_ms": job.deliver_at_ms,
         "state": job.state,
@@ -36,17 +35,6 @@ def job_members(state: EngineState, job: Job) -> dict[str, Any]:
         "begun_ms": job.begun_ms,
         "ended_ms": job.ended_ms or None,
     }
-
-
-def _filter_members(wanted: Filter) -> dict[str, Any]:
-    members = {
-        "state": None if wanted.state is None else wanted.state.name.lower(),
-        "due_from": wanted.due_from_ms,
-        "due_to": wanted.due_to_ms,
-        "tag": None if wanted.tag is None else wanted.tag.decode(),
-        "key": None if wanted.key is None else wanted.key.decode(),
-    }
-    return {name: value for name, value in members.items() if value is not None}
 
 
 def _the_job(ctx: Context) -> Job:

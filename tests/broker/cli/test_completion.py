@@ -12,7 +12,17 @@ import pytest
 
 PROGRAM = str(Path(sys.executable).parent / "delaylog")
 VERBS = {
-    *("backup", "cancel", "check", "completion", "dump", "receive", "reschedule", "restore"),
+    *(
+        "backup",
+        "cancel",
+        "check",
+        "completion",
+        "dump",
+        "receive",
+        "replay",
+        "reschedule",
+        "restore",
+    ),
     *("send", "serve", "stats", "topics", "verify"),
 }
 
@@ -55,7 +65,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
-    assert offered("delaylog", "re") == {"receive", "reschedule", "restore"}
+    assert offered("delaylog", "re") == {"receive", "replay", "reschedule", "restore"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 
 
