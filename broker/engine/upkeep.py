@@ -17,7 +17,7 @@ from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
-from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
@@ -212,7 +212,9 @@ class Upkeep:
             if counts.ended and counts.keep_until_ms <= now_ms and counts.position <= covered:
                 if counts.rows:
                     for rows in state.hours.hour(hour).scan_rows():
-                        state.ids.forget_rows(rows)
+                        # Messages that only passed through may live on; their first hour has
+                        # their ids.
+                        state.ids.forget_rows(rows[rows["origin"] >> HOUR_SHIFT == hour])
                         yield None
                 if hour >= state.hour_floor or not counts.ended:
                     # The clock was set back meanwhile: the hour takes rows again.
