@@ -20,7 +20,10 @@ import pytest
 
 from delaylog.broker.engine import Engine, Limits, Topic, TopicSettings, receiving, settling
 from delaylog.broker.engine import control as controlling
+from delaylog.broker.engine.filters import Filter
 from delaylog.broker.engine.found import FoundColumns, just
+from delaylog.broker.engine.job_table import Job
+from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Found, SendResult, Settlement
 from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send
@@ -283,6 +286,14 @@ class Host:
         )
         self.turn()
         return result.codes.tolist()
+
+    def run_job(self, action: str, wanted: Filter, **how: Any) -> Job:
+        """A job from its begin to its end."""
+        engine = self.engine
+        job = begin_job(engine.state, self.topic, action, wanted, self.now_ms, **how)
+        engine.run_inline(engine.jobs.work(lambda: self.now_ms))
+        self.turn()
+        return job
 
     # ------------------------------------------------------------------ looking in
 

@@ -31,8 +31,7 @@ def work(host) -> None:
 
 def run(host, action: str, wanted: Filter | None = None, **how: Any) -> Job:
     """A job from its begin to its end."""
-    job = begin(host, action, wanted, **how)
-    work(host)
+    job = host.run_job(action, wanted or Filter(), **how)
     assert job.state == "done"
     return job
 
