@@ -212,8 +212,9 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArr
     Of several dead ones of an id the first is to live.
     """
     hashes = dead.rows["id_hash"]
-    values = stored_ids(state, dead.refs, dead.rows)
-    taken = find_living(state, topic, hashes.tolist(), values).known
+    ids = stored_ids(state, dead.refs, dead.rows)
+    taken = np.zeros(len(dead), np.bool_)
+    taken[find_living(state, topic, hashes, ids, dead.rows["id_size"].astype(np.int64))[0]] = True
     _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
     taken |= dead.origins != dead.origins[first][which]
     return taken

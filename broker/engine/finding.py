@@ -13,8 +13,9 @@ import numpy.typing as npt
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.batch import TextColumn
+from delaylog.storage.batch import Block, TextColumn
 from delaylog.storage.columns import every, some
+from delaylog.storage.gather import gather
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENDED_FIRST,
@@ -26,7 +27,7 @@ from delaylog.storage.layout import (
     StateArray,
     ids_to_refs,
 )
-from delaylog.storage.rows import hash_u64
+from delaylog.storage.rows import hash_column
 
 _MOVED = int(MessageState.MOVED)
 _WAITING = int(MessageState.WAITING)
@@ -137,16 +138,15 @@ def find_texts(
     """A message per id of a column; ended messages are found while their rows are kept."""
     sizes = ids.sizes(n)
     origins, chosen = ids_to_refs(ids.block, sizes)
-    values = ids.values(n) if some(chosen) else []
     at = np.flatnonzero(chosen)
     if len(at):
-        hashes = [hash_u64(values[slot]) for slot in at.tolist()]
-        hits = state.ids.get_many(topic.number, hashes)
-        origins[at] = np.fromiter((hit or 0 for hit in hits), np.int64, len(hits))
+        hashes = hash_column(ids, n)
+        assert hashes is not None, "some ids are not empty"
+        origins[at] = state.ids.get_column(topic.number, hashes[at])
     found = find_origins(state, origins, topic, now_ms)
     at = at[found.known[at]]
     if len(at):
-        wanted = b"".join([values[slot] for slot in at.tolist()])
+        wanted = gather(ids.block, (np.cumsum(sizes) - sizes)[at], sizes[at])
         other = ~same_ids(state, found.refs[at], found.rows[at], wanted, sizes[at])
         if some(other):
             found.drop(at[other])
@@ -174,30 +174,35 @@ def same_ids(
     return same
 
 
-def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> list[bytes]:
-    """The client-chosen ids of rows; empty where the server made one."""
+def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
+    """The client-chosen ids of rows, one after another; their sizes are the rows'."""
     heads = rows.copy()
     heads["size"] = rows["id_size"]
-    column = TextColumn(rows["id_size"], state.hours.records(refs, heads))
-    return column.values(len(rows))
+    return state.hours.records(refs, heads)
 
 
 def find_living(
-    state: EngineState, topic: Topic, hashes: list[int], values: list[bytes]
-) -> FoundColumns:
-    """The living message of each client-chosen id, where there is one."""
-    hits = state.ids.get_many(topic.number, hashes)
-    origins = np.fromiter((hit or 0 for hit in hits), np.int64, len(hits))
-    found = find_origins(state, origins, topic)
-    ended = np.flatnonzero(found.known & (found.states >= STATE_ENDED_FIRST))
-    found.drop(ended)
-    at = np.flatnonzero(found.known)
-    if len(at):
-        raws = [values[slot] for slot in at.tolist()]
-        sizes = np.fromiter(map(len, raws), np.int64, len(raws))
-        other = ~same_ids(state, found.refs[at], found.rows[at], b"".join(raws), sizes)
-        found.drop(at[other])
-    return found
+    state: EngineState,
+    topic: Topic,
+    hashes: npt.NDArray[np.uint64],
+    ids: Block,
+    sizes: Int64Array,
+) -> tuple[Int64Array, FoundColumns]:
+    """(places of client-chosen ids that living messages have, those messages).
+
+    The ids stand one after another in `ids`.
+    """
+    origins = state.ids.get_column(topic.number, hashes)
+    at = np.flatnonzero(origins)
+    found = find_origins(state, origins[at], topic)
+    living = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
+    at, found = at[living], found.take(living)
+    if len(at) == 0:
+        return at, found
+    starts = np.cumsum(sizes) - sizes
+    wanted = gather(ids, starts[at], sizes[at])
+    same = same_ids(state, found.refs, found.rows, wanted, sizes[at])
+    return at[same], found.take(np.flatnonzero(same))
 
 
 def put_newest_ids(state: EngineState, rows: RowArray) -> None:
@@ -210,8 +215,7 @@ def put_newest_ids(state: EngineState, rows: RowArray) -> None:
     named = named[np.argsort(named["sent_position"], kind="stable")]
     for topic in np.unique(named["topic"]).tolist():
         mine = named[named["topic"] == topic]
-        hits = state.ids.get_many(topic, mine["id_hash"].tolist())
-        there = np.array([hit or 0 for hit in hits], np.int64)
+        there = state.ids.get_column(topic, mine["id_hash"])
         newest = np.ones(len(mine), np.bool_)
         taken = np.flatnonzero((there != 0) & state.hours.known(there))
         if len(taken):
