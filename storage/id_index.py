@@ -15,8 +15,9 @@ import errno
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -56,8 +57,11 @@ _NO_DAMAGE: Final = (
     lmdb.TlsFullError,
 )
 """What LMDB says of the machine. All else is its file, or the disk below it."""
-REOPEN_PUTS: Final = 100_000
-"""After so many puts the map is closed and opened again: its pages count as resident."""
+PART_PUTS: Final = 65_536
+"""Ids of one transaction: it keeps a copy of every page that it changes."""
+REOPEN_TOUCHES: Final = 16_384
+"""After so many gets and puts the map is closed and opened again: each may have touched a page
+of its own, and those count as resident."""
 
 
 def encode_ref(key: bytes, ref: int) -> bytes:
@@ -117,6 +121,8 @@ class IdIndex:
         self._recent = RecentIds()
         self._flushing = RecentIds()
         self._touched = 0
+        self._storing = False
+        """A job may be writing in another thread."""
         self.set_aside = ""
         """Why an earlier database was set aside at this start, if one was."""
         try:
@@ -282,6 +288,8 @@ class IdIndex:
                     if raw is not None:
                         out[at] = self._value(key, raw)
             self._touched += len(missing)
+            if not self._storing:
+                self._give_back()
         return out
 
     def begin_flush(self) -> None:
@@ -294,28 +302,60 @@ class IdIndex:
         self._recent = RecentIds()
 
     def write_flush(self, position: int) -> None:
-        """Store what was set aside, durably. May run beside the loop."""
+        """Store what was set aside, durably, all at once; for whoever has nothing beside it."""
+        for job in self.flush_jobs(position):
+            job()
+
+    def flush_jobs(self, position: int) -> Generator[Callable[[], None], None, None]:
+        """Store what was set aside, durably: jobs for any thread, one after the other.
+
+        A part is a stretch of the sorted keys, so that no page is written twice, and the pages
+        that it touched are given back before the next one. The last job says that all is stored.
+        """
+        parts: list[tuple[npt.NDArray[np.void], Int64Array]] = []
+        self._storing = True
+        try:
+            yield lambda: parts.append(self._sorted())
+            keys, refs = parts[0]
+            for first in range(0, len(refs), PART_PUTS):
+                part = slice(first, first + PART_PUTS)
+                yield partial(self._store, keys[part], refs[part])
+                self._give_back()
+            raw = encode_ref(POSITION_KEY, position)
+            yield lambda: self._write(lambda txn: self._put_position(txn, raw))
+        finally:
+            self._storing = False
+
+    def _sorted(self) -> tuple[npt.NDArray[np.void], Int64Array]:
         topics, hashes, refs = self._flushing.columns()
         order = np.lexsort((hashes, topics))
-        keys = _keys(topics[order], hashes[order])
-        values = _values(keys, refs[order])
-        items = list(zip(_pieces(keys), _pieces(values), strict=True))
+        return _keys(topics[order], hashes[order]), refs[order]
 
-        def store(txn: lmdb.Transaction) -> None:
+    def _store(self, keys: npt.NDArray[np.void], refs: Int64Array) -> None:
+        items = list(zip(_pieces(keys), _pieces(_values(keys, refs)), strict=True))
+
+        def put(txn: lmdb.Transaction) -> None:
             with txn.cursor() as cursor:
                 cursor.putmulti(items)
-            txn.put(POSITION_KEY, encode_ref(POSITION_KEY, position))
 
-        self._write(store)
+        self._write(put)
         self._touched += len(items)
 
-    def end_flush(self) -> None:
-        """Forget what is stored now, and give the map's pages back when many were touched."""
-        self._flushing = RecentIds()
-        if self._touched >= REOPEN_PUTS:
+    @staticmethod
+    def _put_position(txn: lmdb.Transaction, raw: bytes) -> None:
+        txn.put(POSITION_KEY, raw)
+
+    def _give_back(self) -> None:
+        """Give the map's pages back when many were touched: they count as resident."""
+        if self._touched >= REOPEN_TOUCHES:
             self._touched = 0
             self._env.close()
             self._env = self._open()
+
+    def end_flush(self) -> None:
+        """Forget what is stored now."""
+        self._flushing = RecentIds()
+        self._give_back()
 
     def forget_rows(self, rows: RowArray) -> None:
         """Remove ids of rows whose hour has ended, unless a newer message took the id."""

@@ -174,8 +174,9 @@ class Upkeep:
             yield from state.hours.flush_states(until_durable=state.until_durable)
             yield from state.hours.sync()
 
+            yield from state.ids.flush_jobs(position)
+
             def finish() -> None:
-                state.ids.write_flush(position)
                 self.kept_positions = write_checkpoint(state.fs, state.folder, small, position)
 
             yield finish
