@@ -18,7 +18,6 @@ import numpy as np
 import orjson
 
 from delaylog.broker.config import ConfigError
-from delaylog.broker.engine.filters import Filter
 from delaylog.storage.batch import decode_send
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
@@ -120,8 +119,6 @@ def _payload(frame: Frame) -> dict[str, Any]:
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
     if kind in (FrameKind.CLOCK, FrameKind.JOB):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
-        if "filter" in members:
-            members["filter"] = Filter.unpack(members["filter"]).members()
         return members
     return {}
 

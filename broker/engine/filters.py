@@ -29,19 +29,8 @@ class Filter:
     tag: bytes | None = None
     key: bytes | None = None
 
-    def pack(self) -> list[Any]:
-        """As it stands in a frame."""
-        state = None if self.state is None else int(self.state)
-        return [state, self.due_from_ms, self.due_to_ms, self.tag, self.key]
-
-    @classmethod
-    def unpack(cls, packed: list[Any]) -> Filter:
-        """The reverse."""
-        state, *rest = packed
-        return cls(None if state is None else MessageState(state), *rest)
-
     def members(self) -> dict[str, Any]:
-        """As it is shown: what it says, by name."""
+        """As it is shown and kept: what it says, by name."""
         members = {
             "state": None if self.state is None else self.state.name.lower(),
             "due_from": self.due_from_ms,
@@ -50,6 +39,18 @@ class Filter:
             "key": None if self.key is None else self.key.decode(),
         }
         return {name: value for name, value in members.items() if value is not None}
+
+    @classmethod
+    def of_members(cls, members: dict[str, Any]) -> Filter:
+        """The reverse."""
+        state, tag, key = (members.get(name) for name in ("state", "tag", "key"))
+        return cls(
+            None if state is None else MessageState[state.upper()],
+            members.get("due_from"),
+            members.get("due_to"),
+            None if tag is None else tag.encode(),
+            None if key is None else key.encode(),
+        )
 
     def may_match(self, rows: RowArray) -> Mask:
         """Rows that can match by what never changes about them (hashes, not the texts)."""

@@ -58,16 +58,15 @@ class Job:
         return {"number": self.number} | {name: getattr(self, name) for name in _PROGRESS}
 
     def pack(self) -> dict[str, Any]:
-        """All of it."""
+        """All of it but its position, which is its frame's."""
         return self.progress() | {
             "topic": self.topic,
             "action": self.action,
-            "filter": self.filter.pack(),
+            "filter": self.filter.members(),
             "rate": self.rate,
             "at": self.deliver_at_ms,
             "force": self.force,
             "begun": self.begun_ms,
-            "position": self.position,
         }
 
 
@@ -107,7 +106,7 @@ class JobTable:
             number=members["number"],
             topic=members["topic"],
             action=members["action"],
-            filter=Filter.unpack(members["filter"]),
+            filter=Filter.of_members(members["filter"]),
             rate=members["rate"],
             deliver_at_ms=members["at"],
             force=members["force"],
@@ -117,7 +116,7 @@ class JobTable:
 
     def snapshot(self) -> dict[str, Any]:
         """For a checkpoint."""
-        jobs = [job.pack() for job in self.by_number.values()]
+        jobs = [job.pack() | {"position": job.position} for job in self.by_number.values()]
         return {"next": self.next_number, "jobs": jobs}
 
     def restore(self, saved: dict[str, Any]) -> None:

@@ -238,12 +238,17 @@ def test_dump(start_broker: Any) -> None:
     got = broker.post(f"{path}/receive", {"wait_ms": 20_000, "max": 2})["messages"]
     broker.post(f"{path}/ack", {"receipts": [got[0]["receipt"]]})
     broker.post(f"{path}/nack", {"receipts": [got[1]["receipt"]], "delay_ms": 60_000})
+    broker.call("POST", f"{path}/messages:cancel", {"filter": {"tag": "none", "key": "é"}})
     assert broker.stop() == 0
     (log,) = (folder / "log").iterdir()
     frames = rows(delaylog("dump", log))
     kinds = [line["kind"] for line in frames]
     assert [kind for kind in kinds if kind in KINDS] == ["SEND", "SEND", "LEASE", "SETTLE", "MOVE"]
     assert not any("error" in line for line in frames)
+    begun = next(line for line in frames if line["kind"] == "JOB")
+    assert (begun["action"], begun["filter"]) == ("cancel", {"tag": "none", "key": "é"})
+    positions = [line["position"] for line in frames]
+    assert positions == sorted(set(positions))
     assert len(dumped(folder, "delay.index")) == 6
     states = [line["state"] for line in dumped(folder, "state")]
     assert sorted(s for s in states if s != "NONE") == ["ACKED", "MOVED"]
