@@ -23,6 +23,7 @@ from tempfile import gettempdir
 from typing import Final
 
 import burst
+import control
 import drain
 import floors
 import ingest
@@ -38,7 +39,16 @@ from settings import FULL, SMALL, Settings
 from tables import Table, missed
 
 SECTIONS: Final = (
-    *("floors", "ingest", "singles", "drain", "lateness", "scale", "listing", "memory", "restart"),
+    "floors",
+    "ingest",
+    "singles",
+    "drain",
+    "control",
+    "lateness",
+    "scale",
+    "listing",
+    "memory",
+    "restart",
 )
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
@@ -94,6 +104,8 @@ def _sections(
         yield "singles", lambda: iter([singles.measure(brokers, settings)])
     if "drain" in wanted:
         yield "drain", lambda: iter([drain.measure(brokers, settings)])
+    if "control" in wanted:
+        yield "control", lambda: iter([control.measure(brokers, settings)])
     if "lateness" in wanted:
         yield "lateness", lambda: iter([lateness.measure(brokers, settings)])
         yield "burst", lambda: iter([burst.measure(brokers, settings)])

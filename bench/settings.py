@@ -22,6 +22,8 @@ DRAIN_BATCH: Final = 1_000
 # Filling is not timed: the largest batches, and few connections so that memory stays the load's.
 FILL_BATCH: Final = 10_000
 FILL_LANES: Final = 4
+CONTROL_BATCH: Final = 10_000
+CONTROL_LANES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class Settings:
     drain_runs: int
     # Due times of the drain's second case lie in random order over this many seconds.
     drain_window_s: float
+    # Messages that are moved and cancelled by refs; the same for ids of their senders' own.
+    control_messages: int
+    id_messages: int
     lateness_s: float
     burst_messages: int
     burst_ahead_s: float
@@ -66,6 +71,8 @@ SMALL: Final = Settings(
     drain_messages=200_000,
     drain_runs=3,
     drain_window_s=5.0,
+    control_messages=200_000,
+    id_messages=200_000,
     lateness_s=8.0,
     burst_messages=1_000_000,
     burst_ahead_s=18.0,
@@ -88,6 +95,8 @@ FULL: Final = Settings(
     drain_messages=2_000_000,
     drain_runs=5,
     drain_window_s=60.0,
+    control_messages=2_000_000,
+    id_messages=10_000_000,
     lateness_s=60.0,
     burst_messages=1_000_000,
     burst_ahead_s=25.0,

@@ -396,6 +396,13 @@ class Node:
                     error = failure
                 began = perf_counter()
 
+    def kick_jobs(self) -> None:
+        """A job was begun: see to it now."""
+        self.spawn("jobs", self._jobs_work)
+
+    def _jobs_work(self) -> Work:
+        return self.engine.jobs.work(self.clock.now_ms, lambda: self._stopping)
+
     def _tick(self) -> None:
         """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
         if self._stopping:
@@ -425,6 +432,8 @@ class Node:
                 self.spawn("states", engine.states_work)
             if engine.flush_due():
                 self.spawn("flush", engine.flush_work)
+            if engine.jobs.due(now_ms):
+                self.spawn("jobs", self._jobs_work)
         except Exception as error:
             self._on_fatal(error)
             return

@@ -298,6 +298,57 @@ class AsyncClient:
         url = self._of(topic, "messages:reschedule")
         return _decoded(decode_changed, await self._bulk(url, wire))
 
+    async def replay_bulk(
+        self,
+        topic: str,
+        *,
+        refs: Numbers | None = None,
+        ids: Texts | None = None,
+        deliver_at_ms: Numbers | None = None,
+    ) -> ChangeAnswer:
+        """Let many dead messages live again, at a time or now, with a result each."""
+        wire = encode_change(refs=refs, ids=ids, deliver_at_ms=deliver_at_ms)
+        return _decoded(decode_changed, await self._bulk(self._of(topic, "messages:replay"), wire))
+
+    async def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Let dead messages live again. Per id a result: done, too_late (with state), unknown."""
+        shape: dict[str, Any] = {"ids": list(ids)}
+        wanted = {"deliver_at_ms": deliver_at_ms, "delay_ms": delay_ms}
+        shape |= {name: value for name, value in wanted.items() if value is not None}
+        answer = await self._json("POST", self._of(topic, "messages:replay"), shape)
+        return list(answer["results"])
+
+    # Jobs: the same for all messages that match
+
+    async def begin_job(
+        self, topic: str, action: str, filter: Mapping[str, Any], **members: Any
+    ) -> dict[str, Any]:
+        """Cancel, reschedule or replay whatever matches `filter`; the job that does it.
+
+        `members`: rate (messages a second), deliver_at_ms or delay_ms, force.
+        """
+        shape = {"filter": dict(filter), **members}
+        return await self._json("POST", self._of(topic, f"messages:{action}"), shape)
+
+    async def job(self, job: str) -> dict[str, Any]:
+        """How far a job is. ApiError 404 when it is not known (any more)."""
+        return await self._json("GET", f"{self._root}/jobs/{_segment(job)}")
+
+    async def jobs(self) -> dict[str, Any]:
+        """All jobs, the newest first."""
+        return await self._json("GET", f"{self._root}/jobs")
+
+    async def stop_job(self, job: str) -> dict[str, Any]:
+        """Stop a job; what it did stays done."""
+        return await self._json("DELETE", f"{self._root}/jobs/{_segment(job)}")
+
     async def put_topic(self, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Make a topic, or change its settings."""
         return await self._json("PUT", self._of(topic), dict(settings))

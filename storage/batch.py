@@ -99,6 +99,8 @@ class MessageBatch:
     producer: str | None = None
     sequence: int | None = None
     wire: Block = b""
+    id_hashes: npt.NDArray[np.uint64] | None = None
+    """Set by whoever needs them first."""
 
 
 def expand(column: Column, n: int) -> npt.NDArray[Any]:

@@ -54,3 +54,19 @@ def hours_of(refs: Int64Array) -> list[int]:
     """The distinct hours of refs, ascending."""
     only = only_hour(refs)
     return np.unique(refs >> HOUR_SHIFT).tolist() if only is None else [only]
+
+
+def by_hour(refs: Int64Array) -> tuple[Int64Array | None, list[tuple[int, slice]]]:
+    """(order that sorts refs by hour, None if they are; each hour and where it then stands)."""
+    hours = refs >> HOUR_SHIFT
+    order: Int64Array | None = None
+    if some(hours[1:] < hours[:-1]):
+        low = int(hours.min())
+        # 16-bit keys sort in linear time; 65,536 hours are seven years.
+        key = (hours - low).astype(np.uint16) if int(hours.max()) - low < 1 << 16 else hours
+        order = np.argsort(key, kind="stable")
+        hours = hours[order]
+    cuts = (np.flatnonzero(hours[1:] != hours[:-1]) + 1).tolist()
+    starts = [0, *cuts]
+    slices = map(slice, starts, [*cuts, len(refs)])
+    return order, list(zip(hours[starts].tolist(), slices, strict=True))

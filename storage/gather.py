@@ -95,3 +95,8 @@ def concat_rows(parts: Sequence[RowArray]) -> RowArray:
         return parts[0].copy()
     raw = np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
     return raw.view(parts[0].dtype)
+
+
+def take_rows(rows: RowArray, at: Int64Array) -> RowArray:
+    """`rows[at]` as plain bytes, for the same reason."""
+    return rows.view(f"V{rows.dtype.itemsize}")[at].view(rows.dtype)

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import every, hours_of, only_hour, some
+from delaylog.storage.columns import by_hour, every, hours_of, only_hour, some
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import concat_rows, gather, scatter_back
+from delaylog.storage.gather import concat_rows, gather, scatter_back, take_rows
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -32,6 +32,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn
+from delaylog.storage.state_seal import sealed
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
@@ -238,12 +239,16 @@ class HourStore:
     def known(self, refs: Int64Array) -> Int64Array:
         """Which refs (as a mask) lie inside the rows of an hour that still exists."""
         index = refs & INDEX_MASK
-        out = np.zeros(len(refs), np.bool_)
-        for hour in hours_of(refs):
-            counts = self.counts.get(hour)
-            if counts is not None:
-                out |= (refs >> HOUR_SHIFT == hour) & (index >= 1) & (index <= counts.rows)
-        return out  # type: ignore[return-value]
+        only = only_hour(refs)
+        if only is not None:
+            counts = self.counts.get(only)
+            last: Int64Array | int = 0 if counts is None else counts.rows
+        else:
+            hours, which = np.unique(refs >> HOUR_SHIFT, return_inverse=True)
+            found = (self.counts.get(hour) for hour in hours.tolist())
+            rows = (0 if counts is None else counts.rows for counts in found)
+            last = np.fromiter(rows, np.int64, len(hours))[which]
+        return (index >= 1) & (index <= last)  # type: ignore[return-value]
 
     def rows(self, refs: Int64Array) -> RowArray:
         """Copies of the index rows of known refs, in their order.
@@ -274,10 +279,14 @@ class HourStore:
         if only is not None:
             self.hour(only).states(group).put(refs & INDEX_MASK, entries)
             return
-        hours = refs >> HOUR_SHIFT
-        for hour in np.unique(hours).tolist():
-            mask = hours == hour
-            self.hour(hour).states(group).put(refs[mask] & INDEX_MASK, entries[mask])
+        order, groups = by_hour(refs)
+        index = refs & INDEX_MASK
+        # Sealed once: an hour may have a row or two of them.
+        entries = sealed(entries)
+        if order is not None:
+            index, entries = index[order], take_rows(entries, order)
+        for hour, at in groups:
+            self.hour(hour).states(group).put_sealed(index[at], entries[at])
 
     def _by_hour(
         self,
@@ -290,12 +299,15 @@ class HourStore:
         only = only_hour(refs)
         if only is not None:
             return read(only, refs & INDEX_MASK)
-        hours = refs >> HOUR_SHIFT
-        out = np.empty(len(refs), dtype)
-        for hour in np.unique(hours).tolist():
-            mask = hours == hour
-            out[mask] = read(hour, refs[mask] & INDEX_MASK)
-        return out
+        order, groups = by_hour(refs)
+        index = refs & INDEX_MASK
+        if order is None:
+            return concat_rows([read(hour, index[at]) for hour, at in groups])
+        index = index[order]
+        found = concat_rows([read(hour, index[at]) for hour, at in groups])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return take_rows(found, back)
 
     def _rows_of_hour(self, hour: int, indexes: Int64Array) -> RowArray:
         flushed = self.flushed(hour)
@@ -324,18 +336,19 @@ class HourStore:
                 return self.hour(only).read_records(rows)
             if int(index.min()) > flushed and (tail := self.pile.tail(only)) is not None:
                 return tail.records(index, rows)
-        hours = refs >> HOUR_SHIFT
         sources: list[tuple[Int64Array, bytes]] = []
-        for hour in np.unique(hours).tolist():
-            mask = np.flatnonzero(hours == hour)
-            late = index[mask] > self.flushed(hour)
+        order, groups = by_hour(refs)
+        places = np.arange(len(refs)) if order is None else order
+        for hour, part_of in groups:
+            at = places[part_of]
+            late = index[at] > self.flushed(hour)
             if some(late):
                 tail = self.pile.tail(hour)
                 assert tail is not None, "rows of refs were found before their records"
-                part = mask[late]
+                part = at[late]
                 sources.append((part, tail.records(index[part], rows[part])))
             if not every(late):
-                part = mask[~late]
+                part = at[~late]
                 sources.append((part, self.hour(hour).read_records(rows[part])))
         return scatter_back(
             [data for _, data in sources],

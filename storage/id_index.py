@@ -1,7 +1,7 @@
 """Id index: client-chosen ids -> newest origin ref, on disk, with bounded memory.
 
 A hint, never a truth: every hit is checked against the row (epoch tag, id, topic) before it
-decides anything. Recent ids live in a dict; a checkpoint moves them into LMDB in sorted order.
+decides anything. Recent ids live in memory; a checkpoint moves them into LMDB in sorted order.
 The database is a cache of the delay indexes and says up to which log position it is whole; if it
 is missing or behind, it is rebuilt from the rows. LMDB has no checksums: each value carries one
 over its key and ref, and whatever LMDB itself finds wrong is damage of `data.mdb`. A damaged
@@ -15,22 +15,31 @@ import errno
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
 import lmdb
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.columns import some
+from delaylog.storage.crc_columns import crc32c_rows
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import raise_disk_error
 from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.recent_ids import RecentIds
 from delaylog.storage.space_reserve import SpaceReserve
 
 KEY: Final = struct.Struct(">IQ")
 _REF: Final = struct.Struct("<q")
 _SUMMED_REF: Final = struct.Struct("<qI")
+_KEY_COLUMNS: Final = np.dtype([("topic", ">u4"), ("hash", ">u8")])
+_VALUE_COLUMNS: Final = np.dtype([("ref", "<i8"), ("crc", "<u4")])
+assert (_KEY_COLUMNS.itemsize, _VALUE_COLUMNS.itemsize) == (KEY.size, _SUMMED_REF.size)
 DAMAGED_MARK: Final = "damaged"
 ASIDE: Final = ".damaged"
 """What is added to the name of a database that is set aside."""
@@ -48,8 +57,11 @@ _NO_DAMAGE: Final = (
     lmdb.TlsFullError,
 )
 """What LMDB says of the machine. All else is its file, or the disk below it."""
-REOPEN_PUTS: Final = 100_000
-"""After so many puts the map is closed and opened again: its pages count as resident."""
+PART_PUTS: Final = 65_536
+"""Ids of one transaction: it keeps a copy of every page that it changes."""
+REOPEN_TOUCHES: Final = 16_384
+"""After so many gets and puts the map is closed and opened again: each may have touched a page
+of its own, and those count as resident."""
 
 
 def encode_ref(key: bytes, ref: int) -> bytes:
@@ -70,6 +82,29 @@ def decode_ref(key: bytes, raw: bytes) -> int | None:
     return int(ref) if crc == crc32c(raw[: _REF.size], crc32c(key)) else None
 
 
+def _keys(topics: npt.NDArray[np.uint32], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
+    """Keys of the database as a column."""
+    keys = np.empty(len(hashes), _KEY_COLUMNS)
+    keys["topic"], keys["hash"] = topics, hashes
+    return keys
+
+
+def _values(keys: npt.NDArray[np.void], refs: Int64Array) -> npt.NDArray[np.void]:
+    """What `encode_ref` makes of each key and ref, as a column."""
+    summed = np.empty((len(refs), KEY.size + _REF.size), np.uint8)
+    summed[:, : KEY.size] = keys.view(np.uint8).reshape(-1, KEY.size)
+    summed[:, KEY.size :] = refs.astype("<i8").view(np.uint8).reshape(-1, _REF.size)
+    values = np.empty(len(refs), _VALUE_COLUMNS)
+    values["ref"], values["crc"] = refs, crc32c_rows(summed)
+    return values
+
+
+def _pieces(column: npt.NDArray[np.void]) -> list[bytes]:
+    """A column's records, one each."""
+    raw, size = column.tobytes(), column.dtype.itemsize
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
 def mark_damaged(path: str) -> None:
     """Have the next start set the database at `path` aside; nothing if that cannot be written."""
     with contextlib.suppress(OSError):
@@ -83,9 +118,11 @@ class IdIndex:
         """LMDB writes its file itself, so it falls back on the `reserve` here."""
         self._path = path
         self._reserve = reserve
-        self._recent: dict[tuple[int, int], int] = {}
-        self._flushing: dict[tuple[int, int], int] = {}
+        self._recent = RecentIds()
+        self._flushing = RecentIds()
         self._touched = 0
+        self._storing = False
+        """A job may be writing in another thread."""
         self.set_aside = ""
         """Why an earlier database was set aside at this start, if one was."""
         try:
@@ -214,68 +251,111 @@ class IdIndex:
     @property
     def recent_count(self) -> int:
         """Ids that wait in memory for the next checkpoint."""
-        return len(self._recent)
+        return self._recent.count
 
     def put(self, topic: int, id_hash: int, ref: int) -> None:
         """Remember where the newest message of this id is."""
-        self._recent[topic, id_hash] = ref
+        self._recent.put(
+            np.array([topic], np.uint32), np.array([id_hash], np.uint64), np.array([ref], np.int64)
+        )
 
     def put_rows(self, rows: RowArray, refs: Int64Array) -> None:
         """Remember the rows that have a client-chosen id and are their own origin."""
         mask = (rows["id_hash"] != 0) & (rows["origin"] == refs)
-        if mask.any():
-            keys = zip(rows["topic"][mask].tolist(), rows["id_hash"][mask].tolist(), strict=True)
-            self._recent.update(zip(keys, refs[mask].tolist(), strict=True))
+        if some(mask):
+            self._recent.put(rows["topic"][mask], rows["id_hash"][mask], refs[mask])
 
     def get_many(self, topic: int, hashes: list[int]) -> list[int | None]:
         """A ref or None per hash."""
-        recent, flushing = self._recent, self._flushing
-        out: list[int | None] = []
-        missing: list[int] = []
-        for at, value in enumerate(hashes):
-            ref = recent.get((topic, value))
-            if ref is None and flushing:
-                ref = flushing.get((topic, value))
-            out.append(ref)
-            if ref is None:
-                missing.append(at)
-        if missing:
-            wanted = hashes
+        found = self.get_column(topic, np.array(hashes, np.uint64))
+        return [ref or None for ref in found.tolist()]
+
+    def get_column(self, topic: int, hashes: npt.NDArray[np.uint64]) -> Int64Array:
+        """A ref per hash, 0 where there is none."""
+        out = self._recent.get(topic, hashes)
+        missing = np.flatnonzero(out == 0)
+        if len(missing) and self._flushing.count:
+            out[missing] = self._flushing.get(topic, hashes[missing])
+            missing = missing[out[missing] == 0]
+        if len(missing):
+            # In their order in the database neighbours share pages.
+            missing = missing[np.argsort(hashes[missing])]
+            keys = _keys(np.full(len(missing), topic, np.uint32), hashes[missing])
             with self._reading() as txn:
-                for at in missing:
-                    key = KEY.pack(topic, wanted[at])
-                    raw = txn.get(key)
+                get = txn.get
+                for at, key in zip(missing.tolist(), _pieces(keys), strict=True):
+                    raw = get(key)
                     if raw is not None:
                         out[at] = self._value(key, raw)
             self._touched += len(missing)
+            if not self._storing:
+                self._give_back()
         return out
 
     def begin_flush(self) -> None:
         """Set the recent ids aside for `write_flush`; look-ups still find them."""
-        self._flushing, self._recent = {**self._flushing, **self._recent}, {}
+        if self._flushing.count:
+            # An earlier flush was cut short.
+            self._flushing.put(*self._recent.columns())
+        else:
+            self._flushing = self._recent
+        self._recent = RecentIds()
 
     def write_flush(self, position: int) -> None:
-        """Store what was set aside, durably. May run beside the loop."""
-        refs = sorted(
-            (KEY.pack(topic, value), ref) for (topic, value), ref in self._flushing.items()
-        )
-        items = [(key, encode_ref(key, ref)) for key, ref in refs]
+        """Store what was set aside, durably, all at once; for whoever has nothing beside it."""
+        for job in self.flush_jobs(position):
+            job()
 
-        def store(txn: lmdb.Transaction) -> None:
+    def flush_jobs(self, position: int) -> Generator[Callable[[], None], None, None]:
+        """Store what was set aside, durably: jobs for any thread, one after the other.
+
+        A part is a stretch of the sorted keys, so that no page is written twice, and the pages
+        that it touched are given back before the next one. The last job says that all is stored.
+        """
+        parts: list[tuple[npt.NDArray[np.void], Int64Array]] = []
+        self._storing = True
+        try:
+            yield lambda: parts.append(self._sorted())
+            keys, refs = parts[0]
+            for first in range(0, len(refs), PART_PUTS):
+                part = slice(first, first + PART_PUTS)
+                yield partial(self._store, keys[part], refs[part])
+                self._give_back()
+            raw = encode_ref(POSITION_KEY, position)
+            yield lambda: self._write(lambda txn: self._put_position(txn, raw))
+        finally:
+            self._storing = False
+
+    def _sorted(self) -> tuple[npt.NDArray[np.void], Int64Array]:
+        topics, hashes, refs = self._flushing.columns()
+        order = np.lexsort((hashes, topics))
+        return _keys(topics[order], hashes[order]), refs[order]
+
+    def _store(self, keys: npt.NDArray[np.void], refs: Int64Array) -> None:
+        items = list(zip(_pieces(keys), _pieces(_values(keys, refs)), strict=True))
+
+        def put(txn: lmdb.Transaction) -> None:
             with txn.cursor() as cursor:
                 cursor.putmulti(items)
-            txn.put(POSITION_KEY, encode_ref(POSITION_KEY, position))
 
-        self._write(store)
+        self._write(put)
         self._touched += len(items)
 
-    def end_flush(self) -> None:
-        """Forget what is stored now, and give the map's pages back when many were touched."""
-        self._flushing = {}
-        if self._touched >= REOPEN_PUTS:
+    @staticmethod
+    def _put_position(txn: lmdb.Transaction, raw: bytes) -> None:
+        txn.put(POSITION_KEY, raw)
+
+    def _give_back(self) -> None:
+        """Give the map's pages back when many were touched: they count as resident."""
+        if self._touched >= REOPEN_TOUCHES:
             self._touched = 0
             self._env.close()
             self._env = self._open()
+
+    def end_flush(self) -> None:
+        """Forget what is stored now."""
+        self._flushing = RecentIds()
+        self._give_back()
 
     def forget_rows(self, rows: RowArray) -> None:
         """Remove ids of rows whose hour has ended, unless a newer message took the id."""
@@ -297,7 +377,7 @@ class IdIndex:
     def clear(self) -> None:
         """Empty the database before a rebuild."""
         self._write(lambda txn: txn.drop(self._env.open_db(txn=txn), delete=False))
-        self._recent, self._flushing = {}, {}
+        self._recent, self._flushing = RecentIds(), RecentIds()
 
     def close(self) -> None:
         """Close the database."""

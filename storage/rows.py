@@ -50,8 +50,19 @@ def hash_column(column: TextColumn, n: int) -> npt.NDArray[np.uint64] | None:
     """Hashes of a text column as u64, 0 where empty; None when the whole column is empty."""
     if column.empty:
         return None
-    hashes = (hash_u64(v) if v else 0 for v in column.values(n))
-    return np.fromiter(hashes, dtype=np.uint64, count=n)
+    digests = [blake2b(value, digest_size=8).digest() for value in column.values(n)]
+    hashes = np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+    hashes[hashes == 0] = 1
+    hashes[column.sizes(n) == 0] = 0
+    return hashes
+
+
+def id_hashes(batch: MessageBatch) -> npt.NDArray[np.uint64]:
+    """Hashes of the ids of a batch that has some, made once."""
+    if batch.id_hashes is None:
+        batch.id_hashes = hash_column(batch.id, batch.n)
+    assert batch.id_hashes is not None
+    return batch.id_hashes
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +177,7 @@ def _fill_text(rows: RowArray, batch: MessageBatch) -> None:
     n = batch.n
     if not batch.id.empty:
         rows["id_size"] = batch.id.size
-        rows["id_hash"] = hash_column(batch.id, n)
+        rows["id_hash"] = id_hashes(batch)
     if not batch.key.empty:
         rows["key_size"] = batch.key.size
         rows["key_hash"] = hash_column(batch.key, n)

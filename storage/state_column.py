@@ -157,10 +157,13 @@ class StateColumn:
 
     def put(self, indexes: Int64Array, entries: StateArray | Any) -> None:
         """Store entries (one for all, or one each). Memory only; see `collect`."""
-        if len(indexes) == 0:
-            return
+        if len(indexes):
+            whole = entries if isinstance(entries, np.ndarray) else np.array([entries])
+            self.put_sealed(indexes, sealed(whole))
+
+    def put_sealed(self, indexes: Int64Array, entries: StateArray) -> None:
+        """Store entries that have their seals. Memory only."""
         at = indexes - 1
-        entries = sealed(entries if isinstance(entries, np.ndarray) else np.array([entries]))
         low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
         if low == high:
             self._piece(low).put(at - low * PIECE_ROWS if low else at, entries)

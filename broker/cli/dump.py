@@ -123,7 +123,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
-    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR):
+    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         return members
     return {}

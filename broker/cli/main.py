@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
+from delaylog.broker.cli.chosen import cancel_command, replay_command, reschedule_command
 from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_json
 from delaylog.broker.cli.looking import list_command, show_command
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.remote import (
-    cancel_command,
     clock_command,
     receive_command,
-    reschedule_command,
     send_command,
     stats_command,
     topics_command,
@@ -36,6 +35,7 @@ _REMOTE: Final = {
     "clock": clock_command,
     "cancel": cancel_command,
     "reschedule": reschedule_command,
+    "replay": replay_command,
 }
 
 

@@ -99,17 +99,38 @@ def _add_messages(verbs: Any) -> None:
     clock.add_argument("--accept", action="store_true", help="wall time is right: go back to it")
     _add_url(clock)
 
-    cancel = verbs.add_parser("cancel", help="cancel messages by id")
-    _add_remote(cancel)
-    cancel.add_argument("id", nargs="+")
+    cancel = verbs.add_parser("cancel", help="cancel messages, by id or by filter")
+    _add_chosen(cancel, ("waiting", "ready", "leased"))
     cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
 
-    reschedule = verbs.add_parser("reschedule", help="give messages another time, by id")
-    _add_remote(reschedule)
-    reschedule.add_argument("id", nargs="+")
-    new = reschedule.add_mutually_exclusive_group(required=True)
+    reschedule = verbs.add_parser(
+        "reschedule", help="give messages another time, by id or by filter"
+    )
+    _add_chosen(reschedule, ("waiting", "ready", "leased"))
+    _add_time(reschedule.add_mutually_exclusive_group(required=True))
+
+    replay = verbs.add_parser("replay", help="let dead messages live again, by id or by filter")
+    _add_chosen(replay, ("dead",))
+    _add_time(replay.add_mutually_exclusive_group())
+
+
+def _add_time(new: Any) -> None:
     new.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now; 0 = now")
     new.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+
+
+def _add_chosen(parser: argparse.ArgumentParser, states: tuple[str, ...]) -> None:
+    """Which messages: ids, or a filter, which makes a job."""
+    _add_remote(parser)
+    parser.add_argument("id", nargs="*", help="ids; none: a filter, or --all")
+    parser.add_argument("--all", action="store_true", help="every message that can be changed")
+    parser.add_argument("--state", choices=states, help="only those in this state")
+    parser.add_argument("--tag", help="only those with this tag")
+    parser.add_argument("--key", help="only those with this ordering key")
+    parser.add_argument("--due-from", type=int, metavar="MS", help="due at this Unix time or later")
+    parser.add_argument("--due-to", type=int, metavar="MS", help="due before this Unix time")
+    parser.add_argument("--rate", type=int, metavar="N", help="at most so many messages a second")
+    parser.add_argument("--no-wait", action="store_true", help="begin the job and leave")
 
 
 def _add_folders(verbs: Any) -> None:

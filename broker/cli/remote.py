@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
-from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
+from delaylog.broker.cli.failing import DONE, NOTHING
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
-from delaylog.client.answers import ApiError, with_body
+from delaylog.client.answers import with_body
 from delaylog.client.http_client import AsyncClient, Message
 
 _LINES_A_CALL = 1_000
@@ -156,45 +156,3 @@ async def clock_command(args: argparse.Namespace) -> int:
         print(f"the broker's time changed by {shown['accepted_ms']} ms")
     print(f"broker {shown['now_ms']} wall {shown['wall_ms']} held {shown['held_ms']} ms")
     return 0
-
-
-async def cancel_command(args: argparse.Namespace) -> int:
-    """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
-
-    def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
-        return client.cancel(args.topic, message_id, force=args.force)
-
-    return await _control(args, cancel)
-
-
-async def reschedule_command(args: argparse.Namespace) -> int:
-    """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
-
-    def reschedule(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
-        return client.reschedule(
-            args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
-        )
-
-    return await _control(args, reschedule)
-
-
-async def _control(
-    args: argparse.Namespace, act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]]
-) -> int:
-    """One line an id: done, too_late with the state, or unknown."""
-    status = DONE
-    async with AsyncClient(args.url) as client:
-        for message_id in args.id:
-            try:
-                answer = await act(client, message_id)
-            except ApiError as error:
-                if error.code not in ("too_late", "unknown"):
-                    raise
-                answer, status = {"result": error.code}, WRONG
-                if error.state is not None:
-                    answer["state"] = error.state
-            if args.json:
-                emit({"id": message_id} | answer)
-            else:
-                print(message_id, answer["result"], answer.get("state") or "")
-    return status

@@ -82,6 +82,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_epoch(state, header)
     elif kind is FrameKind.CLOCK:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
+    elif kind is FrameKind.JOB:
+        state.jobs.apply(msgpack.unpackb(payload), header.position)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
 
 
@@ -345,11 +347,15 @@ def _end(
 
 
 def apply_move(
-    state: EngineState, decision: MoveDecision, leader_time_ms: int, end: int
+    state: EngineState,
+    decision: MoveDecision,
+    leader_time_ms: int,
+    end: int,
+    old: RowArray | None = None,
 ) -> Int64Array:
-    """Rows live on in new rows; returns the new refs."""
+    """Rows live on in new rows; returns the new refs. `old` = the rows, if they are at hand."""
     refs = decision.refs
-    old = state.hours.rows(refs)
+    old = state.hours.rows(refs) if old is None else old
     data = state.hours.records(refs, old)
     rows = old.copy()
     size = rows["size"].astype(np.int64)
@@ -396,6 +402,8 @@ def apply_move(
             group.counts.dead -= len(refs)
             group.counts.living += len(refs)
         state.hours.touch(old_refs, end)
+        # A later message may have had its id meanwhile.
+        state.ids.put_rows(rows, origins)
     else:
         if group is not None:
             group.count_refs(old_refs, -1)

@@ -1,24 +1,27 @@
-"""Control: cancel and reschedule by id, truthfully.
+"""Control: cancel, reschedule and replay, truthfully.
 
 Decided against applied state, wherever the message is (tail, file, preloaded, ready): the wheel
-and the ready queue hold hints, and look at the state again before anything is handed out.
+and the ready queue hold hints, and look at the state again before anything is handed out. All of
+it works on columns; a message that is named twice in one call is changed once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.applying import apply_move, apply_settle
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.finding import find_ids, find_origins
-from delaylog.broker.engine.model import Found, Topic, blank_entries
+from delaylog.broker.engine.finding import find_ids, find_living, find_origins, stored_ids
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.model import Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import rising, some
 from delaylog.storage.layout import (
-    INDEX_ENTRY,
     NEVER_MS,
-    STATE_ENTRY,
     Cause,
     FrameKind,
     Int64Array,
@@ -27,73 +30,66 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.payloads import MoveDecision, SettleDecision
 
-DONE = 0
-TOO_LATE = 1
-UNKNOWN = 2
+DONE: Final = 0
+TOO_LATE: Final = 1
+UNKNOWN: Final = 2
+_READY: Final = int(MessageState.READY)
+_LEASED: Final = int(MessageState.LEASED)
+_DEAD: Final = int(MessageState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
     """Per message a code (done, too_late, unknown), what it was found as, and the log end seen."""
 
-    codes: list[int]
-    found: list[Found | None]
-    deliver_at_ms: list[int]
+    codes: npt.NDArray[np.uint8]
+    found: FoundColumns
+    deliver_at_ms: Int64Array
+    """When it is due now, as far as it is known."""
     position: int
 
 
 def find(
     state: EngineState, topic: Topic, ids: list[str] | None, origins: Int64Array | None, now_ms: int
-) -> list[Found | None]:
+) -> FoundColumns:
     """Messages by id text or by origin ref."""
     if origins is not None:
         return find_origins(state, origins, topic, now_ms)
     return find_ids(state, topic, ids or [], now_ms)
 
 
-def _unique(found: list[Found | None], good: list[int]) -> list[int]:
-    """Of rows that can be changed, one per message: a repeated id in one call acts once."""
-    seen: set[int] = set()
-    out = []
-    for at in good:
-        item = found[at]
-        assert item is not None
-        if item.ref not in seen:
-            seen.add(item.ref)
-            out.append(at)
-    return out
+def _judge(
+    found: FoundColumns, can: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint8], Int64Array, Int64Array]:
+    """(codes; slots to change, one a message; for each slot that is done its place in those).
+
+    Of a message that is named twice the last slot counts, as if each were a call of its own.
+    """
+    codes = np.where(can, DONE, np.where(found.known, TOO_LATE, UNKNOWN)).astype(np.uint8)
+    slots = np.flatnonzero(can)
+    refs = found.refs[slots]
+    if rising(refs):
+        return codes, slots, np.arange(len(slots))
+    _, last, which = np.unique(refs[::-1], return_index=True, return_inverse=True)
+    return codes, slots[len(slots) - 1 - last], which[::-1]
 
 
 def cancel(
-    state: EngineState,
-    topic: Topic,
-    found: list[Found | None],
-    now_ms: int,
-    *,
-    force: bool = False,
+    state: EngineState, topic: Topic, found: FoundColumns, now_ms: int, *, force: bool = False
 ) -> ControlResult:
     """Delete messages that wait or are ready; leased ones only by force."""
-    movable = (MessageState.WAITING, MessageState.READY)
-    codes, good = [], []
-    for at, item in enumerate(found):
-        if item is None:
-            codes.append(UNKNOWN)
-        elif item.state in movable or (force and item.state is MessageState.LEASED):
-            codes.append(DONE)
-            good.append(at)
-        else:
-            codes.append(TOO_LATE)
-    items = [item for at in _unique(found, good) if (item := found[at]) is not None]
-    if items:
-        end_found(state, topic, items, MessageState.DELETED, Cause.CANCEL, now_ms)
-    due = [int(item.row["deliver_at"]) if item is not None else 0 for item in found]
+    last = _LEASED if force else _READY
+    codes, at, _ = _judge(found, found.known & (found.states <= last))
+    if len(at):
+        end_found(state, topic, found.take(at), MessageState.DELETED, Cause.CANCEL, now_ms)
+    due = found.rows["deliver_at"].astype(np.int64)
     return ControlResult(codes, found, due, state.log.end_position)
 
 
 def end_found(
     state: EngineState,
     topic: Topic,
-    items: list[Found],
+    items: FoundColumns,
     kind: MessageState,
     cause: Cause,
     now_ms: int,
@@ -102,49 +98,46 @@ def end_found(
 ) -> None:
     """End living messages, wherever they are; those under lease come out of it.
 
-    `hide` marks them as forgotten, whatever the cause.
+    All items are known. `hide` marks them as forgotten, whatever the cause.
     """
     entries = blank_entries(len(items))
     entries["state"] = kind
     entries["cause"] = Cause.FORGOTTEN if hide else cause
-    entries["attempts"] = [int(item.entry["attempts"]) for item in items]
+    entries["attempts"] = items.entries["attempts"]
     entries["time"] = now_ms
-    leases = [
-        int(item.entry["lease"]) if item.state is MessageState.LEASED else 0 for item in items
-    ]
-    _append_settle(state, topic, items, entries, now_ms, leases=np.array(leases, np.int64))
-    _leave_ready(state, topic, items)
+    leases = np.where(items.states == _LEASED, items.entries["lease"].astype(np.int64), 0)
+    _append_settle(state, topic, items, entries, now_ms, leases=leases)
+    _leave_ready(state, items)
 
 
 def change_ended(
     state: EngineState,
     topic: Topic,
-    item: Found,
+    item: FoundColumns,
     now_ms: int,
     *,
     kind: MessageState | None = None,
     hide: bool = False,
 ) -> None:
     """Give an ended message another ended state, or mark it as forgotten."""
-    entries = np.array([item.entry], STATE_ENTRY)
+    entries = item.entries.copy()
     if kind is not None:
         entries["state"] = kind
         entries["time"] = now_ms
     if hide:
         entries["cause"] = Cause.FORGOTTEN
-    _append_settle(state, topic, [item], entries, now_ms, was=int(item.state))
+    _append_settle(state, topic, item, entries, now_ms, was=int(item.states[0]))
 
 
-def _leave_ready(state: EngineState, topic: Topic, items: list[Found]) -> None:
+def _leave_ready(state: EngineState, items: FoundColumns) -> None:
     """Tell the ready queue which of its refs mean nothing any more."""
-    rows = np.array([item.row for item in items if item.state is MessageState.READY], INDEX_ENTRY)
-    topic.default.ready.left(state.count_released(rows))
+    items.group.ready.left(state.count_released(items.rows[items.states == _READY]))
 
 
 def _append_settle(
     state: EngineState,
     topic: Topic,
-    items: list[Found],
+    items: FoundColumns,
     entries: StateArray,
     now_ms: int,
     *,
@@ -152,15 +145,14 @@ def _append_settle(
     was: int = 0,
 ) -> None:
     settings = topic.settings
-    dead = (entries["state"] == MessageState.DEAD).any()
-    keep_ms = settings.dead_keep_ms if dead else settings.ended_keep_ms
+    keep_ms = settings.dead_keep_ms if some(entries["state"] == _DEAD) else settings.ended_keep_ms
     decision = SettleDecision(
         topic.number,
-        1,
-        np.array([item.ref for item in items], np.int64),
+        items.group.number,
+        items.refs,
         entries,
         leases,
-        np.array([item.origin for item in items], np.int64),
+        items.origins,
         now_ms + keep_ms,
         was,
     )
@@ -168,64 +160,124 @@ def _append_settle(
     apply_settle(state, decision, end)
 
 
+def check_due(state: EngineState, deliver_at_ms: Int64Array | int, now_ms: int) -> None:
+    """Refuse new due times that no message may have."""
+    if int(np.max(deliver_at_ms)) > now_ms + state.limits.horizon_ms:
+        raise BadRequestError(
+            f"deliver_at_ms is over the horizon of {state.limits.horizon_ms} ms",
+            field="deliver_at_ms",
+        )
+    if int(np.min(deliver_at_ms)) < 0:
+        raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
+
+
 def reschedule(
     state: EngineState,
     topic: Topic,
-    found: list[Found | None],
+    found: FoundColumns,
     now_ms: int,
     *,
     deliver_at_ms: Int64Array | int | None,
     priority: int | None = None,
 ) -> ControlResult:
     """Give waiting or ready messages a new time (a past one means now) or priority."""
-    n = len(found)
     if deliver_at_ms is not None:
-        if int(np.max(deliver_at_ms)) > now_ms + state.limits.horizon_ms:
-            raise BadRequestError(
-                f"deliver_at_ms is over the horizon of {state.limits.horizon_ms} ms",
-                field="deliver_at_ms",
-            )
-        if int(np.min(deliver_at_ms)) < 0:
-            raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
-    codes, good = [], []
-    for at, item in enumerate(found):
-        if item is None:
-            codes.append(UNKNOWN)
-        elif item.state in (MessageState.WAITING, MessageState.READY):
-            codes.append(DONE)
-            good.append(at)
-        else:
-            codes.append(TOO_LATE)
-    good = _unique(found, good)
-    due_out = [int(item.row["deliver_at"]) if item is not None else 0 for item in found]
-    if good:
-        items = [item for at in good if (item := found[at]) is not None]
-        old_due = np.array([int(item.row["deliver_at"]) for item in items], np.int64)
-        if deliver_at_ms is None:
-            due = np.maximum(old_due, now_ms)
-        else:
-            asked = np.broadcast_to(np.asarray(deliver_at_ms, np.int64), (n,))[good]
-            due = np.maximum(asked, now_ms)
-        expires = np.array([int(item.row["expires_at"]) for item in items], np.int64)
-        # A ttl counts from the due time, so it moves along with it.
-        expires = np.where(expires == NEVER_MS, NEVER_MS, expires - old_due + due)
-        kept = np.array([int(item.row["priority"]) for item in items], np.int64)
-        decision = MoveDecision(
-            topic=topic.number,
-            group=1,
-            tag=state.tag,
-            hour_floor=state.hour_floor,
-            cause=Cause.RESCHEDULE,
-            refs=np.array([item.ref for item in items], np.int64),
-            deliver_at_ms=due,
-            expires_at_ms=expires,
-            priority=kept if priority is None else np.full(len(items), priority, np.int64),
-            attempts=np.array([int(item.entry["attempts"]) for item in items], np.int64),
-            leases=None,
-        )
-        _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
-        apply_move(state, decision, now_ms, end)
-        _leave_ready(state, topic, items)
-        for at, moment in zip(good, due.tolist(), strict=True):
-            due_out[at] = moment
+        check_due(state, deliver_at_ms, now_ms)
+    return _move(
+        state,
+        topic,
+        found,
+        found.known & (found.states <= _READY),
+        now_ms,
+        deliver_at_ms,
+        Cause.RESCHEDULE,
+        priority,
+    )
+
+
+def replay(
+    state: EngineState,
+    topic: Topic,
+    found: FoundColumns,
+    now_ms: int,
+    *,
+    deliver_at_ms: Int64Array | int | None = None,
+) -> ControlResult:
+    """Let dead messages live again, at a time or now; they begin with no attempts."""
+    if deliver_at_ms is not None:
+        check_due(state, deliver_at_ms, now_ms)
+    can = found.known & (found.states == _DEAD)
+    named = np.flatnonzero(can & (found.rows["id_hash"] != 0))
+    if len(named):
+        can[named[_id_taken(state, topic, found.take(named))]] = False
+    due = now_ms if deliver_at_ms is None else deliver_at_ms
+    return _move(state, topic, found, can, now_ms, due, Cause.REPLAY)
+
+
+def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArray[np.bool_]:
+    """Which dead messages have an id that another message has by now: it is one's at a time.
+
+    Of several dead ones of an id the first is to live.
+    """
+    hashes = dead.rows["id_hash"]
+    ids = stored_ids(state, dead.refs, dead.rows)
+    taken = np.zeros(len(dead), np.bool_)
+    sizes = dead.rows["id_size"].astype(np.int64)
+    taken[find_living(state, topic, hashes, ids, sizes, dead.group)[0]] = True
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    taken |= dead.origins != dead.origins[first][which]
+    return taken
+
+
+def _move(
+    state: EngineState,
+    topic: Topic,
+    found: FoundColumns,
+    can: npt.NDArray[np.bool_],
+    now_ms: int,
+    deliver_at_ms: Int64Array | int | None,
+    cause: Cause,
+    priority: int | None = None,
+) -> ControlResult:
+    """Let messages live on in new rows; without a time they keep theirs, if it is not past."""
+    codes, at, which = _judge(found, can)
+    due_out = found.rows["deliver_at"].astype(np.int64)
+    if len(at) == 0:
+        return ControlResult(codes, found, due_out, state.log.end_position)
+    items = found.take(at)
+    old_due = items.rows["deliver_at"].astype(np.int64)
+    if deliver_at_ms is None:
+        asked = old_due
+    else:
+        asked = np.broadcast_to(np.asarray(deliver_at_ms, np.int64), (len(found),))[at]
+    due = np.maximum(asked, now_ms)
+    expires = items.rows["expires_at"].astype(np.int64)
+    ended = cause is Cause.REPLAY
+    # A ttl counts from the due time, so it moves along with it; in a new life it is whole again,
+    # whatever the retries of the old one left of it.
+    first = state.hours.rows(items.origins) if ended else items.rows
+    ttl = first["expires_at"].astype(np.int64) - first["deliver_at"].astype(np.int64)
+    expires = np.where(expires == NEVER_MS, NEVER_MS, ttl + due)
+    kept = items.rows["priority"].astype(np.int64)
+    decision = MoveDecision(
+        topic=topic.number,
+        group=found.group.number,
+        tag=state.tag,
+        hour_floor=state.hour_floor,
+        cause=cause,
+        refs=items.refs,
+        deliver_at_ms=due,
+        expires_at_ms=expires,
+        priority=kept if priority is None else np.full(len(items), priority, np.int64),
+        attempts=np.zeros(len(items), np.int64)
+        if ended
+        else items.entries["attempts"].astype(np.int64),
+        leases=None,
+        from_ended=ended,
+    )
+    _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
+    apply_move(state, decision, now_ms, end, items.rows)
+    if not ended:
+        _leave_ready(state, items)
+    due_out[np.flatnonzero(can)] = due[which]
     return ControlResult(codes, found, due_out, state.log.end_position)

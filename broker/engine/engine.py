@@ -16,6 +16,7 @@ from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
+from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.settings import TopicSettings
@@ -83,6 +84,7 @@ class Engine:
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
             freed=self.refill_reserve,
         )
+        self.jobs = Jobs(self.state, self.flush_work)
         self.started_ms = now_ms
         """The time this life began with: never before what an earlier one has told."""
         self.dispatcher = Dispatcher(self.state)

@@ -10,14 +10,30 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import some
-from delaylog.storage.layout import Cause, Int64Array, MessageState, RowArray, id_to_ref
-from delaylog.storage.rows import hash_u64
+from delaylog.storage.batch import Block, TextColumn
+from delaylog.storage.columns import every, some
+from delaylog.storage.gather import gather
+from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    STATE_ENDED_FIRST,
+    STATE_ENTRY,
+    STATE_NONE,
+    Cause,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+    ids_to_refs,
+)
+from delaylog.storage.rows import hash_column
 
-_ENDED_FIRST = MessageState.ACKED
+_MOVED = int(MessageState.MOVED)
+_WAITING = int(MessageState.WAITING)
+_READY = int(MessageState.READY)
 
 
 def find_origins(
@@ -26,14 +42,13 @@ def find_origins(
     topic: Topic,
     now_ms: int | None = None,
     group: Group | None = None,
-) -> list[Found | None]:
-    """A message per origin ref of this topic as a group (absent: the default one) sees it."""
+) -> FoundColumns:
+    """A message per origin ref of this topic, where there is one for a group.
+
+    Without a group it is the default one.
+    """
     group = group or topic.default
-    number = group.number
-    out: list[Found | None] = [None] * len(origins)
     known = np.flatnonzero(state.hours.known(origins))
-    if len(known) == 0:
-        return out
     refs = origins[known]
     rows = state.hours.rows(refs)
     good = (
@@ -41,61 +56,104 @@ def find_origins(
         & (rows["origin"] == refs)
         & (rows["topic"] == topic.number)
     )
-    known, refs, rows = known[good], refs[good], rows[good]
-    if len(known) == 0:
-        return out
-    entries = state.hours.get_states(refs, number)
-    moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
-    if len(moved):
-        gone = moved[~_there(state, entries["forward"][moved].astype(np.int64))]
-        if len(gone):
-            # The message ended and went with its last hour; another row keeps this one.
-            known, refs = np.delete(known, gone), np.delete(refs, gone)
-            rows, entries = np.delete(rows, gone), np.delete(entries, gone)
-            moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
-    if topic.number in state.special:
-        there = group.has(rows)
-        known, refs, rows, entries = known[there], refs[there], rows[there], entries[there]
-        moved = np.flatnonzero(entries["state"] == MessageState.MOVED)
-    now_refs = refs.copy()
+    if group.born or topic.number in state.special:
+        good = good & group.has(rows)
+    if not every(good):
+        known, refs, rows = known[good], refs[good], rows[good]
+    entries = state.hours.get_states(refs, group.number)
+    moved = np.flatnonzero(entries["state"] == _MOVED)
+    now_refs = refs
     if len(moved):
         forward = entries["forward"][moved].astype(np.int64)
-        rows, entries = rows.copy(), entries.copy()
-        rows[moved] = state.hours.rows(forward)
-        entries[moved] = state.hours.get_states(forward, number)
-        now_refs[moved] = forward
+        there, new_rows = _there(state, forward)
+        if not every(there):
+            # Those messages ended and went with their last hours; other rows keep these ones.
+            kept = np.ones(len(known), np.bool_)
+            kept[moved[~there]] = False
+            known, refs, rows, entries = known[kept], refs[kept], rows[kept], entries[kept]
+            moved, forward = np.flatnonzero(entries["state"] == _MOVED), forward[there]
+            now_refs = refs
+        if len(moved) == len(refs):
+            now_refs, rows, entries = (
+                forward,
+                new_rows,
+                state.hours.get_states(forward, group.number),
+            )
+        else:
+            now_refs, rows = refs.copy(), rows.copy()
+            now_refs[moved], rows[moved] = forward, new_rows
+            entries[moved] = state.hours.get_states(forward, group.number)
     if group.floor:
-        purged = group.purged(rows, entries)
-        if some(purged):
-            entries = entries.copy()
-            entries["state"][purged] = MessageState.DELETED
-            entries["cause"][purged] = Cause.PURGE
-            entries["time"][purged] = group.purged_ms
-    for at, (slot, origin) in enumerate(zip(known.tolist(), refs.tolist(), strict=True)):
-        entry = entries[at]
-        out[slot] = Found(
-            origin, int(now_refs[at]), rows[at], entry, shown_state(rows[at], entry, now_ms)
+        entries = _with_purged(group, rows, entries)
+    states = shown_states(rows, entries, now_ms)
+    return _in_slots(len(origins), known, refs, now_refs, rows, entries, states, group)
+
+
+def _with_purged(group: Group, rows: RowArray, entries: StateArray) -> StateArray:
+    """States as they are shown: what a purge has ended is deleted, though no state says so."""
+    purged = group.purged(rows, entries)
+    if some(purged):
+        entries = entries.copy()
+        entries["state"][purged] = MessageState.DELETED
+        entries["cause"][purged] = Cause.PURGE
+        entries["time"][purged] = group.purged_ms
+    return entries
+
+
+def _in_slots(
+    n: int,
+    at: Int64Array,
+    origins: Int64Array,
+    refs: Int64Array,
+    rows: RowArray,
+    entries: StateArray,
+    states: npt.NDArray[np.uint8],
+    group: Group,
+) -> FoundColumns:
+    """Columns of n slots of which those at `at` are known."""
+    if len(at) == n:
+        return FoundColumns(
+            np.ones(n, np.bool_), origins.copy(), refs, rows, entries, states, group
         )
+    known = np.zeros(n, np.bool_)
+    known[at] = True
+    out = FoundColumns(
+        known,
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, INDEX_ENTRY),
+        np.zeros(n, STATE_ENTRY),
+        np.zeros(n, np.uint8),
+        group,
+    )
+    out.origins[at], out.refs[at], out.states[at] = origins, refs, states
+    out.rows[at], out.entries[at] = rows, entries
     return out
 
 
-def _there(state: EngineState, refs: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which refs still name their row: an hour that was removed may have come to be again."""
+def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_], RowArray]:
+    """Which refs still name their row, and those rows.
+
+    An hour that was removed may have come to be again.
+    """
     there = np.asarray(state.hours.known(refs), np.bool_)
-    if some(there):
-        named = refs[there]
-        there[there] = state.hours.check_tags(named, state.hours.rows(named))
-    return there
+    named = refs[there]
+    rows = state.hours.rows(named)
+    good = np.asarray(state.hours.check_tags(named, rows), np.bool_)
+    if every(good):
+        return there, rows
+    there[there] = good
+    return there, rows[good]
 
 
-def shown_state(row: RowArray, entry: RowArray, now_ms: int | None) -> MessageState:
-    """The state a client sees: stored, or waiting / ready by due time."""
-    kept = int(entry["state"])
-    if kept != MessageState.NONE:
-        return MessageState(kept)
-    if now_ms is not None and int(row["deliver_at"]) <= now_ms:
-        return MessageState.READY
-    return MessageState.WAITING
+def shown_states(rows: RowArray, entries: StateArray, now_ms: int | None) -> npt.NDArray[np.uint8]:
+    """The states a client sees: stored, or waiting / ready by due time."""
+    stored = entries["state"]
+    if now_ms is None:
+        fresh: npt.NDArray[np.uint8] | int = _WAITING
+    else:
+        fresh = np.where(rows["deliver_at"] <= now_ms, _READY, _WAITING).astype(np.uint8)
+    return np.where(stored == STATE_NONE, fresh, stored).astype(np.uint8)
 
 
 def find_ids(
@@ -104,54 +162,90 @@ def find_ids(
     ids: list[str],
     now_ms: int | None = None,
     group: Group | None = None,
-) -> list[Found | None]:
-    """A message per id text, or None; ended messages are found while their rows are kept."""
-    origins = np.zeros(len(ids), np.int64)
-    chosen: list[int] = []
-    for at, text in enumerate(ids):
-        ref = id_to_ref(text)
-        if ref is not None:
-            origins[at] = ref
-        elif text and not text.startswith("~"):
-            chosen.append(at)
-    if chosen:
-        raws = [ids[at].encode("utf-8", "surrogatepass") for at in chosen]
-        hits = state.ids.get_many(topic.number, [hash_u64(raw) for raw in raws])
-        for at, hit in zip(chosen, hits, strict=True):
-            origins[at] = hit or 0
-    out = find_origins(state, origins, topic, now_ms, group)
-    for at in chosen:
-        found = out[at]
-        if found is not None and row_id(state, found) != ids[at].encode("utf-8", "surrogatepass"):
-            out[at] = None
-    return out
+) -> FoundColumns:
+    """A message per id text, where there is one; see `find_texts`."""
+    raws = [text.encode("utf-8", "surrogatepass") for text in ids]
+    sizes = np.fromiter(map(len, raws), np.int64, len(raws))
+    return find_texts(state, topic, TextColumn(sizes, b"".join(raws)), len(raws), now_ms, group)
 
 
-def row_id(state: EngineState, found: Found) -> bytes:
-    """The client-chosen id stored with a row."""
-    size = int(found.row["id_size"])
-    if size == 0:
-        return b""
-    refs = np.array([found.ref], np.int64)
-    return state.hours.records(refs, np.array([found.row]))[:size]
+def find_texts(
+    state: EngineState,
+    topic: Topic,
+    ids: TextColumn,
+    n: int,
+    now_ms: int | None = None,
+    group: Group | None = None,
+) -> FoundColumns:
+    """A message per id of a column; ended messages are found while their rows are kept."""
+    sizes = ids.sizes(n)
+    origins, chosen = ids_to_refs(ids.block, sizes)
+    at = np.flatnonzero(chosen)
+    if len(at):
+        hashes = hash_column(ids, n)
+        assert hashes is not None, "some ids are not empty"
+        origins[at] = state.ids.get_column(topic.number, hashes[at])
+    found = find_origins(state, origins, topic, now_ms, group)
+    at = at[found.known[at]]
+    if len(at):
+        wanted = gather(ids.block, (np.cumsum(sizes) - sizes)[at], sizes[at])
+        other = ~same_ids(state, found.refs[at], found.rows[at], wanted, sizes[at])
+        if some(other):
+            found.drop(at[other])
+    return found
+
+
+def same_ids(
+    state: EngineState, refs: Int64Array, rows: RowArray, wanted: bytes, sizes: Int64Array
+) -> npt.NDArray[np.bool_]:
+    """Which rows have the ids `wanted` (one after another, of these sizes)."""
+    same: npt.NDArray[np.bool_] = rows["id_size"] == sizes
+    # An id stands in front of its record: bodies are not read.
+    heads = rows.copy()
+    heads["size"] = rows["id_size"]
+    if every(same):
+        stored = state.hours.records(refs, heads)
+        if stored == wanted:
+            return same
+        asked = np.frombuffer(wanted, np.uint8)
+    else:
+        stored = state.hours.records(refs[same], heads[same])
+        asked = np.frombuffer(wanted, np.uint8)[np.repeat(same, sizes)]
+    owner = np.repeat(np.flatnonzero(same), sizes[same])
+    same[owner[asked != np.frombuffer(stored, np.uint8)]] = False
+    return same
+
+
+def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
+    """The client-chosen ids of rows, one after another; their sizes are the rows'."""
+    heads = rows.copy()
+    heads["size"] = rows["id_size"]
+    return state.hours.records(refs, heads)
 
 
 def find_living(
-    state: EngineState, topic: Topic, hashes: list[int], values: list[bytes]
-) -> list[Found | None]:
-    """The living message of each client-chosen id, or None."""
-    out: list[Found | None] = [None] * len(hashes)
-    hits = state.ids.get_many(topic.number, hashes)
-    slots = [at for at, hit in enumerate(hits) if hit is not None]
-    if not slots:
-        return out
-    origins = np.array([hits[at] for at in slots], np.int64)
-    for at, found in zip(slots, find_origins(state, origins, topic), strict=True):
-        if found is None or found.state >= _ENDED_FIRST:
-            continue
-        if row_id(state, found) == values[at]:
-            out[at] = found
-    return out
+    state: EngineState,
+    topic: Topic,
+    hashes: npt.NDArray[np.uint64],
+    ids: Block,
+    sizes: Int64Array,
+    group: Group | None = None,
+) -> tuple[Int64Array, FoundColumns]:
+    """(places of client-chosen ids that living messages have, those messages).
+
+    The ids stand one after another in `ids`.
+    """
+    origins = state.ids.get_column(topic.number, hashes)
+    at = np.flatnonzero(origins)
+    found = find_origins(state, origins[at], topic, group=group)
+    living = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
+    at, found = at[living], found.take(living)
+    if len(at) == 0:
+        return at, found
+    starts = np.cumsum(sizes) - sizes
+    wanted = gather(ids, starts[at], sizes[at])
+    same = same_ids(state, found.refs, found.rows, wanted, sizes[at])
+    return at[same], found.take(np.flatnonzero(same))
 
 
 def put_newest_ids(state: EngineState, rows: RowArray) -> None:
@@ -164,8 +258,7 @@ def put_newest_ids(state: EngineState, rows: RowArray) -> None:
     named = named[np.argsort(named["sent_position"], kind="stable")]
     for topic in np.unique(named["topic"]).tolist():
         mine = named[named["topic"] == topic]
-        hits = state.ids.get_many(topic, mine["id_hash"].tolist())
-        there = np.array([hit or 0 for hit in hits], np.int64)
+        there = state.ids.get_column(topic, mine["id_hash"])
         newest = np.ones(len(mine), np.bool_)
         taken = np.flatnonzero((there != 0) & state.hours.known(there))
         if len(taken):

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.applying import (
     apply_send,
@@ -33,6 +34,7 @@ from delaylog.storage.batch import (
     column_min,
     expand,
 )
+from delaylog.storage.columns import some
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Cause,
@@ -41,7 +43,7 @@ from delaylog.storage.layout import (
     MessageState,
 )
 from delaylog.storage.payloads import SendDecision, SettleDecision
-from delaylog.storage.rows import hash_u64
+from delaylog.storage.rows import id_hashes
 
 CREATED: Final = 0
 KEPT: Final = 1
@@ -69,9 +71,21 @@ def check_id(raw: bytes, item: int | None = None) -> None:
         raise BadRequestError("an id must not hold control characters", field="id", item=item)
 
 
+def _clean_ids(column: TextColumn, n: int) -> bool:
+    """Whether all ids of a column are legal; `check_id` says what is wrong with one."""
+    if column_max(column.size) > ID_BYTES_MAX or not all_utf8(column, n):
+        return False
+    raw = np.frombuffer(column.block, np.uint8)
+    # U+0080 to U+009F are C2 80 to C2 9F.
+    control = some(raw < 32) or some(raw == 127) or some((raw[:-1] == 0xC2) & (raw[1:] < 0xA0))
+    sizes = column.sizes(n)
+    starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+    return not control and not some(raw[starts] == ord("~"))
+
+
 def _check_texts(batch: MessageBatch) -> None:
     n = batch.n
-    if not batch.id.empty:
+    if not batch.id.empty and not _clean_ids(batch.id, n):
         for item, raw in enumerate(batch.id.values(n)):
             if raw:
                 check_id(raw, item)
@@ -95,7 +109,7 @@ def _check_texts(batch: MessageBatch) -> None:
                     "headers must be a msgpack map of texts", field="headers", item=item
                 )
     for name, column in (("key", batch.key), ("tags", batch.tags)):
-        if not column.empty and not _all_utf8(column, n):
+        if not column.empty and not all_utf8(column, n):
             raise BadRequestError(f"{name} must be UTF-8", field=name)
 
 
@@ -109,7 +123,7 @@ def _string_map(raw: bytes) -> bool:
     )
 
 
-def _all_utf8(column: TextColumn, n: int) -> bool:
+def all_utf8(column: TextColumn, n: int) -> bool:
     """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
     raw = bytes(column.block)
     try:
@@ -227,39 +241,59 @@ def _merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str)
     """Match client-chosen ids against living messages and each other."""
     if batch.id.empty:
         return _Merge()
-    values = batch.id.values(batch.n)
-    rows = [row for row, value in enumerate(values) if value]
-    hashes = [hash_u64(values[row]) for row in rows]
-    living = find_living(state, topic, hashes, [values[row] for row in rows])
-    refused: list[tuple[int, int, int, int]] = []
-    replaced_rows: list[int] = []
-    replaced_refs: list[int] = []
-    first_of: dict[bytes, int] = {}
-    last_of = {values[row]: row for row in rows} if mode == "replace" else {}
-    for row, found in zip(rows, living, strict=True):
-        value = values[row]
-        if mode == "replace":
-            if last_of[value] != row:
-                refused.append((row, -(last_of[value] + 1), 0, REPLACED))
-            elif found is not None and found.state is not MessageState.LEASED:
-                replaced_rows.append(row)
-                replaced_refs.append(found.ref)
-            continue
-        code = KEPT if mode == "keep" else REJECTED
-        if found is not None:
-            refused.append((row, found.origin, int(found.row["deliver_at"]), code))
-        elif value in first_of:
-            refused.append((row, -(first_of[value] + 1), 0, code))
-        else:
-            first_of[value] = row
+    sizes = batch.id.sizes(batch.n)
+    rows = np.flatnonzero(sizes)
+    hashes = id_hashes(batch)[rows]
+    at, living = find_living(state, topic, hashes, batch.id.block, sizes[rows])
+    first, last = _repeats(batch, rows, hashes)
     merge = _Merge()
-    if refused:
-        columns = np.array(refused, np.int64).T
-        merge.kept = (columns[0], columns[1], columns[2], columns[3])
+    if mode == "replace":
+        # The last of a repeated id counts; it takes the place of the living one.
+        refused = rows[last != rows]
+        merge.kept = _refused(refused, -(last[last != rows] + 1), 0, REPLACED)
+        can = (last[at] == rows[at]) & (living.states != MessageState.LEASED)
+        if some(can):
+            merge.replaced_rows, merge.replaced_refs = rows[at[can]], living.refs[can]
+    else:
+        # The living one counts, else the first of a repeated id.
+        answers, due = -(first + 1), np.zeros(len(rows), np.int64)
+        answers[at], due[at] = living.origins, living.rows["deliver_at"]
+        out = first != rows
+        out[at] = True
+        code = KEPT if mode == "keep" else REJECTED
+        merge.kept = _refused(rows[out], answers[out], due[out], code)
+    if merge.kept is not None:
         mask = np.ones(batch.n, np.bool_)
-        mask[columns[0]] = False
+        mask[merge.kept[0]] = False
         merge.accepted = np.flatnonzero(mask)
-    if replaced_rows:
-        merge.replaced_rows = np.array(replaced_rows, np.int64)
-        merge.replaced_refs = np.array(replaced_refs, np.int64)
     return merge
+
+
+def _refused(
+    rows: Int64Array, refs: Int64Array, due: Int64Array | int, code: int
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None:
+    """Rows that do not become messages, as a decision keeps them; None when there is none."""
+    if len(rows) == 0:
+        return None
+    n = len(rows)
+    return rows, refs, np.broadcast_to(np.asarray(due, np.int64), (n,)), np.full(n, code, np.int64)
+
+
+def _repeats(
+    batch: MessageBatch, rows: Int64Array, hashes: npt.NDArray[np.uint64]
+) -> tuple[Int64Array, Int64Array]:
+    """The first and the last row with the same id, for each row that has an id."""
+    first, last = rows.copy(), rows.copy()
+    ranked = np.sort(hashes)
+    if not some(ranked[1:] == ranked[:-1]):
+        return first, last
+    # Equal hashes are looked at one by one: they may be those of different ids.
+    _, which, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    again = np.flatnonzero(counts[which] > 1).tolist()
+    values = batch.id.values(batch.n)
+    texts = [values[row] for row in rows[again].tolist()]
+    for out, order in ((first, range(len(again))), (last, range(len(again) - 1, -1, -1))):
+        seen: dict[bytes, int] = {}
+        for k in order:
+            out[again[k]] = seen.setdefault(texts[k], int(rows[again[k]]))
+    return first, last

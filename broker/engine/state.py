@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
+from delaylog.broker.engine.job_table import JobTable
 from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
@@ -84,6 +85,7 @@ class EngineState:
         self.leases = LeaseTable()
         self.lease_number = 0
         self.producers = ProducerTable()
+        self.jobs = JobTable()
         self.epoch_counter = 0
         self.hour_floor = 0
         self.hour_floor_top = 0

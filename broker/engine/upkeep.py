@@ -62,6 +62,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         },
         "leases": state.leases.snapshot(),
         "producers": state.producers.snapshot(),
+        "jobs": state.jobs.snapshot(),
     }
 
 
@@ -134,6 +135,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         state.hours.seal_states()
     state.leases.restore(saved["leases"])
     state.producers.restore(saved["producers"])
+    if "jobs" in saved:
+        state.jobs.restore(saved["jobs"])
 
 
 class Upkeep:
@@ -223,8 +226,9 @@ class Upkeep:
             yield from state.hours.flush_states(until_durable=state.until_durable)
             yield from state.hours.sync()
 
+            yield from state.ids.flush_jobs(position)
+
             def finish() -> None:
-                state.ids.write_flush(position)
                 self.kept_positions = write_checkpoint(state.fs, state.folder, small, position)
 
             yield finish

@@ -22,7 +22,17 @@ from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
-from delaylog.broker.web.operations import CLOCK, GROUP, MESSAGE, TOPIC, TOPICS, Handler, by_tail
+from delaylog.broker.web.operations import (
+    CLOCK,
+    GROUP,
+    JOB,
+    JOBS,
+    MESSAGE,
+    TOPIC,
+    TOPICS,
+    Handler,
+    by_tail,
+)
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
@@ -38,6 +48,8 @@ _MESSAGE: Final = by_tail(MESSAGE)[""]
 _GROUP: Final = by_tail(GROUP)[""]
 _TOPICS: Final = by_tail(TOPICS)[""]
 _CLOCK: Final = by_tail(CLOCK)[""]
+_JOBS: Final = by_tail(JOBS)[""]
+_JOB: Final = by_tail(JOB)[""]
 
 
 class _Protocol(RequestHandler):
@@ -184,6 +196,11 @@ class HttpFace:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
         if path == CLOCK:
             return _pick(_CLOCK, method)
+        if path == JOBS:
+            return _pick(_JOBS, method)
+        if parts[2] == "jobs" and len(parts) == 4:
+            ctx.params["job"] = _segment(parts[3])
+            return _pick(_JOB, method)
         namespace = "default"
         at = 2
         if parts[2] == "ns" and len(parts) >= 5:

@@ -320,3 +320,18 @@ class Shape:
             "additionalProperties": False,
             **self._rules,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Nested(Member):
+    """An object of declared members."""
+
+    shape: Shape
+
+    def take(self, members: Values, item: int | None = None) -> dict[str, Any] | None:
+        """Its values, None when absent."""
+        value = members.get(self.name)
+        return None if value is None else self.shape.check(value, item)
+
+    def _kind(self, limits: Limits) -> Schema:
+        return {**self.shape.schema(limits), "type": ["object", "null"]}

@@ -12,7 +12,17 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from delaylog.broker.web import clock, control, groups, listing, messages, shapes, topics
+from delaylog.broker.web import (
+    clock,
+    control,
+    control_many,
+    groups,
+    jobs,
+    listing,
+    messages,
+    shapes,
+    topics,
+)
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Member, Shape
 
@@ -171,27 +181,23 @@ NATIVE: Final = (
             ("extend", "Keep messages longer."),
         )
     ),
-    Operation(
-        "POST",
-        f"{TOPIC}/messages:cancel",
-        control.control_many,
-        "cancelMany",
-        "Cancel messages by id.",
-        {200: "ControlledMany"},
-        Takes(shapes.CANCEL_MANY, bulk=True),
-        problems=(404, 415),
-        bulk_answer=True,
-    ),
-    Operation(
-        "POST",
-        f"{TOPIC}/messages:reschedule",
-        control.control_many,
-        "rescheduleMany",
-        "Give messages another time.",
-        {200: "ControlledMany"},
-        Takes(shapes.RESCHEDULE_MANY, bulk=True),
-        problems=(404, 415),
-        bulk_answer=True,
+    *(
+        Operation(
+            "POST",
+            f"{TOPIC}/messages:{action}",
+            control_many.control_many,
+            f"{action}Many",
+            doc,
+            {200: "ControlledMany", 202: "Job"},
+            Takes(shape, bulk=True),
+            problems=(404, 415, 429),
+            bulk_answer=True,
+        )
+        for action, shape, doc in (
+            ("cancel", shapes.CANCEL_MANY, "Cancel messages, by id or by filter."),
+            ("reschedule", shapes.RESCHEDULE_MANY, "Give messages another time."),
+            ("replay", shapes.REPLAY_MANY, "Let dead messages live again."),
+        )
     ),
     Operation(
         "GET",
@@ -285,6 +291,8 @@ GROUP_CALLS: Final = (
 )
 
 CLOCK: Final = "/v1/clock"
+JOBS: Final = "/v1/jobs"
+JOB: Final = "/v1/jobs/{job}"
 NODE: Final = (
     Operation("GET", CLOCK, clock.get_clock, "getClock", "The broker's clock.", {200: "Clock"}),
     Operation(
@@ -296,6 +304,19 @@ NODE: Final = (
         {200: "AcceptedClock"},
         Takes(shapes.ACCEPT_CLOCK),
         problems=(415,),
+    ),
+    Operation("GET", JOBS, jobs.list_jobs, "listJobs", "Jobs, newest first.", {200: "Jobs"}),
+    Operation(
+        "GET", JOB, jobs.get_job, "getJob", "How far a job is.", {200: "Job"}, problems=(404,)
+    ),
+    Operation(
+        "DELETE",
+        JOB,
+        jobs.stop_job,
+        "stopJob",
+        "Stop a job; what it did stays done.",
+        {200: "Job"},
+        problems=(404,),
     ),
 )
 """Calls about the node itself, in no namespace."""

@@ -29,6 +29,7 @@ from delaylog.broker.web.members import (
     Choice,
     Flag,
     Int,
+    Nested,
     QueryFlag,
     QueryInt,
     QueryWords,
@@ -131,17 +132,48 @@ SETTLE: Final = Shape(
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
 NEW_DELAY_MS: Final = Int("delay_ms", "Due so many ms from now; 0: now.", 0, "horizon_ms")
 CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it.")
+FILTER_STATE: Final = Choice(
+    "state",
+    "Its state; absent: any that can be changed.",
+    ("waiting", "ready", "leased", "dead"),
+)
+DUE_FROM: Final = Int("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
+DUE_TO: Final = Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX)
+TAG: Final = Text("tag", "Has this tag.", TAG_BYTES_MAX)
+FILTER_KEY: Final = Text("key", "Has this ordering key.", KEY_BYTES_MAX)
+FILTER: Final = Nested(
+    "filter",
+    "Which messages, instead of ids: all that are as each member says. Makes a job.",
+    Shape("Filter", "a filter", FILTER_STATE, DUE_FROM, DUE_TO, TAG, FILTER_KEY),
+)
+RATE: Final = Int("rate", "At most so many messages a second.", 1, 10_000_000)
+_WHICH: Final[dict[str, Any]] = {
+    "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}],
+    "dependentRequired": {"rate": ["filter"]},
+}
 CANCEL_MANY: Final = Shape(
-    "Cancel many", "the body", CONTROL_IDS, CANCEL_FORCE, rules={"required": ["ids"]}
+    "Cancel many", "the body", CONTROL_IDS, FILTER, RATE, CANCEL_FORCE, rules=_WHICH
 )
 _ONE_TIME: Final = [{"required": ["deliver_at_ms"]}, {"required": ["delay_ms"]}]
 RESCHEDULE_MANY: Final = Shape(
     "Reschedule many",
     "the body",
     CONTROL_IDS,
+    FILTER,
+    RATE,
     DELIVER_AT_MS,
     NEW_DELAY_MS,
-    rules={"required": ["ids"], "oneOf": _ONE_TIME},
+    rules={**_WHICH, "anyOf": _ONE_TIME},
+)
+REPLAY_MANY: Final = Shape(
+    "Replay many",
+    "the body",
+    CONTROL_IDS,
+    FILTER,
+    RATE,
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    rules=_WHICH,
 )
 RESCHEDULE: Final = Shape(
     "Reschedule one",
@@ -179,8 +211,8 @@ STATE: Final = QueryWords(
     "Only messages in these states.",
     ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
 )
-DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
-DUE_TO: Final = QueryInt(
+LIST_DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
+LIST_DUE_TO: Final = QueryInt(
     "due_to", "Due before this Unix time in ms.", 0, INT64_MAX, default=INT64_MAX
 )
 WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
@@ -188,7 +220,7 @@ WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
 CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
 LIMIT: Final = QueryInt("limit", "At most so many messages.", 1, "list_max", default=100)
-LIST: Final = (STATE, DUE_FROM, DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
+LIST: Final = (STATE, LIST_DUE_FROM, LIST_DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
 HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
 DEAD: Final = (*LIST[1:], HISTORY)
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")

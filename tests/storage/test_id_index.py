@@ -71,7 +71,8 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
 
 def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The position is durable with the ids; giving the map back loses nothing."""
-    monkeypatch.setattr(id_index, "REOPEN_PUTS", 2)
+    monkeypatch.setattr(id_index, "REOPEN_TOUCHES", 2)
+    monkeypatch.setattr(id_index, "PART_PUTS", 3)
     ids = IdIndex(str(tmp_path))
     assert ids.position == 0
     for number in range(1, 10):

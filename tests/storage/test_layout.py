@@ -27,6 +27,7 @@ from delaylog.storage.layout import (
     FrameKind,
     MessageState,
     id_to_ref,
+    ids_to_refs,
     make_ref,
     open_file,
     ref_hour,
@@ -221,3 +222,16 @@ def test_second_index_round_trip() -> None:
     assert again.covers == 8
     assert SecondIndex.decode(raw[:-1]) is None
     assert SecondIndex.decode(seal_file(SECOND_MAGIC, b"short")) is None
+
+
+def test_a_column_of_ids_is_read_as_each_of_them_is() -> None:
+    """Legal and broken server-made ids, chosen ones, empty ones."""
+    texts = ["~" + "0" * 15 + "1", "", "abc", "~" + "f" * 16, "~7" + "f" * 15, "~" + "0" * 16]
+    texts += ["~", "~" + "0" * 15, "~" + "0" * 17, "~" + "G" * 16, "~" + "A" * 16, "\xe9" * 17]
+    texts += ["~" + "0123456789abcdef", "a~" + "0" * 15]
+    raws = [text.encode("latin-1") for text in texts]
+    sizes = np.array([len(raw) for raw in raws])
+    refs, chosen = ids_to_refs(b"".join(raws), sizes)
+    assert refs.tolist() == [id_to_ref(text) or 0 for text in texts]
+    assert chosen.tolist() == [bool(text) and not text.startswith("~") for text in texts]
+    assert ids_to_refs(b"", np.zeros(2, np.int64))[0].tolist() == [0, 0]

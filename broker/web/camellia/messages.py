@@ -8,6 +8,7 @@ import numpy as np
 
 from delaylog.broker.engine.control import change_ended, end_found
 from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.found import just
 from delaylog.broker.engine.model import Delivery, Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.web.deliveries import split_record
@@ -39,7 +40,7 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
         return None
     if found.state < MessageState.ACKED and int(found.row["expires_at"]) <= now_ms:
         late = MessageState.DEAD if int(found.entry["attempts"]) else MessageState.EXPIRED
-        end_found(state, topic, [found], late, Cause.TTL, now_ms)
+        end_found(state, topic, just(found, topic.default), late, Cause.TTL, now_ms)
         found = find_ids(state, topic, [msg_id], now_ms)[0]
         assert found is not None, "an ended message is kept for a while"
     if not is_shown(topic, found, now_ms):
@@ -55,9 +56,9 @@ def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
     if found is None or found.state is MessageState.ACKED or not is_shown(topic, found, now_ms):
         return
     if found.state < MessageState.ACKED:
-        end_found(state, topic, [found], MessageState.ACKED, Cause.ACK, now_ms)
+        end_found(state, topic, just(found, topic.default), MessageState.ACKED, Cause.ACK, now_ms)
     else:
-        change_ended(state, topic, found, now_ms, kind=MessageState.ACKED)
+        change_ended(state, topic, just(found, topic.default), now_ms, kind=MessageState.ACKED)
 
 
 def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, release: bool) -> bool:
@@ -66,10 +67,18 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
     if found is None:
         return False
     if found.state < MessageState.ACKED:
-        end_found(state, topic, [found], MessageState.DELETED, Cause.CANCEL, now_ms, hide=release)
+        end_found(
+            state,
+            topic,
+            just(found, topic.default),
+            MessageState.DELETED,
+            Cause.CANCEL,
+            now_ms,
+            hide=release,
+        )
         return True
     if release:
-        change_ended(state, topic, found, now_ms, hide=True)
+        change_ended(state, topic, just(found, topic.default), now_ms, hide=True)
     return False
 
 

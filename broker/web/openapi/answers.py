@@ -185,14 +185,19 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
             messages={**_list(_body(**_CONTENT)), "maxItems": limits.receive_max}, now_ms=_INT
         ),
         "Settled": _object(results=_list({"enum": ["done", "gone", "unknown"]})),
-        "Controlled": _object(result=done, state={"enum": _STATES}, deliver_at_ms=_INT),
+        "Controlled": _object(
+            {"groups": _list(_TEXT)}, result=done, state={"enum": _STATES}, deliver_at_ms=_INT
+        ),
         "ControlledMany": _object(
             results=_list(
                 _object(
-                    {"state": {"enum": _STATES}}, result={"enum": ["done", "too_late", "unknown"]}
+                    {"state": {"enum": _STATES}, "groups": _list(_TEXT)},
+                    result={"enum": ["done", "too_late", "unknown"]},
                 )
             )
         ),
+        "Job": _job(),
+        "Jobs": _object(jobs=_list(_ref("Job"))),
         "Message": _message(),
         "Step": _step(),
         "Listed": _page(_listed()),
@@ -229,6 +234,25 @@ _DESCRIBED: Final[dict[str, Schema]] = {
     "max_retry": _COUNT,
 }
 _SOMETIMES: Final[dict[str, Schema]] = {"lease_until_ms": _INT, "ended_at_ms": _INT}
+
+
+def _job() -> Schema:
+    int_or_null: Schema = {"type": ["integer", "null"]}
+    return _object(
+        job=_TEXT,
+        namespace=_TEXT_OR_NULL,
+        topic=_TEXT_OR_NULL,
+        action={"enum": ["cancel", "reschedule", "replay"]},
+        filter=_object(
+            {"state": _TEXT, "due_from": _INT, "due_to": _INT, "tag": _TEXT, "key": _TEXT}
+        ),
+        rate=int_or_null,
+        deliver_at_ms=int_or_null,
+        state={"enum": ["running", "done", "cancelled", "failed"]},
+        **dict.fromkeys(("scanned", "matched", "done", "too_late"), _COUNT),
+        begun_ms=_INT,
+        ended_ms=int_or_null,
+    )
 
 
 def _message() -> Schema:

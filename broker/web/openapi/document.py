@@ -19,6 +19,7 @@ _NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}
 _MEANINGS: Final = {
     200: "Done.",
     201: "Made.",
+    202: "Begun: a job does it.",
     400: "The request is malformed; `field` and `item` say where.",
     404: "There is no such topic or message.",
     405: "The method is not offered; `Allow` names those that are.",
@@ -26,6 +27,7 @@ _MEANINGS: Final = {
     409: "It contradicts what is there, or comes too late.",
     413: "Too large.",
     415: "The content type is not read here.",
+    429: "As much as may be is at work already.",
     500: "Not now.",
     503: "Not ready.",
     507: "The disk has no room for more messages; deliveries go on.",
@@ -55,7 +57,9 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
             paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
     for operation in NODE:
         entry = _operation(operation, limits, schemas, operation.name)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = entry
+        paths.setdefault(operation.path, _path_item(operation.path))[operation.method.lower()] = (
+            entry
+        )
     for path, (name, doc, answers) in _PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths.update(_camellia_paths())
@@ -84,11 +88,13 @@ def _path_item(path: str) -> dict[str, Any]:
         "group": _NAME,
         "ns": _NAME,
         "id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "job": {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"},
     }
     docs = {
         "topic": "Name of the topic.",
         "group": "Name of the group.",
         "ns": "Namespace.",
+        "job": "Name of the job.",
         "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
     }
     return {

@@ -240,12 +240,17 @@ def test_dump(start_broker: Any) -> None:
     got = broker.post(f"{path}/receive", {"wait_ms": 20_000, "max": 2})["messages"]
     broker.post(f"{path}/ack", {"receipts": [got[0]["receipt"]]})
     broker.post(f"{path}/nack", {"receipts": [got[1]["receipt"]], "delay_ms": 60_000})
+    broker.call("POST", f"{path}/messages:cancel", {"filter": {"tag": "none", "key": "é"}})
     assert broker.stop() == 0
     (log,) = (folder / "log").iterdir()
     frames = rows(delaylog("dump", log))
     kinds = [line["kind"] for line in frames]
     assert [kind for kind in kinds if kind in KINDS] == ["SEND", "SEND", "LEASE", "SETTLE", "MOVE"]
     assert not any("error" in line for line in frames)
+    begun = next(line for line in frames if line["kind"] == "JOB")
+    assert (begun["action"], begun["filter"]) == ("cancel", {"tag": "none", "key": "é"})
+    positions = [line["position"] for line in frames]
+    assert positions == sorted(set(positions))
     assert len(dumped(folder, "delay.index")) == 6
     states = [line["state"] for line in dumped(folder, "state")]
     assert sorted(s for s in states if s != "NONE") == ["ACKED", "MOVED"]
@@ -297,3 +302,77 @@ def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
     done = delaylog("send", topic, "x", "--delay-ms", -1, "--json", *url)
     assert error_of(done)["status"] == 400
     assert error_of(done)["field"] == "delay_ms"
+
+
+def test_filters_make_jobs(broker: Any, topic: str) -> None:
+    """What matches is changed, one line says how many; ids and filters do not go together."""
+    url = ("--url", broker.url)
+    for tag in ("red", "red", "blue"):
+        assert (
+            delaylog("send", topic, "x", "--tag", tag, "--delay-ms", 3_600_000, *url).returncode
+            == 0
+        )
+    late = delaylog("reschedule", topic, "--tag", "red", "--delay-ms", 0, "--json", *url)
+    (job,) = rows(late)
+    assert late.returncode == 0
+    assert (job["state"], job["matched"], job["done"]) == ("done", 2, 2)
+    assert job["filter"] == {"tag": "red"}
+    assert len(rows(delaylog("receive", topic, "--max", 5, "--no-ack", "--json", *url))) == 2
+    left = delaylog("cancel", topic, "--all", "--rate", 1_000, *url)
+    assert left.returncode == 1, "two of them are with a consumer"
+    assert left.stdout.decode().split()[1:] == [
+        "done",
+        "matched",
+        "3",
+        "done",
+        "1",
+        "too_late",
+        "2",
+    ]
+    forced = delaylog("cancel", topic, "--state", "leased", "--force", *url)
+    assert forced.returncode == 0
+    assert forced.stdout.decode().split()[1:] == [
+        "done",
+        "matched",
+        "2",
+        "done",
+        "2",
+        "too_late",
+        "0",
+    ]
+    begun = rows(
+        delaylog("cancel", topic, "--due-from", 5, "--due-to", 6, "--no-wait", "--json", *url)
+    )
+    assert begun[0]["filter"] == {"due_from": 5, "due_to": 6}
+    for words in (
+        ("cancel", topic),
+        ("cancel", topic, "m", "--all"),
+        ("cancel", topic, "m", "--tag", "red"),
+        ("cancel", topic, "m", "--rate", 5),
+        ("cancel", topic, "--all", "--tag", "red"),
+        ("cancel", topic, "--state", "dead"),
+        ("replay", topic),
+        ("replay", topic, "--state", "ready"),
+    ):
+        assert delaylog(*words, *url).returncode == 2, words
+
+
+def test_replay(broker: Any, topic: str) -> None:
+    """Dead messages by id and by filter."""
+    url = ("--url", broker.url)
+    broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 0, "backoff": {"first_ms": 0}})
+    for name in ("a", "b", "c"):
+        delaylog("send", topic, "x", "--id", name, *url)
+    got = rows(delaylog("receive", topic, "--max", 5, "--no-ack", "--json", *url))
+    receipts = [message["receipt"] for message in got]
+    broker.post(f"/v1/topics/{topic}/nack", {"receipts": receipts})
+    done = delaylog("replay", topic, "a", "nobody", "a", *url)
+    assert done.returncode == 1
+    assert [line.split() for line in done.stdout.decode().splitlines()] == [
+        ["a", "done"],
+        ["nobody", "unknown"],
+        ["a", "too_late", "ready"],
+    ]
+    (job,) = rows(delaylog("replay", topic, "--state", "dead", "--delay-ms", 5, "--json", *url))
+    assert (job["matched"], job["done"], job["action"]) == (2, 2, "replay")
+    assert broker.counts(topic)["dead"] == 0

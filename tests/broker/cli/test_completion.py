@@ -12,8 +12,19 @@ import pytest
 
 PROGRAM = str(Path(sys.executable).parent / "delaylog")
 VERBS = {
-    *("backup", "cancel", "check", "completion", "dump", "receive", "reschedule", "restore"),
-    *("list", "send", "serve", "show", "stats", "topics", "verify"),
+    *(
+        "backup",
+        "cancel",
+        "check",
+        "completion",
+        "dump",
+        "list",
+        "receive",
+        "replay",
+        "reschedule",
+        "restore",
+    ),
+    *("send", "serve", "show", "stats", "topics", "verify"),
 }
 
 
@@ -55,7 +66,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
-    assert offered("delaylog", "re") == {"receive", "reschedule", "restore"}
+    assert offered("delaylog", "re") == {"receive", "replay", "reschedule", "restore"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 
 

@@ -20,6 +20,10 @@ import pytest
 
 from delaylog.broker.engine import Engine, Limits, Topic, TopicSettings, receiving, settling
 from delaylog.broker.engine import control as controlling
+from delaylog.broker.engine.found import FoundColumns, just
+from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.job_table import Job
+from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Found, SendResult, Settlement
 from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send
@@ -254,6 +258,9 @@ class Host:
         return self._settle(messages, settling.extend, lease_ms=lease)
 
     def find(self, ids: Sequence[str]) -> list[Found | None]:
+        return list(self._columns(ids))
+
+    def _columns(self, ids: Sequence[str]) -> FoundColumns:
         return controlling.find(self.engine.state, self.topic, list(ids), None, self.now_ms)
 
     def state_of(self, id: str) -> MessageState | None:
@@ -262,11 +269,11 @@ class Host:
         return None if found is None else found.state
 
     def cancel(self, ids: Sequence[str], *, force: bool = False) -> list[int]:
-        found = self.find(ids)
+        found = self._columns(ids)
         state = self.engine.state
         result = controlling.cancel(state, self.topic, found, self.now_ms, force=force)
         self.turn()
-        return result.codes
+        return result.codes.tolist()
 
     def end_by_force(self, id: str, kind: MessageState, *, hide: bool) -> None:
         """End a message whatever it is, or give it another ended state."""
@@ -274,18 +281,40 @@ class Host:
         assert found is not None
         if found.state < MessageState.ACKED:
             cause = Cause.ACK if kind is MessageState.ACKED else Cause.CANCEL
-            items = [found]
+            items = just(found, self.topic.default)
             controlling.end_found(state, self.topic, items, kind, cause, self.now_ms, hide=hide)
         else:
-            controlling.change_ended(state, self.topic, found, self.now_ms, kind=kind, hide=hide)
+            controlling.change_ended(
+                state,
+                self.topic,
+                just(found, self.topic.default),
+                self.now_ms,
+                kind=kind,
+                hide=hide,
+            )
         self.turn()
 
     def reschedule(self, ids: Sequence[str], at: int | None, **how: Any) -> list[int]:
         result = controlling.reschedule(
-            self.engine.state, self.topic, self.find(ids), self.now_ms, deliver_at_ms=at, **how
+            self.engine.state, self.topic, self._columns(ids), self.now_ms, deliver_at_ms=at, **how
         )
         self.turn()
-        return result.codes
+        return result.codes.tolist()
+
+    def replay(self, ids: Sequence[str], at: int | None = None) -> list[int]:
+        result = controlling.replay(
+            self.engine.state, self.topic, self._columns(ids), self.now_ms, deliver_at_ms=at
+        )
+        self.turn()
+        return result.codes.tolist()
+
+    def run_job(self, action: str, wanted: Filter, **how: Any) -> Job:
+        """A job from its begin to its end."""
+        engine = self.engine
+        job = begin_job(engine.state, self.topic, action, wanted, self.now_ms, **how)
+        engine.run_inline(engine.jobs.work(lambda: self.now_ms))
+        self.turn()
+        return job
 
     # ------------------------------------------------------------------ looking in
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from delaylog.broker.engine import control
 from delaylog.storage.layout import MessageState as S
 
 DONE, TOO_LATE, UNKNOWN = 0, 1, 2
@@ -156,6 +158,49 @@ def test_a_repeated_id_acts_once(host) -> None:
     assert host.topic.default.counts.deleted == 1
     host.advance(2_000)
     assert host.bodies() == [b"1"]
+    host.check_counts()
+
+
+def test_the_last_naming_of_a_message_counts(host) -> None:
+    """Two times for one message in one call: as two calls one after the other, and said so."""
+    refs = host.send(2, delay=HOUR).refs[[0, 1, 0]]
+    state, topic, now = host.engine.state, host.topic, host.now_ms
+    due = np.array([now + 5_000, now + 6_000, now + 7_000])
+    found = control.find(state, topic, None, refs, now)
+    result = control.reschedule(state, topic, found, now, deliver_at_ms=due)
+    assert result.codes.tolist() == [DONE] * 3
+    assert result.deliver_at_ms.tolist() == [now + 7_000, now + 6_000, now + 7_000]
+    host.advance(6_000)
+    assert host.bodies() == [b"1"]
+    host.advance(1_000)
+    assert host.bodies() == [b"0"]
+    host.check_counts()
+
+
+def test_ids_of_every_kind_in_one_call(host) -> None:
+    """Server-made, chosen, alien and broken ones, over many hours, in any order and repeated."""
+    delays = [hour * HOUR for hour in (9, 1, 5, 5, 2, 9)]
+    chosen = ["a", "", "bb", "é", "", "x" * 255]
+    made = host.ids_of(host.send(6, delay=delays, ids=chosen))
+    good = [name or own for name, own in zip(chosen, made, strict=True)]
+    host.checkpoint()
+    host.reschedule(good[:3], host.now_ms + 3 * HOUR)
+    bad = [
+        "~",
+        "~zzzzzzzzzzzzzzzz",
+        "~8000000000000000",
+        made[1][:-1],
+        made[1] + "0",
+        "aa",
+        "b",
+        "",
+    ]
+    bad += [made[1].upper(), "~0000000000000000", "y" * 300]
+    names = [good[5], *bad, *good, *bad[:3]]
+    found = host.find(names)
+    assert [item is not None for item in found] == [name in good for name in names]
+    assert host.cancel(names) == [DONE if name in good else UNKNOWN for name in names]
+    assert host.topic.default.counts.deleted == 6
     host.check_counts()
 
 

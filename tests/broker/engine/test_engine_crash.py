@@ -175,7 +175,7 @@ class Life:
                 due = now + new_delay_ms
                 result = control.reschedule(state, self.topic, found, now, deliver_at_ms=due)
                 event = (result.position, "reschedule", due)
-            if result.codes == [control.DONE]:
+            if result.codes.tolist() == [control.DONE]:
                 message.events.append(event)
                 return
 

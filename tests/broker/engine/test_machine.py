@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import MessageState as S
@@ -53,6 +54,7 @@ class Model:
     body: bytes
     due: int
     expires: int = NEVER
+    ttl: int = NEVER
     state: S = S.WAITING
     attempts: int = 0
     until: int = 0
@@ -128,6 +130,7 @@ class EngineMachine(RuleBasedStateMachine):
         for k in range(n):
             due = self.host.now_ms + delays[k]
             m = Model(server_made[k], bodies[k], due, NEVER if ttl < 0 else due + ttl)
+            m.ttl = NEVER if ttl < 0 else ttl
             code = 0
             if ids is not None:
                 m.name = ids[k]
@@ -231,6 +234,49 @@ class EngineMachine(RuleBasedStateMachine):
         for m in self.draw_named(data):
             self.host.end_by_force(m.name, kind, hide=hide)
             m.state = kind
+
+    @precondition(lambda self: self.by_name or self.messages)
+    @rule(data=st.data(), delay=DELAYS)
+    def replay(self, data: st.DataObject, delay: int) -> None:
+        chosen = self.draw_named(data)
+        now = self.host.now_ms
+        codes = self.host.replay([m.name for m in chosen], now + delay)
+        for m, code in zip(chosen, codes, strict=True):
+            assert code == (0 if m.state is S.DEAD else 1)
+            if code == 0:
+                m.state = S.WAITING if delay else S.READY
+                m.due, m.attempts, m.receipt = now + delay, 0, None
+                m.expires = NEVER if m.ttl == NEVER else m.due + m.ttl
+
+    @rule(
+        action=st.sampled_from(["cancel", "reschedule"]),
+        delay=DELAYS,
+        first=st.none() | DELAYS,
+        length=DELAYS,
+    )
+    def job(self, action: str, delay: int, first: int | None, length: int) -> None:
+        """All that is due in a range of time."""
+        now = self.host.now_ms
+        wanted = Filter() if first is None else Filter(None, now + first, now + first + length)
+        at = now + delay if action == "reschedule" else None
+        job = self.host.run_job(action, wanted, deliver_at_ms=at)
+        met = [
+            m
+            for m in self.messages
+            if m.state in LIVING and (first is None or now + first <= m.due < now + first + length)
+        ]
+        free = [m for m in met if m.state is not S.LEASED]
+        assert job.state == "done"
+        assert (job.matched, job.done) == (len(met), len(free))
+        assert job.too_late == len(met) - len(free)
+        for m in free:
+            if at is None:
+                m.state = S.DELETED
+                continue
+            if m.expires != NEVER:
+                m.expires += at - m.due
+            m.due = at
+            m.state = S.WAITING if delay else S.READY
 
     def draw_named(self, data: st.DataObject) -> list[Model]:
         """Messages that their name still leads to."""

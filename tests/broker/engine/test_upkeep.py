@@ -126,6 +126,26 @@ def test_an_id_whose_newest_row_went_with_its_hour(host) -> None:
     assert host.state_of("moved").name == "READY"
 
 
+def test_an_hour_that_was_passed_through_takes_no_id_along(host) -> None:
+    """A message that moved on twice keeps its id when the hour in between is removed."""
+    host.configure(ended_keep_ms=0)
+    host.send([b"x"], delay=HOUR, ids=["m"])
+    host.checkpoint()
+    between = host.now_ms // HOUR + 2
+    assert host.reschedule(["m"], host.now_ms + 2 * HOUR) == [0]
+    host.checkpoint()
+    assert host.reschedule(["m"], host.now_ms + 20 * HOUR) == [0]
+    while between in host.engine.state.hours.counts:
+        host.advance(HOUR)
+        host.send([b"y"])
+        host.ack(host.receive())
+        host.checkpoint()
+    assert host.state_of("m") is MessageState.WAITING
+    assert host.send([b"again"], delay=HOUR, ids=["m"]).results.tolist() == [1], "kept"
+    host.restart()
+    assert host.cancel(["m"]) == [0]
+
+
 def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(open_host) -> None:
     """A broker that went quiet takes one early, but not for a trickle."""
     host = open_host()

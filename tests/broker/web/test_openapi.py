@@ -116,6 +116,7 @@ def test_what_is_described_is_served_and_nothing_else(served: Any, document: Any
             .replace("{group}", "g")
             .replace("{ns}", "n")
             .replace("{id}", "x")
+            .replace("{job}", "j1")
         )
         for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
             answer = served.call(method, path, b"{}" if method != "GET" else None)

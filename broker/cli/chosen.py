@@ -1,0 +1,118 @@
+"""Verbs that change chosen messages: cancel, reschedule, replay, by ids or by a filter.
+
+Ids are answered one a line. A filter makes a job in the broker, which goes on without us; we
+watch it, and an interrupt leaves it running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.progress import Progress
+from delaylog.broker.cli.remote import emit
+from delaylog.broker.config import ConfigError
+from delaylog.client.answers import ApiError
+from delaylog.client.http_client import AsyncClient
+
+LOOK_SECONDS: Final = 0.1
+_FILTERS: Final = ("state", "due_from", "due_to", "tag", "key")
+
+
+async def cancel_command(args: argparse.Namespace) -> int:
+    """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
+
+    def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
+        return client.cancel(args.topic, message_id, force=args.force)
+
+    return await _control(args, cancel, {"force": True} if args.force else {})
+
+
+async def reschedule_command(args: argparse.Namespace) -> int:
+    """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
+
+    def reschedule(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
+        return client.reschedule(
+            args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
+        )
+
+    return await _control(args, reschedule, _time(args))
+
+
+async def replay_command(args: argparse.Namespace) -> int:
+    """`delaylog replay`: 0 when all live again, 1 otherwise."""
+
+    async def replay(client: AsyncClient, message_id: str) -> dict[str, Any]:
+        (result,) = await client.replay(args.topic, [message_id], **_time(args))
+        return result
+
+    return await _control(args, replay, _time(args))
+
+
+def _time(args: argparse.Namespace) -> dict[str, Any]:
+    times = {"deliver_at_ms": args.at_ms, "delay_ms": args.delay_ms}
+    return {name: value for name, value in times.items() if value is not None}
+
+
+async def _control(
+    args: argparse.Namespace,
+    act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]],
+    members: dict[str, Any],
+) -> int:
+    wanted = {name: value for name in _FILTERS if (value := getattr(args, name)) is not None}
+    if args.all and wanted:
+        raise ConfigError("give a filter or --all, not both")
+    if bool(args.id) == (args.all or bool(wanted)):
+        raise ConfigError("give ids, or a filter (--state, --tag, --key, --due-…), or --all")
+    if args.id:
+        if args.rate is not None or args.no_wait:
+            raise ConfigError("--rate and --no-wait go with a filter")
+        return await _by_ids(args, act)
+    if args.rate is not None:
+        members["rate"] = args.rate
+    return await _by_filter(args, wanted, members)
+
+
+async def _by_ids(
+    args: argparse.Namespace, act: Callable[[AsyncClient, str], Awaitable[dict[str, Any]]]
+) -> int:
+    """One line an id: done, too_late with the state, or unknown."""
+    status = DONE
+    async with AsyncClient(args.url) as client:
+        for message_id in args.id:
+            try:
+                answer = await act(client, message_id)
+            except ApiError as error:
+                if error.code not in ("too_late", "unknown"):
+                    raise
+                answer = {"result": error.code, "state": error.state}
+            if answer["result"] != "done":
+                status = WRONG
+            if args.json:
+                emit({"id": message_id} | answer)
+            else:
+                print(message_id, answer["result"], answer.get("state") or "")
+    return status
+
+
+async def _by_filter(
+    args: argparse.Namespace, wanted: dict[str, Any], members: dict[str, Any]
+) -> int:
+    """A job: its progress, and in the end one line of what it did."""
+    async with AsyncClient(args.url) as client:
+        job = await client.begin_job(args.topic, args.verb, wanted, **members)
+        with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
+            while job["state"] == "running" and not args.no_wait:
+                await asyncio.sleep(LOOK_SECONDS)
+                job = await client.job(job["job"])
+                progress(f"{job['scanned']:,} rows looked at", job["done"])
+    if args.json:
+        emit(job)
+    else:
+        counts = " ".join(f"{name} {job[name]}" for name in ("matched", "done", "too_late"))
+        print(job["job"], job["state"], counts)
+    whole = job["state"] in ("done", "running") and job["too_late"] == 0
+    return DONE if whole else WRONG

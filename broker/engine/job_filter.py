@@ -1,0 +1,91 @@
+"""Filters: which messages of a topic are meant, by state, due time, tag and key.
+
+What a row says for ever (tags, key) is compared by hashes first, over whole columns; the stored
+texts decide. State and due time are those of the message as it is now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.storage.columns import Mask, some
+from delaylog.storage.hour_store import HourStore
+from delaylog.storage.layout import Int64Array, MessageState, RowArray
+from delaylog.storage.rows import hash_u64, tag_bits
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a message has to be; None = anything."""
+
+    state: MessageState | None = None
+    due_from_ms: int | None = None
+    due_to_ms: int | None = None
+    """Due before this moment."""
+    tag: bytes | None = None
+    key: bytes | None = None
+
+    def members(self) -> dict[str, Any]:
+        """As it is shown and kept: what it says, by name."""
+        members = {
+            "state": None if self.state is None else self.state.name.lower(),
+            "due_from": self.due_from_ms,
+            "due_to": self.due_to_ms,
+            "tag": None if self.tag is None else self.tag.decode(),
+            "key": None if self.key is None else self.key.decode(),
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+    @classmethod
+    def of_members(cls, members: dict[str, Any]) -> Filter:
+        """The reverse."""
+        state, tag, key = (members.get(name) for name in ("state", "tag", "key"))
+        return cls(
+            None if state is None else MessageState[state.upper()],
+            members.get("due_from"),
+            members.get("due_to"),
+            None if tag is None else tag.encode(),
+            None if key is None else key.encode(),
+        )
+
+    def may_match(self, rows: RowArray) -> Mask:
+        """Rows that can match by what never changes about them (hashes, not the texts)."""
+        mask = np.ones(len(rows), np.bool_)
+        if self.tag is not None:
+            bits = np.uint64(tag_bits(self.tag))
+            mask &= rows["tag_mask"] & bits == bits
+        if self.key is not None:
+            mask &= rows["key_hash"] == np.uint64(hash_u64(self.key) if self.key else 0)
+        return mask
+
+    def matches(self, hours: HourStore, found: FoundColumns) -> Mask:
+        """Which messages match, exactly, as they are now."""
+        mask = found.known.copy()
+        if self.state is not None:
+            mask &= found.states == int(self.state)
+        due = found.rows["deliver_at"]
+        if self.due_from_ms is not None:
+            mask &= due >= self.due_from_ms
+        if self.due_to_ms is not None:
+            mask &= due < self.due_to_ms
+        if (self.tag is not None or self.key is not None) and some(mask):
+            at = np.flatnonzero(mask)
+            mask[at] = self._texts_match(hours, found.refs[at], found.rows[at])
+        return mask
+
+    def _texts_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:
+        """Hashes can be those of another text: the stored ones decide."""
+        heads = rows.copy()
+        sizes = [rows[name].astype(np.int64) for name in ("id_size", "key_size", "tags_size")]
+        heads["size"] = sum(sizes)
+        data = hours.records(refs, heads)
+        ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3).tolist()
+        tag, key = self.tag, self.key
+        return [
+            (key is None or data[a:b] == key) and (tag is None or tag in data[b:c].split(b"\n"))
+            for a, b, c in ends
+        ]

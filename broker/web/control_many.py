@@ -1,0 +1,227 @@
+"""Handlers of control over many messages: cancel, reschedule and replay, by ids or by a filter.
+
+Ids come as a list or as a bulk body and are answered one by one; a filter makes a job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+from aiohttp import web
+
+from delaylog.broker.engine import control
+from delaylog.broker.engine.control import ControlResult
+from delaylog.broker.engine.finding import find_ids, find_origins, find_texts
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.jobs import begin_job
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.sending import all_utf8
+from delaylog.broker.web.context import BULK, Context
+from delaylog.broker.web.control import take_due, the_topic
+from delaylog.broker.web.jobs import job_members
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import (
+    CANCEL_FORCE,
+    CANCEL_MANY,
+    CONTROL_IDS,
+    DUE_FROM,
+    DUE_TO,
+    FILTER,
+    FILTER_KEY,
+    FILTER_STATE,
+    RATE,
+    REPLAY_MANY,
+    RESCHEDULE_MANY,
+    TAG,
+    check_columns,
+    check_count,
+)
+from delaylog.storage.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
+from delaylog.storage.layout import Int64Array, MessageState
+
+CONTROL_NAMES: Final = ("done", "too_late", "unknown")
+_COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms", "delay_ms"})
+_SHAPES: Final = {"cancel": CANCEL_MANY, "reschedule": RESCHEDULE_MANY, "replay": REPLAY_MANY}
+
+
+async def control_many(ctx: Context) -> web.StreamResponse:
+    """POST …/messages:cancel, :reschedule and :replay."""
+    if ctx.content_type == BULK:
+        return await _bulk(ctx)
+    action = ctx.params["action"]
+    members = _SHAPES[action].check(await ctx.members())
+    limits = ctx.node.engine.limits
+    due, force = None, False
+    if action == "cancel":
+        force = CANCEL_FORCE.take(members)
+    else:
+        due = take_due(ctx, members)
+    ids, filtered = CONTROL_IDS.take(members, limits), FILTER.take(members)
+    rate = RATE.take(members, limits)
+    if (ids is None) == (filtered is None):
+        raise Problem("bad_request", "give ids, or a filter", field="ids")
+    _check_time(action, due)
+    if filtered is not None:
+        wanted = _filter(ctx, action, filtered)
+        return await _begin(ctx, action, wanted, rate=rate, due=due, force=force)
+    if rate is not None:
+        raise Problem("bad_request", "a rate goes with a filter", field="rate")
+    topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
+    state = ctx.node.engine.state
+    grouped = in_groups(
+        topic,
+        lambda group: find_ids(state, topic, ids or [], now_ms, group),
+        lambda found: _act(ctx, topic, action, found, now_ms, due, force=force),
+    )
+    await ctx.node.durable(grouped.result.position)
+    return ctx.answer({"results": _named(grouped)})
+
+
+def _check_time(action: str, due: Int64Array | int | None) -> None:
+    if action == "reschedule" and due is None:
+        raise Problem("bad_request", "deliver_at_ms is missing", field="deliver_at_ms")
+
+
+def _act(
+    ctx: Context,
+    topic: Topic,
+    action: str,
+    found: FoundColumns,
+    now_ms: int,
+    due: Int64Array | int | None,
+    *,
+    force: bool = False,
+) -> ControlResult:
+    state = ctx.node.engine.state
+    if action == "cancel":
+        return control.cancel(state, topic, found, now_ms, force=force)
+    act = control.reschedule if action == "reschedule" else control.replay
+    return act(state, topic, found, now_ms, deliver_at_ms=due)
+
+
+def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
+    """Results by name, those that came too late with the state that was found."""
+    out = []
+    result = grouped.result
+    kinds = result.found.states.tolist()
+    for at, (code, kind) in enumerate(zip(result.codes.tolist(), kinds, strict=True)):
+        entry: dict[str, Any] = {"result": CONTROL_NAMES[code]}
+        if late := grouped.late_for(at):
+            entry["groups"] = late
+        if code == control.TOO_LATE:
+            entry["state"] = MessageState(kind).name.lower()
+        out.append(entry)
+    return out
+
+
+# --------------------------------------------------------------------------- by filter
+
+
+def _filter(ctx: Context, action: str, members: dict[str, Any]) -> Filter:
+    limits = ctx.node.engine.limits
+    word = FILTER_STATE.take(members)
+    if word is not None and (word == "dead") != (action == "replay"):
+        raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
+    return Filter(
+        None if word is None else MessageState[word.upper()],
+        DUE_FROM.take(members, limits),
+        DUE_TO.take(members, limits),
+        TAG.take(members),
+        FILTER_KEY.take(members),
+    )
+
+
+async def _begin(
+    ctx: Context, action: str, wanted: Filter, *, rate: int | None, due: int | None, force: bool
+) -> web.StreamResponse:
+    node = ctx.node
+    state, topic = node.engine.state, the_topic(ctx)
+    job = begin_job(
+        state,
+        topic,
+        action,
+        wanted,
+        node.clock.now_ms(),
+        rate=rate,
+        deliver_at_ms=due,
+        force=force,
+    )
+    members = job_members(state, job)
+    await node.durable(state.log.end_position)
+    node.kick_jobs()
+    return ctx.answer(members, status=202)
+
+
+# --------------------------------------------------------------------------- in bulk
+
+
+async def _bulk(ctx: Context) -> web.StreamResponse:
+    """Refs or a text column of ids, and times, from columns to columns."""
+    action, node = ctx.params["action"], ctx.node
+    fields = unpack_map(await ctx.body())
+    check_columns(fields, _COLUMNS)
+    refs, ids, n = _which(fields, node.engine.limits.bulk_rows_max)
+    due = _due(ctx, fields, n)
+    _check_time(action, due)
+    topic, now_ms, state = the_topic(ctx), node.clock.now_ms(), node.engine.state
+
+    def find(group: Group) -> FoundColumns:
+        if refs is not None:
+            return find_origins(state, refs, topic, now_ms, group)
+        return find_texts(state, topic, ids, n, now_ms, group)
+
+    result = in_groups(
+        topic, find, lambda found: _act(ctx, topic, action, found, now_ms, due)
+    ).result
+    await node.durable(result.position)
+    answer = {"v": BATCH_VERSION, "n": n, "result": result.codes.tobytes()}
+    return ctx.bulk_answer(msgpack.packb(answer))
+
+
+def _which(fields: dict[str, Any], rows_max: int) -> tuple[Int64Array | None, TextColumn, int]:
+    """(origin refs or None, ids, how many)."""
+    refs = fields.get("refs")
+    if refs is not None:
+        if "id" in fields or "id_size" in fields:
+            raise Problem("bad_request", "give refs or ids, not both", field="refs")
+        if not isinstance(refs, bytes) or len(refs) % 8 or not 8 <= len(refs) <= 8 * rows_max:
+            raise Problem(
+                "bad_request", f"refs must be 1 to {rows_max} raw int64 values", field="refs"
+            )
+        origins = np.frombuffer(refs, "<i8")
+        if int(origins.min()) < 0:
+            raise Problem("bad_request", "refs are not negative", field="refs")
+        check_count(fields, len(origins))
+        return origins, TextColumn(), len(origins)
+    n = fields.get("n")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= rows_max:
+        raise Problem("bad_request", f"n must lie from 1 to {rows_max}", field="n")
+    size = take_column(fields, "id_size", np.dtype("<u2"), n)
+    block = fields.get("id")
+    if size is None or not isinstance(block, bytes):
+        raise Problem("bad_request", "give refs, or the text column id", field="id")
+    column = TextColumn(size, block)
+    if int(column.sizes(n).sum()) != len(block):
+        raise Problem("bad_request", "the sizes in id_size do not add up", field="id_size")
+    if not all_utf8(column, n):
+        raise Problem("bad_request", "ids must be UTF-8", field="id")
+    return None, column, n
+
+
+def _due(ctx: Context, fields: dict[str, Any], n: int) -> Int64Array | int | None:
+    """The new due times, None when neither they nor delays are given."""
+    due = take_column(fields, "deliver_at_ms", np.dtype("<i8"), n)
+    delay = take_column(fields, "delay_ms", np.dtype("<i8"), n)
+    if delay is None:
+        return due
+    if due is not None:
+        raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
+    horizon_ms = ctx.node.engine.limits.horizon_ms
+    if int(np.min(delay)) < 0 or int(np.max(delay)) > horizon_ms:
+        raise Problem("bad_request", f"delay_ms must lie from 0 to {horizon_ms}", field="delay_ms")
+    return ctx.node.clock.now_ms() + delay

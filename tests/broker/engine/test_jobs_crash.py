@@ -1,0 +1,195 @@
+"""Jobs on a disk that loses power at any file operation: acknowledged ones end, and end right.
+
+Three jobs run beside sends, receives and background work, until the disk crashes. The recovered
+engine lets the jobs go on to their end. Then every message that was durable when a job was
+acknowledged, and that the job meant, has been changed by it exactly as the job says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine import control
+from delaylog.broker.engine import jobs as jobs_module
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.jobs import begin_job
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.settings import Backoff, TopicSettings
+from delaylog.broker.engine.settling import nack
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.hour_store import Work
+from delaylog.storage.layout import HOUR_MS, MessageState
+from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
+
+START_MS = 1_700_000_000_000
+SETTINGS = TopicSettings(max_retry=0, backoff=Backoff(first_ms=0))
+NEW_MS = START_MS + 50 * HOUR_MS
+SAMPLE = 25
+
+
+class Life:
+    """An engine on a fake disk, and what its clients were told."""
+
+    def __init__(self, disk: FakeDisk, ids: Path, told: Told) -> None:
+        self.told = told
+        self.random = Random(5)
+        limits = Limits(disk_reserve_bytes=0)
+        self.engine = Engine(
+            disk, "data", now_ms=told.now_ms, random=Random(5), limits=limits, ids_path=str(ids)
+        )
+
+    def sync(self) -> None:
+        log = self.engine.state.log
+        log.write_pending()
+        self.engine.commit(log.sync(), self.told.now_ms)
+
+    def send(self, tag: bytes, n: int, delay_ms: int) -> np.ndarray:
+        """Messages of one tag, durable when this returns."""
+        columns = {
+            "n": n,
+            "delay_ms": np.arange(n) * 1_000 + delay_ms,
+            "body_size": 4,
+            "bodies": b"body" * n,
+            "tags_size": len(tag),
+            "tags": tag * n,
+        }
+        state, now_ms = self.engine.state, self.told.now_ms
+        topic = self.engine.topic("t") or self.engine.put_topic("t", SETTINGS, now_ms)
+        batch = decode_send(encode_send(columns), rows_max=1_000)
+        return send(state, topic, batch, now_ms, free_bytes=1 << 40).refs
+
+    def run(self, work: Work, *, meddle: bool = True) -> None:
+        for step in work:
+            if callable(step):
+                step()
+            elif step is not None:
+                self.sync()
+            if meddle and self.random.random() < 0.1:
+                self.send(b"later", 3, HOUR_MS)
+
+    def jobs(self) -> Work:
+        return self.engine.jobs.work(lambda: self.told.now_ms)
+
+    def states(self, refs: np.ndarray) -> np.ndarray:
+        topic = self.engine.topic("t")
+        found = control.find(self.engine.state, topic, None, refs, self.told.now_ms)
+        assert found.known.all()
+        return found.states
+
+
+class Told:
+    """What was acknowledged: messages by tag, and jobs by tag."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self.refs: dict[bytes, np.ndarray] = {}
+        self.jobs: dict[bytes, int] = {}
+
+
+ACTIONS = {b"go": "cancel", b"move": "reschedule", b"dead": "replay"}
+
+
+def work(life: Life) -> None:
+    """Messages, three jobs, and every kind of background work."""
+    state, told = life.engine.state, life.told
+    for tag, delay_ms in ((b"go", HOUR_MS), (b"move", 2 * HOUR_MS), (b"dead", 0)):
+        refs = life.send(tag, 40, delay_ms)
+        life.sync()
+        told.refs[tag] = refs
+    told.now_ms += 60_000
+    while life.engine.run_due(told.now_ms) or life.engine.dispatcher.loading:
+        life.run(life.engine.dispatcher.load_work(), meddle=False)
+    topic = life.engine.topic("t")
+    got = receive(state, topic, topic.default, count_max=100, lease_ms=60_000, now_ms=told.now_ms)
+    nack(state, topic, got.lease, None, told.now_ms, delay_ms=0)
+    life.sync()
+    life.run(life.engine.upkeep.checkpoint(lambda: told.now_ms))
+    for tag, action in ACTIONS.items():
+        at = NEW_MS if action != "cancel" else None
+        job = begin_job(state, topic, action, Filter(tag=tag), told.now_ms, deliver_at_ms=at)
+        life.sync()
+        told.jobs[tag] = job.number
+    works = [life.jobs(), life.engine.flush_work()]
+    works.append(life.engine.upkeep.checkpoint(lambda: told.now_ms))
+    while works:
+        one = life.random.choice(works)
+        step = next(one, "end")
+        if step == "end":
+            works.remove(one)
+        elif callable(step):
+            step()
+        elif step is not None:
+            life.sync()
+    life.sync()
+    life.run(life.engine.states_work())
+    life.run(life.engine.upkeep.checkpoint(lambda: told.now_ms))
+
+
+def check(life: Life) -> None:
+    """After the crash: the jobs end, and what they say is so."""
+    told, state = life.told, life.engine.state
+    life.sync()
+    life.run(life.jobs(), meddle=False)
+    life.sync()
+    for tag, number in told.jobs.items():
+        job = state.jobs.by_number[number]
+        assert job.state == "done", "an acknowledged job goes on"
+        refs = told.refs[tag]
+        assert job.done <= job.matched
+        slack = jobs_module.SLICE_MESSAGES
+        assert 40 - slack <= job.done <= 40 + slack, "a slice may be counted twice or not at all"
+        topic = life.engine.topic("t")
+        found = control.find(state, topic, None, refs, told.now_ms)
+        assert found.known.all()
+        if tag == b"go":
+            assert (found.states == MessageState.DELETED).all()
+        else:
+            assert (found.states == MessageState.WAITING).all()
+            assert (found.rows["deliver_at"] == NEW_MS).all()
+            assert (found.entries["attempts"] == 0).all()
+    if len(told.jobs) == 3:
+        counts = life.engine.topic("t").default.counts
+        assert (counts.deleted, counts.dead, counts.leased) == (40, 0, 0)
+    life.engine.close()
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "SLICE_MESSAGES", 7)
+    monkeypatch.setattr(jobs_module, "RANGE_ROWS", 16)
+
+
+def test_no_crash(tmp_path: Path) -> None:
+    """The same workload without a crash, so that the others mean something."""
+    disk, told = FakeDisk(), Told()
+    life = Life(disk, tmp_path / "ids", told)
+    work(life)
+    assert all(life.engine.state.jobs.by_number[n].done == 40 for n in told.jobs.values())
+    life.engine.close()
+    check(Life(disk, tmp_path / "ids", told))
+
+
+@pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
+def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+    """Cut at a seeded sample of all file operations."""
+    disk = FakeDisk()
+    life = Life(disk, tmp_path / "count", Told())
+    work(life)
+    life.engine.close()
+    begun = 0
+    for at in sorted(Random(survival).sample(range(1, disk.count), SAMPLE)):
+        crashing, told = FakeDisk(at), Told()
+        crashing.crash_at = at
+        with pytest.raises(DiskCrashed):
+            work(Life(crashing, tmp_path / f"ids{at}", told))
+        told.now_ms += 5
+        begun += len(told.jobs)
+        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
+    assert begun > SAMPLE, "many were cut while jobs ran"

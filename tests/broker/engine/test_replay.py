@@ -1,0 +1,128 @@
+"""Replay: dead messages live again, once, with a whole life before them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine import control
+from delaylog.broker.engine.settings import Backoff
+from delaylog.storage.layout import MessageState as S
+
+DONE, TOO_LATE, UNKNOWN = 0, 1, 2
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def mortal(host):
+    """A topic whose messages die at their first nack, and stay for a day."""
+    host.configure(max_retry=0, backoff=Backoff(first_ms=0), dead_keep_ms=48 * HOUR)
+    return host
+
+
+def kill(host, name: str) -> None:
+    """Have the one ready message of this id die."""
+    (got,) = host.receive()
+    assert got.any_id == name
+    host.nack([got])
+    assert host.state_of(name) is S.DEAD
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_dead_message_is_delivered_again(mortal, restarted: bool) -> None:
+    """At once, with its attempts at 0; the counts follow, and again after it died once more."""
+    mortal.send([b"x"], ids=["m"])
+    for _ in range(3):
+        kill(mortal, "m")
+        assert mortal.topic.default.counts.dead == 1
+        if restarted:
+            mortal.restart()
+            mortal.checkpoint()
+        assert mortal.replay(["m", "m", "n"]) == [DONE, DONE, UNKNOWN]
+        assert mortal.topic.default.counts.dead == 0
+        if restarted:
+            mortal.restart()
+        assert mortal.state_of("m") is S.READY
+        assert mortal.replay(["m"]) == [TOO_LATE]
+    (got,) = mortal.receive()
+    assert got.attempts == 1
+    mortal.ack([got])
+    assert mortal.replay(["m"]) == [TOO_LATE]
+    mortal.check_counts()
+
+
+def test_replay_at_a_time(mortal) -> None:
+    """Not before it, whatever hour the message first stood in."""
+    mortal.send([b"x"], ids=["m"])
+    kill(mortal, "m")
+    mortal.advance(5 * HOUR)
+    mortal.checkpoint()
+    mortal.checkpoint()
+    assert mortal.replay(["m"], mortal.now_ms + 2 * HOUR) == [DONE]
+    assert mortal.state_of("m") is S.WAITING
+    mortal.advance(2 * HOUR - 1)
+    assert mortal.receive() == []
+    mortal.advance(1)
+    assert mortal.bodies() == [b"x"]
+    mortal.check_counts()
+
+
+def test_only_dead_ones(mortal) -> None:
+    """Waiting, ready, leased, acked and cancelled messages are too late for it."""
+    mortal.send(2, ids=["leased", "acked"])
+    first, second = mortal.receive()
+    mortal.ack([second])
+    mortal.send(3, delay=[HOUR, HOUR, 0], ids=["waiting", "cancelled", "ready"])
+    mortal.cancel(["cancelled"])
+    names = ["leased", "acked", "waiting", "cancelled", "ready"]
+    before = [mortal.state_of(name) for name in names]
+    assert mortal.replay(names) == [TOO_LATE] * 5
+    assert [mortal.state_of(name) for name in names] == before
+    assert mortal.ack([first]) == 1
+
+
+def test_the_ttl_is_whole_again(host) -> None:
+    """It counts from the new due time, though retries had used most of it up."""
+    host.configure(max_retry=1, backoff=Backoff(first_ms=4_000, jitter=0.0), dead_keep_ms=HOUR)
+    host.send([b"x"], ids=["m"], ttl_ms=5_000)
+    host.nack(host.receive())
+    host.advance(4_000)
+    host.nack(host.receive())
+    assert host.state_of("m") is S.DEAD
+    host.advance(60_000)
+    due = host.now_ms + 10_000
+    assert host.replay(["m"], due) == [DONE]
+    assert int(host.find(["m"])[0].row["expires_at"]) == due + 5_000
+    host.advance(14_999)
+    assert host.bodies() == [b"x"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_id_is_one_message_s_at_a_time(mortal, restarted: bool) -> None:
+    """A dead message whose id lives in another one stays dead; after that one, it may come back."""
+    refs = []
+    for body in (b"first", b"second", b"third"):
+        refs.append(int(mortal.send([body], ids=["m"]).refs[0]))
+        if body != b"third":
+            kill(mortal, "m")
+    state, topic = mortal.engine.state, mortal.topic
+    both = np.array(refs[:2], np.int64)
+
+    def replay() -> list[int]:
+        found = control.find(mortal.engine.state, mortal.topic, None, both, mortal.now_ms)
+        result = control.replay(mortal.engine.state, mortal.topic, found, mortal.now_ms)
+        mortal.turn()
+        return result.codes.tolist()
+
+    assert (state.leases.leased(topic.number, 1), topic.default.counts.dead) == (0, 2)
+    assert replay() == [TOO_LATE, TOO_LATE]
+    assert mortal.cancel(["m"]) == [DONE]
+    assert replay() == [DONE, TOO_LATE], "one of them has the id now"
+    if restarted:
+        mortal.restart()
+    found = mortal.find(["m"])[0]
+    assert found.origin == refs[0], "and is found by it"
+    result = mortal.send([b"fourth"], ids=["m"])
+    assert result.results.tolist() == [1], "kept: the replayed one lives"
+    assert mortal.bodies() == [b"first"]
+    mortal.check_counts()

@@ -1,0 +1,196 @@
+"""Replay and jobs over HTTP: results per item, progress, stopping, refusals, and a kill."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+import pytest
+
+HOUR = 3_600_000
+LATER = {"body": "x", "delay_ms": HOUR}
+
+
+def finished(broker: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """The job once it has ended."""
+    until = time.monotonic() + 30
+    while job["state"] == "running":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+        job = broker.call("GET", f"/v1/jobs/{job['job']}").json
+    return job
+
+
+def begin(broker: Any, topic: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = broker.call("POST", f"/v1/topics/{topic}/messages:{action}", body)
+    assert answer.status == 202, answer
+    return answer.json
+
+
+def make_dead(broker: Any, topic: str, ids: list[str]) -> None:
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0, "backoff": {"first_ms": 0}})
+    broker.post(f"{path}/messages", [{"body": "x", "id": name} for name in ids])
+    got = broker.post(f"{path}/receive", {"max": len(ids), "wait_ms": 20_000})["messages"]
+    broker.post(f"{path}/nack", {"receipts": [message["receipt"] for message in got]})
+    assert broker.counts(topic)["dead"] == len(ids)
+
+
+def test_replay(broker: Any, topic: str) -> None:
+    """By ids, in bulk by ids and by refs; with a time."""
+    path = f"/v1/topics/{topic}"
+    make_dead(broker, topic, ["a", "b", "c", "d"])
+    done, unknown = {"result": "done"}, {"result": "unknown"}
+    answer = broker.post(f"{path}/messages:replay", {"ids": ["a", "none", "a"]})
+    assert answer == {"results": [done, unknown, done]}
+    late = {"result": "too_late", "state": "ready"}
+    assert broker.post(f"{path}/messages:replay", {"ids": ["a"]}) == {"results": [late]}
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    assert (got["id"], got["attempts"]) == ("a", 1)
+    ids = {"v": 1, "n": 2, "id_size": 1, "id": b"bx", "delay_ms": HOUR}
+    assert broker.bulk(f"{path}/messages:replay", ids).packed["result"] == b"\0\x02"
+    assert broker.call("GET", f"{path}/messages/b").json["state"] == "waiting"
+    alien = {"v": 1, "refs": struct.pack("<2q", 1, 2**62)}
+    assert broker.bulk(f"{path}/messages:replay", alien).packed["result"] == b"\x02\x02"
+    counts = broker.counts(topic)
+    assert (counts["dead"], counts["leased"], counts["waiting"]) == (2, 1, 1)
+
+
+def test_jobs(broker: Any, topic: str) -> None:
+    """Each action by filter; the job says what it did and stays to be asked about."""
+    path = f"/v1/topics/{topic}"
+    for key, tags in (("a", ["red"]), ("a", ["red", "blue"]), ("b", [])):
+        broker.post(f"{path}/messages", LATER | {"key": key, "tags": tags})
+    job = begin(broker, topic, "reschedule", {"filter": {"tag": "blue"}, "delay_ms": 2 * HOUR})
+    assert job["filter"] == {"tag": "blue"}
+    assert (job["topic"], job["namespace"], job["action"]) == (topic, "default", "reschedule")
+    job = finished(broker, job)
+    assert (job["state"], job["matched"], job["done"], job["too_late"]) == ("done", 1, 1, 0)
+    assert job["ended_ms"] >= job["begun_ms"]
+    due = {"due_from": job["deliver_at_ms"], "due_to": job["deliver_at_ms"] + 1}
+    job = finished(broker, begin(broker, topic, "cancel", {"filter": due | {"state": "waiting"}}))
+    assert (job["matched"], job["done"]) == (1, 1)
+    job = finished(broker, begin(broker, topic, "reschedule", {"filter": {}, "deliver_at_ms": 0}))
+    assert (job["matched"], job["done"]) == (2, 2)
+    received = broker.post(f"{path}/receive", {"max": 5, "wait_ms": 20_000})["messages"]
+    assert 1 <= len(received) <= 2
+    newest = broker.call("GET", "/v1/jobs").json["jobs"][0]
+    assert newest == job
+    assert broker.call("DELETE", f"/v1/jobs/{job['job']}").json == job, "it has ended already"
+
+
+def test_replay_at_a_rate_wakes_consumers(broker: Any, topic: str) -> None:
+    """Who waits gets what comes back to life; the rate holds; a stopped job does no more."""
+    path = f"/v1/topics/{topic}"
+    make_dead(broker, topic, [f"m{k}" for k in range(100)])
+    begun = time.monotonic()
+    job = begin(broker, topic, "replay", {"filter": {"state": "dead"}, "rate": 40})
+    assert job["rate"] == 40
+    got: list[str] = []
+    while len(got) < 30:
+        answer = broker.post(f"{path}/receive", {"max": 50, "wait_ms": 10_000})
+        got += [message["id"] for message in answer["messages"]]
+    assert time.monotonic() - begun > 0.4
+    assert got == [f"m{k}" for k in range(len(got))]
+    stopped = broker.call("DELETE", f"/v1/jobs/{job['job']}").json
+    assert stopped["state"] == "cancelled"
+    assert stopped["done"] < 100
+    time.sleep(0.3)
+    assert broker.call("GET", f"/v1/jobs/{job['job']}").json == stopped
+    assert broker.counts(topic)["dead"] == 100 - stopped["done"]
+
+
+BROKEN: list[tuple[str, dict[str, Any], str | None]] = [
+    ("cancel", {}, "ids"),
+    ("cancel", {"ids": ["a"], "filter": {}}, "ids"),
+    ("cancel", {"filter": []}, None),
+    ("cancel", {"filter": {"colour": "red"}}, "colour"),
+    ("cancel", {"filter": {"state": "acked"}}, "state"),
+    ("cancel", {"filter": {"state": "dead"}}, "state"),
+    ("cancel", {"filter": {"state": 1}}, "state"),
+    ("cancel", {"filter": {"due_from": -1}}, "due_from"),
+    ("cancel", {"filter": {"due_to": "soon"}}, "due_to"),
+    ("cancel", {"filter": {"tag": 5}}, "tag"),
+    ("cancel", {"filter": {"tag": "x" * 65}}, "tag"),
+    ("cancel", {"filter": {"key": "x" * 256}}, "key"),
+    ("cancel", {"filter": {}, "rate": 0}, "rate"),
+    ("cancel", {"filter": {}, "rate": 1.5}, "rate"),
+    ("cancel", {"ids": ["a"], "rate": 5}, "rate"),
+    ("cancel", {"filter": {}, "deliver_at_ms": 5}, "deliver_at_ms"),
+    ("reschedule", {"filter": {}}, "deliver_at_ms"),
+    ("reschedule", {"filter": {}, "deliver_at_ms": 2**62}, "deliver_at_ms"),
+    ("reschedule", {"filter": {}, "deliver_at_ms": 1, "delay_ms": 1}, "delay_ms"),
+    ("reschedule", {"filter": {}, "delay_ms": 1, "force": True}, "force"),
+    ("replay", {"filter": {"state": "waiting"}}, "state"),
+    ("replay", {"ids": [], "filter": None}, "ids"),
+    ("replay", {"ids": ["a"], "delay_ms": -1}, "delay_ms"),
+    ("replay", {"ids": ["a"], "deliver_at_ms": 2**62}, "deliver_at_ms"),
+]
+
+
+@pytest.mark.parametrize(("action", "body", "field"), BROKEN, ids=str)
+def test_refusals(
+    broker: Any, topic: str, assert_problem: Any, action: str, body: Any, field: str | None
+) -> None:
+    """A broken call names the member, makes no job and changes nothing."""
+    broker.post(f"/v1/topics/{topic}/messages", LATER | {"id": "a"})
+    before = broker.call("GET", "/v1/jobs").json
+    answer = broker.call("POST", f"/v1/topics/{topic}/messages:{action}", body)
+    assert assert_problem(answer, 400, "bad_request").get("field") == field
+    assert broker.call("GET", "/v1/jobs").json == before
+    assert broker.counts(topic)["waiting"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"n": 1, "refs": b"12345678", "delay_ms": -1}, "delay_ms"),
+        ({"n": 1, "refs": b"12345678", "delay_ms": 1, "deliver_at_ms": 1}, "delay_ms"),
+        ({"n": 1, "refs": b"12345678", "delay_ms": b"123"}, "delay_ms"),
+        ({"n": 1, "refs": b"12345678", "filter": {}}, "filter"),
+        ({"n": 2, "id_size": 1, "id": b"\xc3\xa9"}, "id"),
+        ({"n": 1, "id_size": 1, "id": b"\xff"}, "id"),
+        ({"n": 1, "id_size": 2, "id": b"a"}, "id_size"),
+    ],
+    ids=str,
+)
+def test_bulk_refusals(
+    broker: Any, topic: str, assert_problem: Any, fields: dict[str, Any], field: str
+) -> None:
+    """A malformed bulk body is refused whole and names the column."""
+    broker.post(f"/v1/topics/{topic}/messages", LATER)
+    answer = broker.bulk(f"/v1/topics/{topic}/messages:replay", {"v": 1} | fields)
+    assert assert_problem(answer, 400, "bad_request")["field"] == field
+
+
+def test_unknown(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Jobs nobody made, and topics that are not there."""
+    for name in ("j0", "j999999999", "1", "x", "j1x", "%20"):
+        for method in ("GET", "DELETE"):
+            assert_problem(broker.call(method, f"/v1/jobs/{name}"), 404, "unknown")
+    answer = broker.call("POST", f"/v1/topics/{topic}/messages:cancel", {"filter": {}})
+    assert_problem(answer, 404, "unknown")
+
+
+def test_a_job_survives_a_kill(start_broker: Any) -> None:
+    """An acknowledged job goes on after kill -9, from where it was, and ends once."""
+    broker = start_broker()
+    path = "/v1/topics/t"
+    fields = {"v": 1, "n": 2_000, "delay_ms": HOUR, "body_size": 1, "bodies": b"x" * 2_000}
+    broker.bulk(f"{path}/messages", fields)
+    job = begin(broker, "t", "cancel", {"filter": {}, "rate": 1_500})
+    seen = 0
+    for _ in range(4):
+        time.sleep(0.25)
+        shown = broker.call("GET", f"/v1/jobs/{job['job']}").json
+        assert shown["done"] >= seen, "what was told is not taken back"
+        seen = shown["done"]
+        broker.kill()
+        broker.start()
+    assert 0 < seen < 2_000
+    job = finished(broker, broker.call("GET", f"/v1/jobs/{job['job']}").json)
+    assert (job["state"], job["matched"], job["done"]) == ("done", 2_000, 2_000)
+    counts = broker.counts("t")
+    assert (counts["waiting"], counts["deleted"]) == (0, 2_000)
+    assert broker.stop() == 0
