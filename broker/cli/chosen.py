@@ -88,7 +88,9 @@ async def _by_ids(
             except ApiError as error:
                 if error.code not in ("too_late", "unknown"):
                     raise
-                answer = {"result": error.code, "state": error.state}
+                answer = {"result": error.code}
+                if error.state is not None:
+                    answer["state"] = error.state
             if answer["result"] != "done":
                 status = WRONG
             if args.json:

@@ -232,6 +232,8 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
             for name in ("hours", "guests"):
                 pairs = np.frombuffer(group[name], "<i8").reshape(-1, 2).tolist()
                 group[name] = {str(hour): living for hour, living in pairs}
+            # Who holds which key, by number.
+            group["gate"] = len(group["gate"]["keys"]) // 8
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
     yield {"position": position} | members
 

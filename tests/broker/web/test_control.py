@@ -239,7 +239,7 @@ def test_operations(broker: Any, topic: str) -> None:
     metrics = broker.call("GET", "/metrics")
     assert metrics.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     text = metrics.body.decode()
-    labels = f'{{namespace="default",topic="{topic}",group="default"}}'
+    labels = f'{{group="default",namespace="default",topic="{topic}"}}'
     assert f"delaylog_living_messages{labels} 1.0" in text
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(

@@ -86,7 +86,7 @@ def test_settling_in_bulk(broker: Any, topic: str, path: str) -> None:
 
 def labels(topic: str) -> str:
     """How a metric of a topic is labelled."""
-    return f'{{namespace="default",topic="{topic}",group="default"}}'
+    return f'{{group="default",namespace="default",topic="{topic}"}}'
 
 
 def test_forced_by_id(broker: Any, topic: str, path: str) -> None:
