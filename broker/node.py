@@ -27,6 +27,7 @@ from delaylog.storage.log_thread import LogThread
 TICK_MS: Final = 50
 SLICE_SECONDS: Final = 0.002
 HELD_WAKE_MS: Final = 20
+RETIRE_EVERY_MS: Final = 5_000
 DISK_LOOK_SECONDS: Final = 0.5
 DISK_RETRY_SECONDS: Final = 0.2
 DISK_STOP_SECONDS: Final = 5.0
@@ -77,6 +78,7 @@ class Node:
         self._free_looked = 0.0
         self._reserve_looked = 0.0
         self._reserve_told = False
+        self._retire_ms = 0
         self.commits = 0
 
     # ------------------------------------------------------------------ life
@@ -426,6 +428,11 @@ class Node:
                 # The timer counts time that passes; a clock that was set ahead shows here.
                 self.kick_dispatch()
             self._look_after_space()
+            if now_ms >= self._retire_ms:
+                self._retire_ms = now_ms + RETIRE_EVERY_MS
+                engine.retire_unused(now_ms)
+                if engine.state.log.pending_size:
+                    self.appended()
             if engine.upkeep.checkpoint_due(now_ms):
                 self.spawn("checkpoint", lambda: engine.upkeep.checkpoint(self.clock.now_ms))
             if engine.states_due():

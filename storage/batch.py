@@ -102,6 +102,12 @@ class MessageBatch:
     id_hashes: npt.NDArray[np.uint64] | None = None
     """Set by whoever needs them first."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records."""
+        columns = (self.id, self.key, self.tags, self.headers, self.body)
+        return sum(len(memoryview(column.block)) for column in columns)
+
 
 def expand(column: Column, n: int) -> npt.NDArray[Any]:
     """The column as an array of n values."""

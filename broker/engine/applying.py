@@ -121,6 +121,7 @@ def apply_send(
         topic = state.by_number.get(decision.topic)
         if topic is not None:
             _count_sent(state, topic, refs, placed)
+            topic.bytes_sent += int(rows["size"].sum())
             if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
                 topic.prioritised = True
                 follow_settings(topic)

@@ -19,6 +19,7 @@ from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
+from delaylog.broker.engine.retiring import retire_unused
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
@@ -217,6 +218,14 @@ class Engine:
             wake_paced(self.state, now_ms)
         wake = self.next_wake_ms()
         return wake is not None and wake <= now_ms
+
+    def retire_unused(self, now_ms: int) -> None:
+        """Drop what nobody uses any more. Called every few seconds."""
+        retire_unused(self.state, now_ms)
+        for topic in self.state.by_number.values():
+            for group in topic.groups.values():
+                if group.ready.filtered:
+                    group.ready.expire_filters(now_ms)
 
     def run_inline(self, work: Work) -> None:
         """Run background work to its end on the spot (recovery, tests, clean shutdown).

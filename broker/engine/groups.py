@@ -91,6 +91,8 @@ class Group:
     """What may be handed out by the topic's rate limit; not state."""
     pace: RateLimit | None = None
     """The limit that the bucket was made for."""
+    used_ms: int = 0
+    """When somebody last asked for its messages; not state."""
     suspect_until_ms: int = 0
     """Rows below the floor may still come out of the wheel up to this due time; not state."""
 

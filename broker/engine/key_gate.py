@@ -69,6 +69,11 @@ class KeyGate:
         self._waits[origin] = key
         self._heirs[id_hash] = predecessor
 
+    @property
+    def expecting(self) -> bool:
+        """Whether any message waits for the end of another."""
+        return bool(self._heirs)
+
     def predecessor(self, id_hash: int) -> int | None:
         """Origin of the message under lease that the next one with this id has to wait for."""
         return self._heirs.get(id_hash)

@@ -57,6 +57,10 @@ class Limits:
     """Disk for copies of hot seconds in dispatch order; 0 turns them off."""
     open_hours_max: int = 96
     """Hours whose files stay open: five descriptors each; `serve` raises it where it can."""
+    topic_idle_ms: int = 1_800_000
+    """An empty topic that nobody made on purpose goes after so long without use."""
+    ephemeral_idle_ms: int = 300_000
+    """An ephemeral group goes when nobody asked for its messages for so long."""
     connections_max: int = 20_000
     """Open HTTP connections."""
 

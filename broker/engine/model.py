@@ -12,6 +12,7 @@ import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.token_bucket import TokenBucket
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Int64Array,
@@ -65,6 +66,14 @@ class Topic:
     """Nothing is handed out."""
     sent: int = 0
     """Messages since the topic was made."""
+    bytes_sent: int = 0
+    """Of their records."""
+    send_bucket: TokenBucket | None = None
+    """What may still be sent by the rate of the quota; not state."""
+    send_rate: int = 0
+    """The rate that the bucket was made for."""
+    used_ms: int = 0
+    """When somebody last sent to it or asked for its messages; not state."""
     groups: dict[int, Group] = field(default_factory=dict)
     """The groups that see what is sent now, by number."""
     next_group: int = DEFAULT_GROUP + 1

@@ -41,6 +41,7 @@ def receive(
     only: TagFilter | None = None,
 ) -> Delivery | None:
     """Up to `count_max` messages (of those a filter wants) under a new lease, or None."""
+    topic.used_ms = group.used_ms = now_ms
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
     if count_max <= 0 or topic.paused:

@@ -7,24 +7,22 @@ not become messages. What is decided goes into the frame; apply does the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
 from delaylog.broker.engine.applying import (
     apply_send,
-    apply_settle,
     fill_kept,
     in_batch_order,
 )
 from delaylog.broker.engine.errors import BadRequestError, DiskFullRefusal, TooLargeError
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
-from delaylog.broker.engine.finding import find_living
+from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer
+from delaylog.broker.engine.quotas import check_quota
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.batch import (
     DEFAULT_I64,
@@ -36,19 +34,10 @@ from delaylog.storage.batch import (
 )
 from delaylog.storage.columns import some
 from delaylog.storage.layout import (
-    STATE_ENTRY,
-    Cause,
     FrameKind,
-    Int64Array,
-    MessageState,
 )
-from delaylog.storage.payloads import SendDecision, SettleDecision
-from delaylog.storage.rows import id_hashes
+from delaylog.storage.payloads import SendDecision
 
-CREATED: Final = 0
-KEPT: Final = 1
-REPLACED: Final = 2
-REJECTED: Final = 3
 ID_BYTES_MAX: Final = 255
 KEY_BYTES_MAX: Final = 255
 HEADERS_BYTES_MAX: Final = 16_384
@@ -163,16 +152,6 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
     _check_texts(batch)
 
 
-@dataclass(slots=True)
-class _Merge:
-    """Outcome of ids against living messages."""
-
-    accepted: Int64Array | None = None
-    kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
-    replaced_rows: Int64Array | None = None
-    replaced_refs: Int64Array | None = None
-
-
 def send(
     state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> SendResult:
@@ -189,8 +168,10 @@ def send(
     if free_bytes < state.limits.disk_reserve_bytes:
         # After the look at what was accepted before: a repeat is answered whatever the disk says.
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+    check_quota(topic, batch, now_ms)
+    topic.used_ms = now_ms
     settings = topic.settings
-    merge = _merge_ids(state, topic, batch, batch.merge or settings.merge)
+    merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
     decision = SendDecision(
         topic=topic.number,
         tag=state.tag,
@@ -201,13 +182,14 @@ def send(
         producer=producer,
         sequence=batch.sequence,
         kept=merge.kept,
+        successors=merge.successors,
     )
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
     placed, refs = apply_send(state, batch, decision, now_ms, position, end)
-    if merge.replaced_refs is not None and len(merge.replaced_refs):
+    for group, old in merge.replaced:
         # The new messages stand in the log before the old ones end: a torn tail in between
         # leaves both, never none.
-        _end_replaced(state, topic, merge.replaced_refs, now_ms)
+        end_replaced(state, topic, group, old, now_ms)
         end = state.log.end_position
     out, due = in_batch_order(placed, refs, batch.n)
     results = CREATED
@@ -220,80 +202,3 @@ def send(
             results[rows] = codes
             fill_kept(out, due, rows, kept_refs, kept_due)
     return SendResult(out, due, results, end)
-
-
-def _end_replaced(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> None:
-    entries = np.zeros(len(refs), STATE_ENTRY)
-    entries["state"] = MessageState.DELETED
-    entries["cause"] = Cause.REPLACED
-    entries["time"] = now_ms
-    rows = state.hours.rows(refs)
-    origins = rows["origin"].astype(np.int64)
-    topic.default.ready.left(state.count_released(rows))
-    decision = SettleDecision(
-        topic.number, 1, refs, entries, None, origins, now_ms + topic.settings.ended_keep_ms
-    )
-    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
-
-
-def _merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) -> _Merge:
-    """Match client-chosen ids against living messages and each other."""
-    if batch.id.empty:
-        return _Merge()
-    sizes = batch.id.sizes(batch.n)
-    rows = np.flatnonzero(sizes)
-    hashes = id_hashes(batch)[rows]
-    at, living = find_living(state, topic, hashes, batch.id.block, sizes[rows])
-    first, last = _repeats(batch, rows, hashes)
-    merge = _Merge()
-    if mode == "replace":
-        # The last of a repeated id counts; it takes the place of the living one.
-        refused = rows[last != rows]
-        merge.kept = _refused(refused, -(last[last != rows] + 1), 0, REPLACED)
-        can = (last[at] == rows[at]) & (living.states != MessageState.LEASED)
-        if some(can):
-            merge.replaced_rows, merge.replaced_refs = rows[at[can]], living.refs[can]
-    else:
-        # The living one counts, else the first of a repeated id.
-        answers, due = -(first + 1), np.zeros(len(rows), np.int64)
-        answers[at], due[at] = living.origins, living.rows["deliver_at"]
-        out = first != rows
-        out[at] = True
-        code = KEPT if mode == "keep" else REJECTED
-        merge.kept = _refused(rows[out], answers[out], due[out], code)
-    if merge.kept is not None:
-        mask = np.ones(batch.n, np.bool_)
-        mask[merge.kept[0]] = False
-        merge.accepted = np.flatnonzero(mask)
-    return merge
-
-
-def _refused(
-    rows: Int64Array, refs: Int64Array, due: Int64Array | int, code: int
-) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None:
-    """Rows that do not become messages, as a decision keeps them; None when there is none."""
-    if len(rows) == 0:
-        return None
-    n = len(rows)
-    return rows, refs, np.broadcast_to(np.asarray(due, np.int64), (n,)), np.full(n, code, np.int64)
-
-
-def _repeats(
-    batch: MessageBatch, rows: Int64Array, hashes: npt.NDArray[np.uint64]
-) -> tuple[Int64Array, Int64Array]:
-    """The first and the last row with the same id, for each row that has an id."""
-    first, last = rows.copy(), rows.copy()
-    ranked = np.sort(hashes)
-    if not some(ranked[1:] == ranked[:-1]):
-        return first, last
-    # Equal hashes are looked at one by one: they may be those of different ids.
-    _, which, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    again = np.flatnonzero(counts[which] > 1).tolist()
-    values = batch.id.values(batch.n)
-    texts = [values[row] for row in rows[again].tolist()]
-    for out, order in ((first, range(len(again))), (last, range(len(again) - 1, -1, -1))):
-        seen: dict[bytes, int] = {}
-        for k in order:
-            out[again[k]] = seen.setdefault(texts[k], int(rows[again[k]]))
-    return first, last

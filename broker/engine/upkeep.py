@@ -50,6 +50,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "paused": topic.paused,
                 "prioritised": topic.prioritised,
                 "sent": topic.sent,
+                "bytes_sent": topic.bytes_sent,
                 "keep": topic.keep_until_ms,
                 "next_group": topic.next_group,
                 "groups": [_saved_group(group) for group in topic.groups.values()],
@@ -123,7 +124,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
             )
         topic.paused, topic.prioritised = item["paused"], item["prioritised"]
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
-        topic.next_group = item["next_group"]
+        topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
         state.mark_special(topic)

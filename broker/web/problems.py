@@ -66,7 +66,7 @@ def problem_response(problem: Problem) -> web.Response:
     }
     headers = {}
     if problem.code in ("not_ready", "quota", "disk_full"):
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = str(problem.members.get("retry_after_s", 1))
     if problem.code == "method" and "allow" in problem.members:
         headers["Allow"] = str(problem.members["allow"])
     return web.Response(

@@ -14,8 +14,9 @@ import numpy as np
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
+from delaylog.broker.engine.merging import CREATED
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, SendResult, Topic
-from delaylog.broker.engine.sending import CREATED, check_id
+from delaylog.broker.engine.sending import check_id
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia import messages
