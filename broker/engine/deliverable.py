@@ -114,7 +114,8 @@ def end_by_ttl(
     """End messages past their ttl: dead after a delivery, expired without one."""
     ended = blank_entries(len(refs))
     ended["attempts"] = entries["attempts"]
-    ended["state"] = np.where(entries["attempts"] > 0, MessageState.DEAD, MessageState.EXPIRED)
+    unseen = MessageState.DEAD if topic.settings.dead_expired else MessageState.EXPIRED
+    ended["state"] = np.where(entries["attempts"] > 0, MessageState.DEAD, unseen)
     ended["cause"] = Cause.TTL
     ended["time"] = now_ms
     settings = topic.settings

@@ -6,11 +6,14 @@ before the delivery is returned; the edge writes it before it answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from delaylog.broker.engine.applying import apply_lease
 from delaylog.broker.engine.deliverable import deliverable, records_of, with_tags
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
@@ -19,11 +22,13 @@ from delaylog.storage.columns import alike, some
 from delaylog.storage.layout import (
     FrameKind,
     Int64Array,
+    MessageState,
     RowArray,
     StateArray,
 )
 from delaylog.storage.payloads import LeaseDecision
 
+_READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
 """Rounds of ended refs that one call works through before it lets others run."""
 _ROUND_REFS = 4_096
@@ -39,8 +44,12 @@ def receive(
     lease_ms: int,
     now_ms: int,
     only: TagFilter | None = None,
+    chosen: Sequence[str] | None = None,
 ) -> Delivery | None:
-    """Up to `count_max` messages (of those a filter wants) under a new lease, or None."""
+    """Up to `count_max` messages (of those a filter wants, or with chosen ids), or None.
+
+    They are under a new lease.
+    """
     topic.used_ms = group.used_ms = now_ms
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
@@ -53,7 +62,10 @@ def receive(
             state.paced[topic.number, group.number] = bucket.ready_at_ms(now_ms)
             return None
     taking = _Taking(state, topic, group, count_max, now_ms, only)
-    taking.run()
+    if chosen is None:
+        taking.run()
+    else:
+        taking.choose(chosen)
     delivery = taking.lease(lease_ms)
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
@@ -105,6 +117,20 @@ class _Taking:
                 return
         # More may be ready behind what is not handed out: whoever waits is to ask again.
         state.woken.add((self.topic.number, self.group.number))
+
+    def choose(self, ids: Sequence[str]) -> None:
+        """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
+        found = find_ids(self.state, self.topic, list(ids), self.now_ms, self.group)
+        refs = np.unique(found.refs[found.states == _READY])
+        refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
+        if self.only is not None and len(refs):
+            wanted = with_tags(self.state, refs, rows, self.only)
+            refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
+        if len(refs):
+            places, _ = self.group.gate.admit(refs, rows, self.left, self.claimed)
+            self._keep(refs[places], rows[places], entries[places])
+            # The ready queue holds them as well.
+            self.group.ready.left(self.state.count_released(rows[places]))
 
     def _rows_of(self, refs: Int64Array) -> tuple[Int64Array, RowArray]:
         return known_rows(self.state, refs)

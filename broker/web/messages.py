@@ -216,7 +216,7 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
     state = node.engine.state
     loop = asyncio.get_running_loop()
     until = loop.time() + call.wait_ms / 1000
-    key = ((*ctx.topic_key, call.group), call.only)
+    key = ((*ctx.topic_key, call.group), call.ids or call.only)
     if call.wait_ms == 0:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
@@ -233,10 +233,11 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                 lease_ms=call.lease_ms or topic.settings.lease_ms,
                 now_ms=now_ms,
                 only=call.only,
+                chosen=call.ids,
             )
             # Who finds something leaves the rest to the next one; who finds nothing does not,
             # or they would wake each other for messages that are not for them.
-            if delivery is not None and group.has_ready:
+            if delivery is not None and group.has_ready and call.ids is None:
                 node.waiters.wake(key)
             if delivery is not None:
                 # The lease is in the file before the answer is on the wire: a killed broker

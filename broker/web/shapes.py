@@ -97,8 +97,18 @@ COLUMNS: Final = TextList(
 )
 WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
 TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
+CHOSEN_IDS: Final = TextList("ids", "Only these messages.", 1, "receive_max")
 RECEIVE: Final = Shape(
-    "Receive or peek", "the body", MAX, WAIT_MS, LEASE_MS, COLUMNS, GROUP, WANTED_TAGS, TAGS_MODE
+    "Receive or peek",
+    "the body",
+    MAX,
+    WAIT_MS,
+    LEASE_MS,
+    COLUMNS,
+    GROUP,
+    WANTED_TAGS,
+    TAGS_MODE,
+    CHOSEN_IDS,
 )
 
 RECEIPTS: Final = TextList(
@@ -349,6 +359,7 @@ class ReceiveCall:
     columns: frozenset[str]
     group: str
     only: TagFilter | None = None
+    ids: tuple[str, ...] | None = None
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -358,14 +369,17 @@ def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
     """Parameters of a receive; all are optional."""
     values = RECEIVE.check(members)
     columns = COLUMNS.take(values, limits) or []
-    count = MAX.take(values, limits)
+    count, ids = MAX.take(values, limits), CHOSEN_IDS.take(values, limits)
+    if count is None:
+        count = 1 if ids is None else len(ids)
     return ReceiveCall(
-        1 if count is None else count,
+        count,
         WAIT_MS.take(values, limits) or 0,
         LEASE_MS.take(values, limits),
         frozenset(columns),
         group_name(values),
         TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any"),
+        None if ids is None else tuple(ids),
     )
 
 
