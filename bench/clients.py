@@ -112,9 +112,16 @@ class Consumer:
     """
 
     def __init__(
-        self, topic: str, *, target: int, rows_max: int, wait_ms: int = 0, until: float = 0.0
+        self,
+        topic: str,
+        *,
+        target: int,
+        rows_max: int,
+        wait_ms: int = 0,
+        until: float = 0.0,
+        **members: Any,
     ) -> None:
-        self._receive = receive_request(topic, rows_max=rows_max, wait_ms=wait_ms)
+        self._receive = receive_request(topic, rows_max=rows_max, wait_ms=wait_ms, **members)
         self._ack = AckTemplate(topic)
         self._target = target
         self._until = until

@@ -62,14 +62,15 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     return table
 
 
-def drain(port: int, server_id: int, topic: str, messages: int) -> Timed:
-    """Receive and ack that many messages; every one exactly once."""
+def drain(port: int, server_id: int, topic: str, messages: int, **members: object) -> Timed:
+    """Receive (with more members, if any) and ack that many messages; every one exactly once."""
     consumer = Consumer(
         topic,
         target=messages,
         rows_max=DRAIN_BATCH,
         wait_ms=1_000,
         until=time.time() + GIVE_UP_S,
+        **members,
     )
     with Driver(port, DRAIN_LANES) as driver:
         watch = Stopwatch(server_id)

@@ -30,6 +30,7 @@ import ingest
 import lateness
 import listing
 import memory
+import order
 import restart
 import scale
 import singles
@@ -43,6 +44,7 @@ SECTIONS: Final = (
     "ingest",
     "singles",
     "drain",
+    "order",
     "control",
     "lateness",
     "scale",
@@ -104,6 +106,8 @@ def _sections(
         yield "singles", lambda: iter([singles.measure(brokers, settings)])
     if "drain" in wanted:
         yield "drain", lambda: iter([drain.measure(brokers, settings)])
+    if "order" in wanted:
+        yield "order", lambda: iter([order.measure(brokers, settings)])
     if "control" in wanted:
         yield "control", lambda: iter([control.measure(brokers, settings)])
     if "lateness" in wanted:

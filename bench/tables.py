@@ -151,6 +151,11 @@ def mebibytes(value: float) -> str:
     return f"{value / (1 << 20):,.0f}"
 
 
+def times(value: float) -> str:
+    """How many times as much."""
+    return f"{value:.2f}"
+
+
 def percent(value: float) -> str:
     """A share as a percentage."""
     return f"{value * 100:.0f} %"

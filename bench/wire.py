@@ -7,7 +7,8 @@ is three pieces, of which only the due times differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgpack
@@ -35,11 +36,20 @@ def json_request(path: str, body: bytes, *, accept: str = "application/json") ->
 class SendTemplate:
     """A bulk send of n messages whose due times are put in later."""
 
-    def __init__(self, topic: str, n: int, bodies: bytes, sizes: int | npt.NDArray[np.uint32]):
+    def __init__(
+        self,
+        topic: str,
+        n: int,
+        bodies: bytes,
+        sizes: int | npt.NDArray[np.uint32],
+        columns: Mapping[str, int | bytes] | None = None,
+    ):
         self.n = n
         packer = msgpack.Packer()
-        start = packer.pack_map_header(5)
-        for key, value in (("v", 1), ("n", n), ("body_size", _column(sizes))):
+        more = dict(columns or {})
+        start = packer.pack_map_header(5 + len(more))
+        fixed = {"v": 1, "n": n, "body_size": _column(sizes)}
+        for key, value in (fixed | more).items():
             start += packer.pack(key) + packer.pack(value)
         start += packer.pack("deliver_at_ms") + _bytes_header(8 * n)
         self._end: bytes = packer.pack("bodies") + packer.pack(bodies)
@@ -64,10 +74,12 @@ class SendTemplate:
         return (self._start, dues, self._end)
 
 
-def even_template(topic: str, n: int, body_size: int) -> SendTemplate:
-    """A template whose bodies are all of one size."""
+def even_template(
+    topic: str, n: int, body_size: int, columns: Mapping[str, int | bytes] | None = None
+) -> SendTemplate:
+    """A template whose bodies are all of one size; `columns` are packed as they are."""
     text = bytes(range(97, 123)) * (n * body_size // 26 + 1)
-    return SendTemplate(topic, n, text[: n * body_size], body_size)
+    return SendTemplate(topic, n, text[: n * body_size], body_size, columns)
 
 
 def uneven_template(topic: str, n: int, low: int, high: int, seed: int) -> SendTemplate:
@@ -78,9 +90,12 @@ def uneven_template(topic: str, n: int, low: int, high: int, seed: int) -> SendT
     return SendTemplate(topic, n, text[:total], sizes)
 
 
-def receive_request(topic: str, *, rows_max: int, wait_ms: int, lease_ms: int = 60_000) -> bytes:
+def receive_request(
+    topic: str, *, rows_max: int, wait_ms: int, lease_ms: int = 60_000, **members: Any
+) -> bytes:
     """A receive that wants its messages as columns."""
-    body = f'{{"max":{rows_max},"wait_ms":{wait_ms},"lease_ms":{lease_ms}}}'.encode()
+    members |= {"max": rows_max, "wait_ms": wait_ms, "lease_ms": lease_ms}
+    body = json.dumps(members).encode()
     return json_request(f"/v1/topics/{topic}/receive", body, accept=BULK_TYPE)
 
 
