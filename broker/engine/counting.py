@@ -112,8 +112,14 @@ class WaitingCounts:
         if len(self._topics) == 1:
             mask &= topic == self._topics[0].number
         at = np.flatnonzero(mask)
-        states = self._state.hours.hour(hour).states().get(index[at])["state"]
-        at = at[states == STATE_NONE]
+        entries = self._state.hours.hour(hour).states().get(index[at])
+        free = entries["state"] == STATE_NONE
+        for number in self._state.special & self._counts.keys():
+            mine = np.flatnonzero(topic[at] == number)
+            if len(mine):
+                group = self._state.by_number[number].default
+                free[mine] = group.free(rows[at[mine]], entries[mine])
+        at = at[free]
         due, topic = due[at], topic[at]
         stretch = np.searchsorted(self._borders, due, side="left")
         on_border = np.flatnonzero(np.isin(due, self._borders))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control
+from delaylog.broker.engine import control, topics
 from delaylog.broker.engine.counting import BORDERS_MS, STRETCHES, WaitingCounts
 from delaylog.broker.engine.finding import find_origins
 from delaylog.storage.layout import HOUR_MS
@@ -84,3 +84,12 @@ def test_numbers_per_hour_come_back_after_a_restart(host: Any) -> None:
     hour = host.now_ms // HOUR_MS + 5
     assert host.engine.topic("a").default.hours == {**before, hour: before[hour] + 1}
     assert counted(host).total(host.engine.topic("a")) == 6
+
+
+def test_what_a_purge_ended_does_not_wait(host: Any) -> None:
+    host.send(5, delay=30_000)
+    topics.purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=False)
+    host.send(2, delay=30_000)
+    waiting = WaitingCounts(host.engine.state, host.now_ms)
+    host.engine.run_inline(waiting.work())
+    assert waiting.of(host.topic)[0] == 2
