@@ -15,15 +15,27 @@ import numpy as np
 import numpy.typing as npt
 import procfs
 from broker_process import ServerProcess
-from clients import counts
+from clients import ask, counts
 from drain import drain
 from load import LoadError
 from sending import POOL_ROWS, fill
-from tables import Column, Table, Target, at_most, mebibytes, median, microseconds, rate, whole
+from tables import (
+    Column,
+    Table,
+    Target,
+    at_most,
+    mebibytes,
+    median,
+    microseconds,
+    milliseconds,
+    rate,
+    whole,
+)
 from workers import run_apart
 
 RESIDENT_MAX = 300 << 20
 GROWTH_MAX = 1.2
+PURGE_MS_MAX = 100.0
 BASE_MESSAGES_MIN = 1_000_000
 # At rest: no change for this long. Files are synced, and freed memory goes back, meanwhile.
 AT_REST_S = 6.0
@@ -78,6 +90,7 @@ def measure(
             Column("file", "file", mebibytes),
             Column("peak MiB", "rss_peak", mebibytes),
             Column("disk MiB", "disk", mebibytes),
+            Column("purge ms", "purge_ms", milliseconds),
         ],
         notes=[
             "In all us: server CPU a message of this stage, until it was quiet again, much of it "
@@ -121,7 +134,23 @@ def measure(
         else:
             base = figures
         table.add(f"{rate(stage)} {backlog.topic}", figures, targets)
+    took_ms = _purge(broker.port, backlog.topic, loaded)
+    table.add(
+        f"purge of {rate(loaded)}",
+        {"messages": loaded, "purge_ms": took_ms},
+        [at_most(took_ms, PURGE_MS_MAX, "100 ms")],
+    )
     return table
+
+
+def _purge(port: int, topic: str, expected: int) -> float:
+    """Purge a topic; how long the answer took, in milliseconds."""
+    begun = time.perf_counter()
+    answer = ask(port, "POST", f"/v1/topics/{topic}/purge", {})
+    took_ms = (time.perf_counter() - begun) * 1000
+    if answer["purged"] != expected:
+        raise LoadError(f"of {expected} messages {answer['purged']} were purged")
+    return took_ms
 
 
 def at_rest(broker: ServerProcess, limit_s: float) -> procfs.Resident:
