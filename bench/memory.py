@@ -120,8 +120,8 @@ def measure(
         kept = sum(counts(broker.port, backlog.topic)[state] for state in backlog.states)
         if kept != loaded:
             raise LoadError(f"{loaded} messages were accepted, the broker counts {kept}")
-        # What the load left in the page cache is written now: that work belongs to the load, and the
-        # probe would wait for it inside the kernel.
+        # What the load left in the page cache is written now: that work belongs to the load, and
+        # the probe would wait for it inside the kernel.
         os.sync()
         figures["probe_us"] = _one_more(broker, stage, probe, settle_s)
         targets: list[Target] = [at_most(figures["rss"], RESIDENT_MAX, "300 MiB")]
