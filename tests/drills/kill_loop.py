@@ -29,7 +29,7 @@ from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files,
 from delaylog.client import AsyncClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 
-RULES = frozenset("ABCDEHJ")
+RULES = frozenset("ABCDEFGHJ")
 UP_S_RANGE = (0.1, 1.0)
 START_KILL_SHARE = 0.1
 """Rounds in which the broker is killed while it starts, before the round's real start."""

@@ -21,6 +21,8 @@ FAR_HOURS = (1, 2, 3, 24, 168, 720)
 """Few, so that a checkpoint, which syncs every hour that was touched, fits into a round."""
 LEASE_MS_RANGE = (300, 1_500)
 KNOWN_MAX = 2_000
+KEYS = 12
+"""Few, so that messages of a key meet."""
 RETRIES_MAX = 60_000
 """Messages are taken and dropped at every kill; none may die of it."""
 
@@ -100,7 +102,8 @@ class MixedLoad:
             await self._send_pending(calls)
         elif kind < 0.6:
             due_ms = self._due_ms(random, far_share=0.0)
-            self._note(await calls.send(topic, self._body(random), due_ms, None), due_ms)
+            key = f"{topic}-{random.randrange(KEYS)}"
+            self._note(await calls.send(topic, self._body(random), due_ms, None, key), due_ms)
         else:
             due_ms = self._due_ms(random, far_share=0.15)
             body = self._body(random)

@@ -66,10 +66,12 @@ class RecordedCalls:
     expected: frozenset[str] = EXPECTED_CODES
     """Codes of refusals that are no surprise."""
 
-    async def send(self, topic: str, body: bytes, due_ms: int, own_id: str | None) -> Known | None:
+    async def send(
+        self, topic: str, body: bytes, due_ms: int, own_id: str | None, key: str | None = None
+    ) -> Known | None:
         """A plain send. Under an id of ours it may exist even if the answer was lost."""
         t0 = now_ms()
-        members = {"id": own_id} if own_id else {}
+        members = {name: text for name, text in (("id", own_id), ("key", key)) if text}
         body_text = body_hash(body)
         try:
             sent = await self.client.send(topic, body, deliver_at_ms=due_ms, **members)
@@ -77,7 +79,9 @@ class RecordedCalls:
             ok = self._failed("send", error)
             if ok is not False:
                 due = self._certain(due_ms)
-                self.recorder.call("send", t0, now_ms(), ok, id=own_id, due=due, body=body_text)
+                self.recorder.call(
+                    "send", t0, now_ms(), ok, id=own_id, due=due, body=body_text, key=key
+                )
             return Known(topic, own_id) if own_id and ok is None else None
         self.recorder.call(
             "send",
@@ -88,6 +92,7 @@ class RecordedCalls:
             due=sent.deliver_at_ms,
             body=body_text,
             result=sent.result,
+            key=key,
         )
         return Known(topic, sent.id)
 
