@@ -439,6 +439,8 @@ class Node:
                 self.spawn("states", engine.states_work)
             if engine.flush_due():
                 self.spawn("flush", engine.flush_work)
+            if state.garbage:
+                self.spawn("discard", engine.discard_work)
             if engine.jobs.due(now_ms):
                 self.spawn("jobs", self._jobs_work)
         except Exception as error:

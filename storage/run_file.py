@@ -6,6 +6,7 @@ is an error: a changed ref could name a message that is not due.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -23,7 +24,17 @@ _BLOCK_BYTES: Final = BLOCK_VALUES * 8
 class RunFile:
     """First in, first out, of int64 values in one file that starts over when it runs empty."""
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """`later` takes the removal of the file, for whoever must not wait for it.
+
+        Hundreds of megabytes take a file system a tenth of a second. Such a run is not used again.
+        """
+        self._later = later
         self._fs = fs
         self._path = path
         self._file: File | None = None
@@ -78,8 +89,16 @@ class RunFile:
         return out.astype(np.int64)
 
     def close(self) -> None:
-        """Close and remove the file."""
-        if self._file is not None:
-            self._file.close()
+        """Close and remove the file, or let that be done later."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+
+        def remove() -> None:
+            file.close()
             self._fs.unlink(self._path)
-            self._file = None
+
+        if self._later is None:
+            remove()
+        else:
+            self._later(remove)

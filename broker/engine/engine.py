@@ -273,6 +273,11 @@ class Engine:
         """Write changed state pages, each after the frames that explain it are durable."""
         yield from self.state.hours.flush_states(until_durable=self.state.until_durable)
 
+    def discard_work(self) -> Work:
+        """Remove files that nobody needs any more."""
+        while self.state.garbage:
+            yield self.state.garbage.pop()
+
     def stand_reserve(self) -> bool:
         """At a start: make the reserve what it should be; False if there is no room for it."""
         return self.reserve.stand(self.fs.free_bytes(self.folder))
@@ -288,6 +293,7 @@ class Engine:
         for topic in state.by_number.values():
             for group in topic.groups.values():
                 group.forget_ready()
+        self.run_inline(self.discard_work())
         state.hot.close()
         state.hours.close()
         state.log.close()

@@ -9,7 +9,7 @@ recovering it from disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -103,6 +103,8 @@ class EngineState:
         """Topic and group numbers that got something ready since the edge last looked."""
         self.paced: dict[tuple[int, int], int] = {}
         """Groups whose rate limit held something back, and when it lets more through."""
+        self.garbage: list[Callable[[], None]] = []
+        """Removals of files that nobody needs any more: for a thread that may wait."""
         self._runs = 0
 
     @property
@@ -165,7 +167,8 @@ class EngineState:
 
         def make_run() -> RunFile:
             self._runs += 1
-            return RunFile(self.scratch, f"{self.folder}/ready/{topic_number}-{self._runs}.run")
+            path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
+            return RunFile(self.scratch, path, self.garbage.append)
 
         return Group(number, name, ReadyLanes(make_run), KeyGate(make_run))
 
