@@ -94,10 +94,13 @@ def with_tags(
     state: EngineState, refs: Int64Array, rows: RowArray, only: TagFilter
 ) -> npt.NDArray[np.bool_]:
     """Which rows match a filter by their stored tags."""
-    records = records_of(state, refs, rows)
-    size = rows["size"].astype(np.int64)
-    starts = np.cumsum(size) - size + rows["id_size"] + rows["key_size"]
-    ends = starts + rows["tags_size"]
+    before = rows["id_size"].astype(np.int64) + rows["key_size"]
+    # The texts stand in front of the record: bodies are not read.
+    heads = rows.copy()
+    heads["size"] = before + rows["tags_size"]
+    records = records_of(state, refs, heads)
+    ends = np.cumsum(heads["size"].astype(np.int64))
+    starts = ends - rows["tags_size"]
     tags = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return only.exact_match(tags)
 
