@@ -62,12 +62,15 @@ class KeyGate:
 
     def wait_for(self, origin: int, predecessor: int, id_hash: int) -> None:
         """Message `origin` is not to be handed out before `predecessor` has ended."""
+        self._wait(origin, predecessor)
+        self._heirs[id_hash] = predecessor
+
+    def _wait(self, origin: int, predecessor: int) -> None:
         key = -predecessor
         if key not in self._holders:
             self._holders[key] = predecessor
             self._held[predecessor] = (*self._held.get(predecessor, ()), key)
         self._waits[origin] = key
-        self._heirs[id_hash] = predecessor
 
     @property
     def expecting(self) -> bool:
@@ -121,9 +124,9 @@ class KeyGate:
         for key, origin in zip(keys, np.frombuffer(saved["owners"], "<i8").tolist(), strict=True):
             self._holders[key] = origin
             self._held[origin] = (*self._held.get(origin, ()), key)
-        of_predecessor = {origin: id_hash for id_hash, origin in saved["heirs"]}
         for origin, predecessor in saved["waits"]:
-            self.wait_for(origin, predecessor, of_predecessor[predecessor])
+            self._wait(origin, predecessor)
+        self._heirs.update(saved["heirs"])
 
     # ------------------------------------------------------------------ what may go out
 
@@ -172,6 +175,26 @@ class KeyGate:
             out.append(at)
         return np.array(out, np.int64), len(refs)
 
+    def free_among(self, rows: RowArray, count_max: int) -> Int64Array:
+        """Places of up to `count_max` chosen rows that nobody holds up, one for each key.
+
+        Nothing is parked, and what is parked does not come first: a choice is no turn.
+        """
+        out: list[int] = []
+        claimed: set[int] = set()
+        keys, origins = rows["key_hash"].tolist(), rows["origin"].tolist()
+        for at, (key, origin) in enumerate(zip(keys, origins, strict=True)):
+            if len(out) == count_max:
+                break
+            if origin in self._waits or key in claimed:
+                continue
+            if key:
+                if self._holders.get(key, origin) != origin:
+                    continue
+                claimed.add(key)
+            out.append(at)
+        return np.array(out, np.int64)
+
     def _park(self, key: int, ref: int) -> None:
         # Behind what is on disk already, or the order inside the key would be lost. Few wait for
         # another's end: those stay in memory.
@@ -211,7 +234,8 @@ class KeyGate:
         return out
 
     def pop_freed(self) -> list[int]:
-        """All that is parked in memory under free keys, in order."""
+        """All that is parked in memory under free keys, in order; what is on disk is wanted."""
+        self._read_spill()
         keys = [key for key in self._freed if key not in self._holders]
         self._freed.clear()
         for key in keys:
