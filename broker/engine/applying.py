@@ -412,6 +412,10 @@ def apply_move(
         state.hours.end_rows(old_refs, end, 0)
         state.hours.count_guests(old_refs, origins, -1, end)
     state.hours.count_guests(new_refs, origins, +1, end)
+    topic = state.by_number.get(decision.topic)
+    if topic is not None and not topic.prioritised and some(rows["priority"]):
+        topic.prioritised = True
+        follow_settings(topic)
     _leave_leases(state, group, refs, decision.leases)
     if group is not None and group.gate.holding and decision.cause not in _WAITS_FOR_RETRY:
         # Somebody gave it another time: others with its key need not wait for that.

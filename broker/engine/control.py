@@ -223,7 +223,14 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArr
     ids = stored_ids(state, dead.refs, dead.rows)
     taken = np.zeros(len(dead), np.bool_)
     sizes = dead.rows["id_size"].astype(np.int64)
-    taken[find_living(state, topic, hashes, ids, sizes, dead.group)[0]] = True
+    for group in topic.groups.values():
+        at, living = find_living(state, topic, hashes, ids, sizes, group)
+        # A message that is dead here may itself live in another group.
+        taken[at[living.origins != dead.origins[at]]] = True
+        if group.gate.expecting:
+            holders = (group.gate.predecessor(int(hash_)) for hash_ in hashes)
+            pairs = zip(holders, dead.origins.tolist(), strict=True)
+            taken |= [holder is not None and holder != origin for holder, origin in pairs]
     _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
     taken |= dead.origins != dead.origins[first][which]
     return taken

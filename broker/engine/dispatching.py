@@ -168,8 +168,10 @@ class Dispatcher:
             mine = entries.lanes == number
             refs, due_ms = entries.refs[mine], entries.due_ms[mine]
             suspect = topic.default.suspect_until_ms
-            # Behind the last purge's reach all that was loaded was looked at as it was loaded.
-            rows = None if topic.plain and int(due_ms.min()) > suspect else state.hours.rows(refs)
+            # Behind the last purge's reach all that was loaded was looked at as it was loaded; but
+            # rows of a group that is gone may have come live.
+            plain = topic.plain and not topic.had_groups and int(due_ms.min()) > suspect
+            rows = None if plain else state.hours.rows(refs)
             for group in topic.groups.values():
                 entries_now = state.hours.get_states(refs, group.number)
                 if rows is None:

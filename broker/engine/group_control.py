@@ -35,8 +35,13 @@ def in_groups(
     act: Callable[[FoundColumns], ControlResult],
 ) -> GroupedResult:
     """Find messages as each group sees them and act on what is found."""
-    if topic.plain or not topic.groups:
+    if topic.plain:
         return GroupedResult(act(find(topic.default)), [])
+    if not topic.groups:
+        # Nobody sees its messages, so there are none.
+        found = find(topic.default)
+        found.drop(np.arange(len(found)))
+        return GroupedResult(act(found), [])
     best: ControlResult | None = None
     late: list[list[str]] = []
     for group in topic.groups.values():

@@ -24,6 +24,8 @@ from delaylog.storage.run_file import RunFile
 
 PARKED_MAX: Final = 262_144
 """Parked refs in memory; what is beyond goes to disk."""
+_FEW: Final = 64
+"""So few are looked at one by one: columns would cost more."""
 
 
 class KeyGate:
@@ -66,11 +68,14 @@ class KeyGate:
 
     def wait_for(self, origin: int, predecessor: int, id_hash: int) -> None:
         """Message `origin` is not to be handed out before `predecessor` has ended."""
+        self._wait(origin, predecessor)
+        self._heirs[id_hash] = predecessor
+
+    def _wait(self, origin: int, predecessor: int) -> None:
         key = -predecessor
         self._holders[key] = predecessor
         self._awaited[predecessor] = key
         self._waits[origin] = key
-        self._heirs[id_hash] = predecessor
 
     @property
     def expecting(self) -> bool:
@@ -129,9 +134,9 @@ class KeyGate:
         for key, origin in zip(keys, np.frombuffer(saved["owners"], "<i8").tolist(), strict=True):
             self._holders[key] = origin
             self._held[origin] = key
-        of_predecessor = {origin: id_hash for id_hash, origin in saved["heirs"]}
         for origin, predecessor in saved["waits"]:
-            self.wait_for(origin, predecessor, of_predecessor[predecessor])
+            self._wait(origin, predecessor)
+        self._heirs.update(saved["heirs"])
 
     # ------------------------------------------------------------------ what may go out
 
@@ -155,37 +160,57 @@ class KeyGate:
     ) -> tuple[Int64Array, int]:
         """(places of refs that may go out now, how many refs were looked at).
 
-        What has to wait is parked. `claimed` are the keys that this call hands out already.
+        At most `count_max` are let through; what has to wait is parked. `claimed` are the keys
+        that this call hands out already.
         """
-        looked = min(len(refs), count_max)
-        hashes = rows["key_hash"][:looked]
+        out: list[Int64Array] = []
+        at, left = 0, count_max
+        while left and at < len(refs):
+            if left < _FEW:
+                keys, origins = rows["key_hash"][at:].tolist(), rows["origin"][at:].tolist()
+                good: list[int] = []
+                begun = at
+                for key, origin in zip(keys, origins, strict=True):
+                    if self._admit_one(key, origin, int(refs[at]), claimed):
+                        good.append(at - begun)
+                    at += 1
+                    if len(good) == left:
+                        break
+                out.append(np.array(good, np.int64) + begun)
+                break
+            end = min(at + left, len(refs))
+            out.append(self._admit_block(refs[at:end], rows[at:end], claimed) + at)
+            left -= len(out[-1])
+            at = end
+        return (np.concatenate(out) if out else np.zeros(0, np.int64)), at
+
+    def _admit_block(self, refs: Int64Array, rows: RowArray, claimed: set[int]) -> Int64Array:
+        """Places of those that may go out: all but a few, which are looked at one by one."""
+        hashes = rows["key_hash"]
         keys = hashes.tolist()
-        distinct = set(keys)
-        distinct.discard(0)
-        doubtful = {key for key in distinct if key in self._holders}
-        if self._parked:
-            doubtful |= distinct & self._parked.keys()
-        doubtful |= distinct & claimed
-        if len(self._spill):
-            doubtful.update(key for key in distinct if self._spill.holds(key))
-        repeated = len(distinct) + (0 in keys) * keys.count(0) < looked
-        if repeated:
-            found, counts = np.unique(hashes, return_counts=True)
-            doubtful.update(found[(counts > 1) & (found != 0)].tolist())
-        if not doubtful and not self._waits:
-            claimed |= distinct
-            return np.arange(looked), looked
-        good = np.ones(looked, np.bool_)
+        good = np.ones(len(refs), np.bool_)
         if self._waits:
-            at = list(range(looked))
+            at = list(range(len(refs)))
         else:
-            at = np.flatnonzero(np.isin(hashes, np.fromiter(doubtful, np.uint64))).tolist()
-        origins = rows["origin"][:looked].tolist()
+            distinct = set(keys)
+            doubtful = {key for key in distinct if key in self._holders} | (distinct & claimed)
+            doubtful |= distinct & self._parked.keys()
+            if len(self._spill):
+                doubtful.update(key for key in distinct if self._spill.holds(key))
+            if len(distinct) < len(keys):
+                found, counts = np.unique(hashes, return_counts=True)
+                doubtful.update(found[counts > 1].tolist())
+            distinct.discard(0)
+            doubtful.discard(0)
+            claimed |= distinct - doubtful
+            if not doubtful:
+                return np.arange(len(refs))
+            at = [place for place, key in enumerate(keys) if key in doubtful]
+        origins = rows["origin"].tolist()
         for place in at:
             if not self._admit_one(keys[place], origins[place], int(refs[place]), claimed):
                 good[place] = False
-        claimed |= distinct - doubtful
-        return np.flatnonzero(good), looked
+        return np.flatnonzero(good)
 
     def _admit_one(self, key: int, origin: int, ref: int, claimed: set[int]) -> bool:
         """Let one message through, or park it."""
@@ -206,6 +231,26 @@ class KeyGate:
             return False
         claimed.add(key)
         return True
+
+    def free_among(self, rows: RowArray, count_max: int) -> Int64Array:
+        """Places of up to `count_max` chosen rows that nobody holds up, one for each key.
+
+        Nothing is parked, and what is parked does not come first: a choice is no turn.
+        """
+        out: list[int] = []
+        claimed: set[int] = set()
+        keys, origins = rows["key_hash"].tolist(), rows["origin"].tolist()
+        for at, (key, origin) in enumerate(zip(keys, origins, strict=True)):
+            if len(out) == count_max:
+                break
+            if origin in self._waits or key in claimed:
+                continue
+            if key:
+                if self._holders.get(key, origin) != origin:
+                    continue
+                claimed.add(key)
+            out.append(at)
+        return np.array(out, np.int64)
 
     def _park(self, key: int, ref: int) -> None:
         # Behind what is on disk already, or the order inside the key would be lost. Few wait for
@@ -246,7 +291,8 @@ class KeyGate:
         return out
 
     def pop_freed(self) -> list[int]:
-        """All that is parked in memory under free keys, in order."""
+        """All that is parked in memory under free keys, in order; what is on disk is wanted."""
+        self._read_spill()
         keys = [key for key in self._freed if key not in self._holders]
         self._freed.clear()
         for key in keys:

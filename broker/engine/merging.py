@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.applying import apply_settle
-from delaylog.broker.engine.finding import find_living
+from delaylog.broker.engine.finding import find_living, find_origins
+from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.batch import MessageBatch
 from delaylog.storage.columns import some
 from delaylog.storage.layout import (
+    STATE_ENDED_FIRST,
     STATE_ENTRY,
     Cause,
     FrameKind,
@@ -131,17 +133,30 @@ def _find(
     )
     for group in topic.groups.values():
         at, found = find_living(state, topic, hashes, batch.id.block, sizes, group)
-        if len(at) == 0:
-            continue
-        out.origins[at], out.due[at] = found.origins, found.rows["deliver_at"]
-        leased = found.states == _LEASED
-        out.leased[at] |= leased
-        out.free[at] |= ~leased
-        if some(leased):
-            out.leases.append((group, at[leased]))
-        if some(~leased):
-            out.free_refs.append((group, at[~leased], found.refs[~leased]))
+        if len(at):
+            _note(out, group, at, found)
+    left = np.flatnonzero(~(out.free | out.leased))
+    for group in topic.groups.values() if len(left) else ():
+        if group.gate.expecting:
+            # The id may be that of one whose successor has gone: the index led to that.
+            heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in hashes[left]]
+            found = find_origins(state, np.array(heirs, np.int64), topic, group=group)
+            alive = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
+            if len(alive):
+                _note(out, group, left[alive], found.take(alive))
     return out
+
+
+def _note(out: _Living, group: Group, at: Int64Array, found: FoundColumns) -> None:
+    """Messages of a group that live have the ids at these slots."""
+    out.origins[at], out.due[at] = found.origins, found.rows["deliver_at"]
+    leased = found.states == _LEASED
+    out.leased[at] |= leased
+    out.free[at] |= ~leased
+    if some(leased):
+        out.leases.append((group, at[leased]))
+    if some(~leased):
+        out.free_refs.append((group, at[~leased], found.refs[~leased]))
 
 
 def _successors(

@@ -87,6 +87,11 @@ class Topic:
         return len(self.groups) == 1 and DEFAULT_GROUP in self.groups
 
     @property
+    def had_groups(self) -> bool:
+        """Whether it ever had a named group: rows of such a one may outlive it."""
+        return self.next_group > DEFAULT_GROUP + 1
+
+    @property
     def living(self) -> int:
         """Living messages, counted once for each group that has to see them yet."""
         return sum(group.counts.living for group in self.groups.values())

@@ -100,6 +100,10 @@ class ReadyLanes:
             self.order = order
             self._queues.append(self._queue())
             self._unsort()
+            for lane in self._filters.values():
+                # What they held has been put back with the rest, to be sorted out anew.
+                lane.queue.clear()
+                lane.queue = self._queue()
 
     def _put(
         self, queue: Queue, refs: Int64Array, rows: RowArray | None, *, failed: bool = False
@@ -113,7 +117,8 @@ class ReadyLanes:
 
     def _put_first(self, queue: Queue, refs: Int64Array, rows: RowArray, *, failed: bool) -> None:
         """In front, where nothing but the order of coming up counts."""
-        if isinstance(queue, ReadyQueue):
+        if self.order is None:
+            # It may still be a queue from before the order was given up.
             queue.push_front(refs)
         else:
             self._put(queue, refs, rows, failed=failed)
@@ -134,10 +139,12 @@ class ReadyLanes:
     def pop(self, count: int, rows_of: RowsOf) -> Int64Array:
         """Up to `count` refs for who takes any."""
         if self._filters:
+            # All goes by way of the filters' queues, or what is given back would never be in them.
             if self.order is not None:
                 self._sort_out(rows_of)
-            if len(self._sorted):
-                return self._sorted.pop(count)
+            elif not len(self._sorted):
+                self._sort_out(rows_of, rounds=1)
+            return self._sorted.pop(count)
         while True:
             refs = self._queues[0].pop(count)
             if len(refs) or len(self._queues) == 1:
@@ -168,6 +175,9 @@ class ReadyLanes:
         if lane is None:
             lane = self._open(only, now_ms)
         lane.used_ms = now_ms
+        if self.order is not None:
+            # What came up last may be what comes first.
+            self._sort_out(rows_of)
         for _ in range(SORT_OUT_ROUNDS):
             refs = lane.queue.pop(count)
             if len(refs) or not self._sort_out(rows_of, rounds=1):
@@ -182,7 +192,7 @@ class ReadyLanes:
 
     @property
     def unsorted(self) -> bool:
-        """Whether something may still come up for filters that found nothing."""
+        """Whether something may still come up for who found nothing while filters are in use."""
         return any(len(queue) for queue in self._queues)
 
     def expire_filters(self, now_ms: int) -> None:

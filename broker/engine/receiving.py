@@ -100,16 +100,18 @@ class _Taking:
         """Find up to `left` messages, in a bounded number of rounds."""
         state, gate = self.state, self.group.gate
         state.hot.drop_read()
-        if self.only is not None and gate.freed:
-            unpark(state, self.topic, self.group)
         for number in range(_ROUNDS_MAX):
+            if gate.freed and self.only is not None:
+                unpark(state, self.topic, self.group, all_freed=True)
             if gate.freed and self.only is None and self._take_freed():
                 if self.left == 0:
                     return
                 continue
             popped = self._pop(max(self.left, _ROUND_REFS) if number else self.left)
             if len(popped) == 0:
-                if self.only is not None and self.group.ready.unsorted:
+                if self.only is not None and gate.reading:
+                    continue
+                if self.group.ready.filtered and self.group.ready.unsorted:
                     break
                 return
             self._take(popped)
@@ -127,7 +129,7 @@ class _Taking:
             wanted = with_tags(self.state, refs, rows, self.only)
             refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
         if len(refs):
-            places, _ = self.group.gate.admit(refs, rows, self.left, self.claimed)
+            places = self.group.gate.free_among(rows, self.left)
             self._keep(refs[places], rows[places], entries[places])
             # The ready queue holds them as well.
             self.group.ready.left(self.state.count_released(rows[places]))

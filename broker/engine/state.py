@@ -97,8 +97,8 @@ class EngineState:
         """(time, log position): what was due by then and durable below it has been released,
         unless it is still being loaded."""
         self.special: set[int] = set()
-        """Numbers of topics that have named groups, or whose default group has a floor: what comes
-        ready there needs a look at its row."""
+        """Numbers of topics that have or had named groups, or whose default group has a floor: what
+        comes ready there needs a look at its row."""
         self.woken: set[tuple[int, int]] = set()
         """Topic and group numbers that got something ready since the edge last looked."""
         self.paced: dict[tuple[int, int], int] = {}
@@ -179,7 +179,7 @@ class EngineState:
 
     def mark_special(self, topic: Topic) -> None:
         """Groups or floors of a topic changed."""
-        if topic.plain and not topic.default.floor:
+        if topic.plain and not topic.default.floor and not topic.had_groups:
             self.special.discard(topic.number)
         else:
             self.special.add(topic.number)

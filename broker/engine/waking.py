@@ -39,13 +39,20 @@ def free_keys(state: EngineState, topic: Topic, group: Group, origins: Int64Arra
         state.woken.add((topic.number, group.number))
 
 
-def unpark(state: EngineState, topic: Topic, group: Group, refs: list[int] | None = None) -> None:
+def unpark(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    refs: list[int] | None = None,
+    *,
+    all_freed: bool = False,
+) -> None:
     """Put refs in front; with filters in use also all that is parked under free keys.
 
     Who filters has to find every message of a free key, not only the first.
     """
     refs = list(refs or ())
-    if group.ready.filtered:
+    if all_freed or group.ready.filtered:
         refs += group.gate.pop_freed()
     if refs:
         put_back(state, topic, group, np.array(refs, np.int64), failed=False)

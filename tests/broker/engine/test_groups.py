@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import topics
+from delaylog.broker.engine import control, topics
 from delaylog.broker.engine.errors import ConflictError
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.group_control import in_groups
 from delaylog.storage.layout import HOUR_MS, MessageState
 
 
@@ -96,6 +98,22 @@ def test_a_dropped_group_holds_nothing_back(host: Any) -> None:
     assert host.receive(group="a") == []
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_retry_of_a_dropped_group_comes_to_nobody(host: Any, restarted: bool) -> None:
+    """Its row outlives the group, and the topic has only the default group again."""
+    make(host, "a")
+    host.send([b"x"])
+    host.nack(host.receive(group="a"), 500)
+    drop(host, "a")
+    host.ack(host.receive())
+    if restarted:
+        host.restart()
+        host.send([b"y"], delay=500)
+    host.advance(500)
+    assert host.bodies() == [b"y"] * restarted
+    host.recount()
+
+
 def test_only_named_groups_see_what_is_sent(host: Any) -> None:
     host.send([b"old"])
     host.configure(default_group=False)
@@ -109,6 +127,19 @@ def test_only_named_groups_see_what_is_sent(host: Any) -> None:
     host.configure(default_group=True)
     host.send([b"two"])
     assert host.bodies() == [b"two"], "it sees what is sent after it came back"
+    host.recount()
+
+
+def test_without_any_group_there_is_nothing_to_control(host: Any) -> None:
+    ids = host.ids_of(host.send([b"x"], delay=1_000))
+    host.configure(default_group=False)
+    state, now_ms = host.engine.state, host.now_ms
+    moved = in_groups(
+        host.topic,
+        lambda group: find_ids(state, host.topic, ids, now_ms, group),
+        lambda found: control.reschedule(state, host.topic, found, now_ms, deliver_at_ms=now_ms),
+    )
+    assert moved.result.codes.tolist() == [control.UNKNOWN]
     host.recount()
 
 

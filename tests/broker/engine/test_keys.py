@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Limits, topics
+from delaylog.broker.engine import Limits, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.parked_spill import ParkedSpill
 
@@ -146,6 +146,45 @@ def test_filters_find_every_message_of_a_free_key(host: Any) -> None:
     assert second.body == b"a3"
     host.ack([second])
     assert host.bodies() == [b"a0"]
+
+
+def send_blue(host: Any, count: int) -> None:
+    pairs = [("a", f"a{k}") for k in range(count)]
+    send(host, *pairs, tags=b"blue" * count, tags_size=np.full(count, 4))
+
+
+def test_a_first_filter_finds_what_was_parked_before(host: Any) -> None:
+    """The key came free while nobody filtered."""
+    send_blue(host, 2)
+    host.ack(host.receive())
+    assert host.bodies(only=TagFilter.parse(["blue"])) == [b"a1"]
+
+
+def test_who_only_filters_gets_what_is_parked_on_disk(host: Any) -> None:
+    host.topic.default.gate._parked_max = 0
+    send_blue(host, 6)
+    for k in range(6):
+        got = host.receive(only=TagFilter.parse(["blue"]))
+        assert [m.body for m in got] == [b"a%d" % k]
+        host.ack(got)
+
+
+def test_a_choice_that_has_to_wait_does_not_jump_the_queue(host: Any) -> None:
+    ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ("a", "a2")))
+
+    def choose() -> Any:
+        state, topic = host.engine.state, host.topic
+        return receiving.receive(
+            state, topic, topic.default, count_max=1, lease_ms=9, now_ms=host.now_ms, chosen=ids[2:]
+        )
+
+    held = host.receive(1)
+    assert choose() is None
+    host.ack(held)
+    held = host.receive(1)
+    assert [m.body for m in held] == [b"a1"]
+    host.ack(held)
+    assert choose().count == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -73,6 +73,60 @@ def test_order_can_be_changed_while_messages_wait(host: Any) -> None:
     assert host.bodies() == [b"a", b"b", b"high", b"low"]
 
 
+def test_a_retry_after_the_order_was_given_up(host: Any) -> None:
+    """What is still in the queue of the old order does not keep it from coming back."""
+    host.configure(order="priority", backoff={"first_ms": 0})
+    host.send(2)
+    got = host.receive(1)
+    host.configure(order="time", backoff={"first_ms": 0})
+    host.nack(got)
+    assert host.bodies() == [b"0", b"1"]
+
+
+def blue(host: Any, *pairs: tuple[int, str]) -> Any:
+    return send(host, *pairs, tags=b"blue" * len(pairs), tags_size=np.full(len(pairs), 4))
+
+
+BLUE = TagFilter.parse(["blue"])
+
+
+def test_filters_follow_a_change_of_the_order(host: Any) -> None:
+    host.configure(order="priority")
+    blue(host, (0, "a"), (0, "b"))
+    assert host.bodies(1, only=BLUE) == [b"a"]
+    host.configure(order="time")
+    blue(host, (0, "c"))
+    assert host.bodies(only=BLUE) == [b"b", b"c"]
+    host.configure(order="priority")
+    blue(host, (1, "low"), (1, "low too"))
+    assert host.bodies(1, only=BLUE) == [b"low"]
+    blue(host, (9, "high"))
+    assert host.bodies(only=BLUE) == [b"high", b"low too"]
+
+
+def test_who_filters_gets_the_highest_that_came_last(host: Any) -> None:
+    host.configure(order="priority")
+    blue(host, (1, "low"), (1, "low too"))
+    assert host.bodies(1, only=BLUE) == [b"low"]
+    blue(host, (9, "high"))
+    assert host.bodies(only=BLUE) == [b"high", b"low too"]
+
+
+def test_filters_find_what_somebody_else_looked_at_and_left(host: Any) -> None:
+    assert host.bodies(only=BLUE) == []
+    sent = blue(host, *[(0, str(k)) for k in range(4)])
+    host.cancel(host.ids_of(sent)[:1])
+    assert host.bodies(1) == [b"1"]
+    assert host.bodies(only=BLUE) == [b"2", b"3"]
+
+
+def test_a_priority_given_later_counts(host: Any) -> None:
+    ids = host.ids_of(host.send(2, delay=1_000))
+    host.reschedule(ids[1:], None, priority=5)
+    host.advance(1_000)
+    assert host.bodies() == [b"1", b"0"]
+
+
 @pytest.mark.parametrize("order", ["time", "priority"])
 def test_many_against_a_sort(host: Any, order: str) -> None:
     host.configure(order=order)
@@ -171,6 +225,24 @@ def test_a_successor_that_is_cancelled_leaves_its_place(host: Any) -> None:
     assert host.receive() == []
     host.ack(held)
     assert host.bodies() == [b"three"]
+
+
+@pytest.mark.parametrize("merge", ["keep", "reject", "replace"])
+def test_an_id_stays_taken_when_its_successor_is_cancelled(host: Any, merge: str) -> None:
+    """The leased one has it still, though the id led to the other one."""
+    host.configure(merge="replace", backoff={"first_ms": 0})
+    host.send([b"one"], ids=["x"])
+    held = host.receive()
+    host.send([b"two"], ids=["x"])
+    assert host.cancel(["x"]) == [0]
+    code = host.send([b"three"], ids=["x"], merge=merge).results
+    assert code == {"keep": [KEPT], "reject": [REJECTED], "replace": CREATED}[merge]
+    assert host.receive() == []
+    host.nack(held, 0)
+    code = host.send([b"four"], ids=["x"], merge=merge).results
+    assert code == {"keep": [KEPT], "reject": [REJECTED], "replace": [REPLACED]}[merge]
+    assert host.bodies() == [b"one"]
+    host.recount()
 
 
 def test_rmq_range_merge(host: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control
+from delaylog.broker.engine import control, topics
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
@@ -126,3 +126,37 @@ def test_an_id_is_one_message_s_at_a_time(mortal, restarted: bool) -> None:
     assert result.results.tolist() == [1], "kept: the replayed one lives"
     assert mortal.bodies() == [b"first"]
     mortal.check_counts()
+
+
+def test_an_id_that_lives_in_another_group_is_taken(mortal) -> None:
+    topics.put_group(mortal.engine.state, mortal.topic, "g", mortal.now_ms)
+    first = mortal.ids_of(mortal.send([b"first"], ids=["m"]))
+    kill(mortal, "m")
+    mortal.ack(mortal.receive(group="g"))
+    mortal.send([b"second"], ids=["m"])
+    mortal.ack(mortal.receive())
+    assert mortal.replay(first) == [TOO_LATE]
+    mortal.ack(mortal.receive(group="g"))
+    assert mortal.replay(first) == [DONE]
+
+
+def test_a_message_that_lives_in_another_group_is_not_in_its_own_way(mortal) -> None:
+    topics.put_group(mortal.engine.state, mortal.topic, "g", mortal.now_ms)
+    mortal.send([b"first"], ids=["m"])
+    kill(mortal, "m")
+    assert mortal.replay(["m"]) == [DONE]
+
+
+def test_an_id_is_taken_while_it_is_leased_behind_a_cancelled_successor(mortal) -> None:
+    mortal.configure(max_retry=0, backoff=Backoff(first_ms=0), merge="replace")
+    dead = mortal.ids_of(mortal.send([b"first"], ids=["m"]))
+    kill(mortal, "m")
+    mortal.send([b"second"], ids=["m"])
+    held = mortal.receive()
+    mortal.send([b"third"], ids=["m"])
+    assert mortal.cancel(["m"]) == [DONE]
+    assert mortal.replay(dead) == [TOO_LATE]
+    mortal.checkpoint()
+    mortal.restart()
+    mortal.ack(held)
+    assert mortal.replay(dead) == [DONE]

@@ -1,0 +1,375 @@
+"""Rules that send, receive and settle on an engine and on queue_model.py, and compare the answers.
+
+Of a receive it is asked what must hold: all it gives was allowed, in order as far as things can be
+compared, and nothing allowed is left out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from delaylog.broker.engine import control, receiving
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.merging import CREATED, KEPT, REJECTED, REPLACED
+from delaylog.broker.engine.settings import Backoff
+from delaylog.storage.layout import MessageState as S
+from tests.broker.engine.queue_model import FREE, Group, Message, Model, View
+
+HOUR = 3_600_000
+DONE, TOO_LATE, UNKNOWN = control.DONE, control.TOO_LATE, control.UNKNOWN
+DELAYS = st.sampled_from([0, 0, 0, 1, 100, 900, 5_000, 10_001, 60_000, HOUR, 2 * HOUR])
+PAUSES = st.sampled_from([1, 50, 100, 999, 5_000, 30_000, 60_000, HOUR])
+NAMES = ("default", "a", "b")
+TAGS = (b"red", b"blue", b"green")
+FILTERS = (
+    None,
+    None,
+    None,
+    TagFilter(frozenset([b"red"])),
+    TagFilter(frozenset([b"red", b"blue"])),
+    TagFilter(frozenset([b"red", b"blue"]), "all"),
+)
+ROW = st.tuples(
+    DELAYS,
+    st.sampled_from(["", "", "k", "l"]),
+    st.sampled_from(["", "", "x", "y", "z"]),
+    st.frozensets(st.sampled_from(TAGS), max_size=2),
+    st.sampled_from([0, 0, 0, 1, 7]),
+)
+
+
+class Deliveries(RuleBasedStateMachine):
+    """One topic; `host_class` is given by the test."""
+
+    host_class: Callable[..., Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.host = self.host_class(Path(self._folder.name) / "data")
+
+    @initialize(
+        backoff=st.sampled_from([0, 1_000]),
+        retries=st.integers(0, 3),
+        order=st.sampled_from(["time", "time", "priority"]),
+        parked=st.sampled_from([0, 1, 1_000]),
+    )
+    def begin(self, backoff: int, retries: int, order: str, parked: int) -> None:
+        self.settings: dict[str, Any] = {
+            "order": order,
+            "max_retry": retries,
+            "ended_keep_ms": 86_400_000,
+            "backoff": Backoff(first_ms=backoff, max_ms=1 << 30, factor=2.0, jitter=0.0),
+        }
+        self.parked_max = parked
+        self.prioritised = False
+        self.model = Model(max_retry=retries, backoff_ms=backoff)
+        self.number = 0
+        self.configure()
+
+    # ------------------------------------------------------------------ helpers
+
+    @property
+    def now(self) -> int:
+        return self.host.now_ms
+
+    @property
+    def state(self) -> Any:
+        return self.host.engine.state
+
+    def configure(self, **changes: Any) -> None:
+        self.settings.update(changes)
+        self.host.configure(**self.settings)
+        self.host.turn()
+        self.set_parked_max()
+
+    def set_parked_max(self) -> None:
+        for group in self.host.topic.groups.values():
+            group.gate._parked_max = self.parked_max
+
+    def find(self, name: str, messages: list[Message]) -> Any:
+        ids = [message.server_id for message in messages]
+        group = self.host.topic.group(name)
+        return find_ids(self.state, self.host.topic, ids, self.now, group)
+
+    def draw(self, data: st.DataObject, *states: S) -> tuple[Message, str]:
+        """A message, mostly one that is in one of these states, and a name for it."""
+        known = self.model.messages
+        good = {
+            view.message
+            for group in self.model.groups.values()
+            for view in group.views.values()
+            if view.state in states
+        }
+        rank = [message for message in known if message in good]
+        pick = data.draw(st.sampled_from(rank if rank and data.draw(st.integers(0, 7)) else known))
+        named = self.model.by_id.get(pick.id) is pick and data.draw(st.booleans())
+        return pick, pick.id if named else pick.server_id
+
+    def controlled(self, name: str, act: Callable[..., Any]) -> GroupedResult:
+        topic, now = self.host.topic, self.now
+        result = in_groups(
+            topic, lambda group: find_ids(self.state, topic, [name], now, group), act
+        )
+        self.host.turn()
+        return result
+
+    def judge(
+        self, result: GroupedResult, message: Message, can: Callable[[Group, View], bool]
+    ) -> list[tuple[Group, View]]:
+        """The answer is true; where it was done."""
+        views = [(g, g.views[message]) for g in self.model.groups.values() if message in g.views]
+        done = [(group, view) for group, view in views if can(group, view)]
+        code = DONE if done else TOO_LATE if views else UNKNOWN
+        assert result.result.codes.tolist() == [code]
+        if code == DONE:
+            late = [group.name for group, view in views if (group, view) not in done]
+            assert list(result.late_for(0)) == late
+        return done
+
+    # ------------------------------------------------------------------ sending and receiving
+
+    @rule(
+        rows=st.lists(ROW, min_size=1, max_size=4),
+        merge=st.sampled_from(["keep", "replace", "reject"]),
+        ttl=st.sampled_from([-1, -1, -1, 2_000, HOUR]),
+    )
+    def send(self, rows: list[Any], merge: str, ttl: int) -> None:
+        self.send_rows(rows, merge, ttl)
+
+    def send_rows(self, rows: list[Any], merge: str, ttl: int) -> None:
+        now, model = self.now, self.model
+        used: set[str] = set()
+        made: list[tuple[str, int]] = []
+        keep: list[Any] = []
+        for row in rows:
+            id_ = row[2] if row[2] not in used else ""
+            id_ = id_ if not id_ or model.holders_of(id_) is not None else ""
+            used.add(id_)
+            keep.append((*row[:2], id_, *row[3:]))
+        succeed = self.settings.get("merge_leased") == "successor" or (
+            self.settings.get("merge_leased") is None and merge == "replace"
+        )
+        for *_, id_, _, _ in keep:
+            living = (model.holders_of(id_) if id_ else []) or []
+            free = [pair for pair in living if pair[1].state in FREE]
+            leased = [pair for pair in living if pair[1].state is S.LEASED]
+            code = CREATED
+            if merge == "replace":
+                if leased and not succeed:
+                    code = KEPT
+                elif free:
+                    code = REPLACED
+            elif free or (leased and not succeed):
+                code = KEPT if merge == "keep" else REJECTED
+            made.append((id_, code))
+        delays, keys, ids, tags, priorities = zip(*keep, strict=True)
+        bodies = [b"%d" % (self.number + k) for k in range(len(keep))]
+        joined = [b"\n".join(sorted(each)) for each in tags]
+        columns: dict[str, Any] = {}
+        for name, values in (("key", [key.encode() for key in keys]), ("tags", joined)):
+            columns[name] = b"".join(values)
+            columns[f"{name}_size"] = np.array([len(value) for value in values])
+        if any(priorities):
+            columns["priority"] = np.array(priorities)
+        result = self.host.send(
+            bodies, delay=list(delays), ids=ids, merge=merge, ttl_ms=ttl, **columns
+        )
+        codes = result.results
+        codes = [codes] * len(keep) if isinstance(codes, int) else codes.tolist()
+        assert codes == [code for _, code in made]
+        for k, (id_, code) in enumerate(made):
+            if code in (KEPT, REJECTED):
+                continue
+            message = Message(
+                self.number + k,
+                self.host.ids_of(result)[k],
+                id_,
+                keys[k],
+                tags[k],
+                ttl,
+                self.settings["max_retry"],
+            )
+            old = (model.holders_of(id_) if id_ else []) or []
+            model.add(message, now + delays[k], priorities[k], now)
+            if id_ and succeed:
+                model.succeed(message)
+            for group, view in old:
+                if view.state in FREE:
+                    group.end(view, S.DELETED)
+            if priorities[k] and not self.prioritised:
+                self.prioritised = True
+                model.loosen()
+        self.number += len(keep)
+
+    @rule(keys=st.lists(st.sampled_from("kl"), min_size=2, max_size=6))
+    def send_keyed(self, keys: list[str]) -> None:
+        """Many of few keys, some of them wanted by filters."""
+        rows = [(0, key, "", frozenset(TAGS[: k % 3]), 0) for k, key in enumerate(keys)]
+        self.send_rows(rows, "keep", -1)
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        count=st.integers(1, 6),
+        only=st.sampled_from(FILTERS),
+        lease=st.sampled_from([1, 1_000, 30_000, HOUR]),
+    )
+    def receive(self, name: str, count: int, only: TagFilter | None, lease: int) -> None:
+        self.receive_some(name, count, only, lease)
+
+    @rule(only=st.sampled_from(FILTERS))
+    def receive_one(self, only: TagFilter | None) -> None:
+        """Of the first group, so that something stays ready."""
+        for name in list(self.model.groups)[:1]:
+            self.receive_some(name, 1, only, 30_000)
+
+    def receive_some(self, name: str, count: int, only: TagFilter | None, lease: int) -> None:
+        group = self.model.groups.get(name)
+        if group is None:
+            assert self.host.topic.group(name) is None
+            return
+        now = self.now
+        late = [view for view in group.views.values() if view.late(now)]
+        allowed = group.allowed(now, only)
+        # A message past its ttl ends when it is met, and may give its key to others.
+        maybe = [
+            view
+            for view in group.views.values()
+            if view.state is S.READY
+            and (
+                group.holders.get(view.message.key) in late or group.waits.get(view.message) in late
+            )
+        ]
+        place = (self.host.topic.number, self.host.topic.group(name).number)
+        if place in self.state.woken:
+            # Whoever waits is told now, and would ask again.
+            self.state.woken.discard(place)
+            group.asleep.clear()
+        got = self.host.receive(count, lease=lease, group=name, only=only)
+        if only is not None:
+            group.filtered = True
+        if self.host.topic.paused:
+            assert got == []
+            return
+        by_body = {view.message.body: view for view in [*allowed, *maybe]}
+        views = []
+        for message in got:
+            view = by_body.pop(message.body)
+            assert message.attempts == view.attempts + 1
+            assert message.id == view.message.id
+            views.append(view)
+        keyed = [view.message.key for view in views if view.message.key]
+        assert len(set(keyed)) == len(keyed), "one of a key at a time"
+        if len(got) < count:
+            dim = {view.message.key for view in maybe}
+            left = [view for view in allowed if view not in views]
+            for view in left:
+                key = view.message.key
+                assert key, "nothing allowed is left out"
+                assert key in keyed or key in dim, "of no key either"
+            group.asleep.add(only)
+        self.check_order(group, views, [v for v in allowed if v not in views], only)
+        for view, message in zip(views, got, strict=True):
+            view.state, view.until, view.receipt = S.LEASED, now + lease, message
+            view.attempts += 1
+            if view.message.key:
+                group.holders[view.message.key] = view
+        found = self.find(name, [view.message for view in late])
+        for view, state in zip(late, found.states.tolist(), strict=True):
+            if state != S.READY:
+                assert state == (S.DEAD if view.attempts else S.EXPIRED)
+                group.end(view, S(state))
+
+    def check_order(
+        self, group: Group, got: list[View], left: list[View], only: TagFilter | None
+    ) -> None:
+        """In order of due time, where nothing else can have had a say."""
+        ordered = self.settings["order"] == "priority" or self.prioritised
+        if not (ordered and group.stale):
+            plain = [self.rank(view) for view in got if not view.message.key and not view.loose]
+            assert plain == sorted(plain)
+            later = [self.rank(view) for view in left if not view.message.key and not view.loose]
+            assert not plain or not later or plain[-1] <= min(later)
+        for view in () if ordered or group.filtered else got:
+            same = [v for v in left if v.message.key and v.message.key == view.message.key]
+            before = [v for v in same if v.due < view.due and not v.loose]
+            assert view.loose or not before, "in order inside a key"
+
+    def rank(self, view: View) -> tuple[int, ...]:
+        """The lowest goes first."""
+        if self.settings["order"] == "time":
+            return (view.due, -view.priority) if self.prioritised else (view.due,)
+        if aging := self.settings.get("aging_ms", 0):
+            return view.due - view.priority * aging, -view.priority
+        return -view.priority, view.due
+
+    @rule(
+        data=st.data(),
+        action=st.sampled_from(["ack", "ack", "nack", "nack now", "later", "extend", "expire"]),
+    )
+    def settle(self, data: st.DataObject, action: str) -> None:
+        held = [
+            (group, view)
+            for group in self.model.groups.values()
+            for view in group.views.values()
+            if view.receipt is not None
+        ]
+        if not held:
+            return
+        chosen = data.draw(st.lists(st.sampled_from(held), unique_by=id, min_size=1, max_size=4))
+        good = [(group, view) for group, view in chosen if view.state is S.LEASED]
+        receipts, now = [view.receipt for _, view in chosen], self.now
+        if action == "ack":
+            assert self.host.ack(receipts) == len(good)
+            for group, view in good:
+                group.end(view, S.ACKED)
+        elif action == "extend":
+            lease = data.draw(st.sampled_from([1, 1_000, 60_000]))
+            assert self.host.extend(receipts, lease) == len(good)
+            for _, view in good:
+                view.until = now + lease
+        elif action == "expire":
+            self.host.advance(max([0, *(view.until - now + 50 for _, view in good)]))
+        else:
+            delay = {"nack": None, "nack now": 0, "later": data.draw(DELAYS)}[action]
+            assert self.host.nack(receipts, delay) == len(good)
+            for group, view in good:
+                self.model.give_back(group, view, delay, now)
+
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def choose(self, data: st.DataObject, name: str) -> None:
+        """Take a message by its id."""
+        group = self.model.groups.get(name)
+        if group is None or not self.model.messages:
+            return
+        message, id_ = self.draw(data, S.READY)
+        view = group.views.get(message)
+        if view is not None and view.late(self.now):
+            return
+        now, topic = self.now, self.host.topic
+        delivery = receiving.receive(
+            self.state,
+            topic,
+            topic.group(name),
+            count_max=1,
+            lease_ms=30_000,
+            now_ms=now,
+            chosen=[id_],
+        )
+        self.host.turn()
+        can = view is not None and view in group.allowed(now, None) and not topic.paused
+        assert (delivery is not None) == can
+        if delivery is not None and view is not None:
+            view.state, view.until, view.receipt = S.LEASED, now + 30_000, None
+            view.attempts += 1
+            if message.key:
+                group.holders[message.key] = view

@@ -1,0 +1,268 @@
+"""The whole queue against a model: any sequence of calls, over groups, restarts and clock steps.
+
+Each answer is compared with queue_model.py (sends and receives in queue_rules.py), and after each
+step every group's states, counts and wakers are. At the end of each history the folder is recovered
+from the log alone and from what a checkpoint in the middle left of it: same state.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+
+from delaylog.broker.engine import Engine, control, topics
+from delaylog.broker.engine.upkeep import snapshot
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import MessageState as S
+from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group
+from tests.broker.engine.queue_rules import DELAYS, HOUR, NAMES, PAUSES, Deliveries
+
+
+class QueueMachine(Deliveries):
+    """All calls there are."""
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "model"):
+                self.host.recount()
+                self.check_recovery()
+        finally:
+            self.host.close()
+            self._folder.cleanup()
+
+    # ------------------------------------------------------------------ control
+
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data(), force=st.booleans())
+    def cancel(self, data: st.DataObject, force: bool) -> None:
+        message, name = self.draw(data, S.WAITING, S.READY, S.LEASED)
+        last = S.LEASED if force else S.READY
+        result = self.controlled(
+            name,
+            lambda found: control.cancel(self.state, self.host.topic, found, self.now, force=force),
+        )
+        for group, view in self.judge(result, message, lambda _, view: view.state <= last):
+            group.end(view, S.DELETED)
+
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data(), delay=DELAYS, priority=st.sampled_from([None, None, None, 3]))
+    def reschedule(self, data: st.DataObject, delay: int, priority: int | None) -> None:
+        message, name = self.draw(data, S.WAITING, S.READY)
+        now = self.now
+        result = self.controlled(
+            name,
+            lambda found: control.reschedule(
+                self.state,
+                self.host.topic,
+                found,
+                now,
+                deliver_at_ms=now + delay,
+                priority=priority,
+            ),
+        )
+        done = self.judge(result, message, lambda _, view: view.state in FREE)
+        for group, view in done:
+            self.model.move(group, view, now + delay, now)
+            if priority is not None:
+                view.priority = priority
+        if done and any(view.priority for _, view in done) and not self.prioritised:
+            self.prioritised = True
+            self.model.loosen()
+
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data(), delay=DELAYS)
+    def replay(self, data: st.DataObject, delay: int) -> None:
+        message, name = self.draw(data, S.DEAD)
+        now = self.now
+        taken = any(
+            view.message is not message and view.message.id == message.id
+            for group in self.model.groups.values()
+            for view in group.alive()
+            if message.id
+        )
+        if taken and self.model.holders_of(message.id) is None:
+            return
+        result = self.controlled(
+            name,
+            lambda found: control.replay(
+                self.state, self.host.topic, found, now, deliver_at_ms=now + delay
+            ),
+        )
+        for group, view in self.judge(
+            result, message, lambda _, view: view.state is S.DEAD and not taken
+        ):
+            group.ended[S.DEAD] -= 1
+            self.model.replay(view, now + delay, now)
+
+    @rule(name=st.sampled_from([None, *NAMES]), force=st.booleans())
+    def purge(self, name: str | None, force: bool) -> None:
+        names = list(self.model.groups) if name is None else [name]
+        if name is not None and name not in self.model.groups:
+            return
+        topic = self.host.topic
+        groups = [topic.group(each) for each in names]
+        done = topics.purge(self.state, topic, groups, self.now, force=force)
+        self.host.turn()
+        assert done == self.model.purge(names, force=force)
+
+    # ------------------------------------------------------------------ the topic
+
+    @rule(
+        what=st.sampled_from(["a", "b", "a", "b", "default", "order", "aging", "merge", "pause"]),
+        leased=st.sampled_from([None, "keep", "successor"]),
+    )
+    def change(self, what: str, leased: str | None) -> None:
+        """A setting, or a group comes or goes."""
+        topic, model = self.host.topic, self.model
+        if what == "default":
+            there = what in model.groups
+            self.configure(default_group=not there)
+            if there:
+                del model.groups[what]
+            else:
+                model.groups[what] = Group(what)
+        elif what in NAMES and what in model.groups:
+            topics.drop_group(self.state, topic, topic.group(what), self.now)
+            del model.groups[what]
+        elif what in NAMES:
+            topics.put_group(self.state, topic, what, self.now)
+            model.groups[what] = Group(what)
+        elif what == "merge":
+            self.configure(merge_leased=leased)
+        elif what == "pause":
+            topics.pause(self.state, topic, self.now, paused=not topic.paused)
+        else:
+            if what == "aging":
+                self.configure(aging_ms=1_000 - self.settings.get("aging_ms", 0))
+            else:
+                self.configure(order="time" if self.settings["order"] == "priority" else "priority")
+            model.loosen()
+        self.host.turn()
+        self.set_parked_max()
+
+    # ------------------------------------------------------------------ time and restarts
+
+    @rule(ms=PAUSES)
+    def wait(self, ms: int) -> None:
+        self.host.advance(ms)
+
+    @rule(back=st.booleans(), ms=st.sampled_from([1, 2_500, 60_000, HOUR, 3 * HOUR]))
+    def set_clock(self, back: bool, ms: int) -> None:
+        if back:
+            self.host.set_back(ms)
+            self.model.set_back(ms, self.now)
+            self.model.line_up()
+        else:
+            self.host.jump_ahead(ms)
+            self.model.jump_ahead(ms)
+
+    @rule(
+        what=st.sampled_from(["flush", "checkpoint", "restart", "crash"]),
+        ms=st.sampled_from([0, 0, 1_000, HOUR]),
+    )
+    def keep_house(self, what: str, ms: int) -> None:
+        if what in ("flush", "checkpoint"):
+            getattr(self.host, what)()
+            return
+        getattr(self.host, what)(ms)
+        self.set_parked_max()
+        self.model.pass_time(self.now, at_bucket=False)
+        for group in self.model.groups.values():
+            group.asleep.clear()
+        self.model.line_up()
+
+    # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def agree(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        model, topic, now = self.model, self.host.topic, self.now
+        model.pass_time(now)
+        assert {group.name for group in topic.groups.values()} == set(model.groups)
+        for name, group in model.groups.items():
+            found = self.find(name, model.messages)
+            real = topic.group(name)
+            for at, message in enumerate(model.messages):
+                view = group.views.get(message)
+                assert bool(found.known[at]) == (view is not None), (name, message)
+                if view is None:
+                    continue
+                assert found.states[at] == view.state, (name, view)
+                if view.state in LIVING:
+                    assert found.rows["deliver_at"][at] == view.due, (name, view)
+                    assert min(int(found.rows["expires_at"][at]), NEVER) == view.expires
+                    assert found.entries["attempts"][at] == view.attempts
+            alive = group.alive()
+            assert real.counts.living == len(alive) == sum(real.hours.values())
+            assert real.counts.leased == sum(view.state is S.LEASED for view in alive)
+            for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.DELETED):
+                assert getattr(real.counts, kind.name.lower()) == group.ended.get(kind, 0), kind
+            if not topic.paused and (topic.number, real.number) not in self.state.woken:
+                for only in group.asleep:
+                    assert not group.allowed(now, only), f"{name} {only} sleeps"
+
+    def check_recovery(self) -> None:
+        """The log alone, and a checkpoint with the log after it, tell the same as who was there."""
+        self.host.sync()
+        live = small_state(self.state, self.now)
+        for kind in ("checkpoint", "log"):
+            copy = Path(self._folder.name) / kind
+            shutil.copytree(self.host.folder, copy)
+            if kind == "log":
+                for path in copy.glob("checkpoint-*"):
+                    path.unlink()
+            engine = Engine(OsFileSystem(), str(copy), now_ms=self.now, random=Random(1))
+            try:
+                again = small_state(engine.state, self.now)
+            finally:
+                engine.close()
+            for name, value in live.items():
+                assert again[name] == value, (kind, name)
+
+
+def small_state(state: Any, now_ms: int) -> dict[str, Any]:
+    """A checkpoint's members that frames decide, in an order of their own."""
+    out = snapshot(state, now_ms)
+    for name in ("told_ms", "epoch", "tick", "hour_floor_top"):
+        del out[name]
+    # Hours in which nothing lives may have been removed.
+    out["hours"] = {
+        hour: [counts.rows, counts.living, counts.guests]
+        for hour, counts in state.hours.counts.items()
+        if counts.living or counts.guests
+    }
+    for topic in out["topics"]:
+        number = topic["number"]
+        topic["groups"].sort(key=lambda group: group["number"])
+        for group in topic["groups"]:
+            real = state.by_number[number].groups[group["number"]]
+            group["hours"], group["guests"] = real.hours, real.guests
+            gate = real.gate
+            group["gate"] = [gate._holders, gate._waits, gate._heirs]
+    out["leases"] = sorted(out["leases"], key=lambda lease: lease["number"])
+    return out
+
+
+def test_the_whole_queue_agrees_with_a_model(host_class: type) -> None:
+    """Every call there is, in any order, over groups, restarts and steps of the clock."""
+
+    class Machine(QueueMachine):
+        pass
+
+    Machine.host_class = host_class
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
