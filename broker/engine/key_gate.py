@@ -93,10 +93,10 @@ class KeyGate:
         freed = [key for origin in ended if (key := held.pop(origin, 0))]
         for key in freed:
             del holders[key]
-        if freed and (self._parked or len(self._spill)):
-            for key in freed:
-                if key in self._parked or self._spill.holds(key):
-                    self._freed[key] = None
+        if self._parked:
+            self._freed.update(dict.fromkeys(key for key in freed if key in self._parked))
+        if len(self._spill):
+            self._freed.update(dict.fromkeys(key for key in freed if self._spill.holds(key)))
         out: list[int] = []
         if self._awaited:
             for origin in ended:
