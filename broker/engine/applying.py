@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.groups import Group, per_hour
+from delaylog.broker.engine.leases import Keyed
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
@@ -249,35 +250,34 @@ def apply_lease(
     state.hours.touch(refs, end)
     known = state.leases.get(decision.lease) is not None
     rows = state.hours.rows(refs) if rows is None else rows
-    state.leases.add(decision, rows["origin"].astype(np.int64))
+    keys = rows["key_hash"].astype(np.uint64) if some(rows["key_hash"]) else None
+    state.leases.add(decision, rows["origin"].astype(np.int64), keys)
     state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
     group = state.group(decision.topic, decision.group)
     if group is not None and not known:
         group.counts.leased += len(refs)
         group.counts.delivered += len(refs)
-        if some(rows["key_hash"]):
-            group.gate.hold(rows)
+        if keys is not None:
+            group.gate.hold(keys[keys != 0].tolist())
 
 
 def _leave_leases(
     state: EngineState, group: Group | None, refs: Int64Array, leases: Int64Array | None
-) -> None:
-    """Take rows out of the leases they were under."""
+) -> list[Keyed]:
+    """Take rows out of the leases they were under; those of them that have keys."""
+    out: list[Keyed] = []
     if leases is None or len(leases) == 0:
-        return
-    if alike(leases):
-        first = int(leases[0])
-        if first:
-            state.leases.close(first, refs)
-            if group is not None:
-                group.counts.leased -= len(refs)
-        return
-    for number in np.unique(leases).tolist():
+        return out
+    one = alike(leases)
+    for number in [int(leases[0])] if one else np.unique(leases).tolist():
         if number:
-            mask = leases == number
-            state.leases.close(number, refs[mask])
+            mine = refs if one else refs[leases == number]
+            keyed = state.leases.close(number, mine)
+            if keyed is not None:
+                out.append(keyed)
             if group is not None:
-                group.counts.leased -= int(np.count_nonzero(mask))
+                group.counts.leased -= len(mine)
+    return out
 
 
 def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
@@ -288,7 +288,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     if group is not None and decision.keep_until_ms:
         topic = state.by_number[decision.topic]
         topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
-    _leave_leases(state, group, refs, decision.leases)
+    keyed = _leave_leases(state, group, refs, decision.leases)
     kinds = entries["state"]
     if decision.was:
         _change_ended(state, decision, group, end)
@@ -305,9 +305,13 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         state.hours.touch(refs, end)
         if some(ended):
             _end(state, decision, group, refs[ended], end, ended)
-    if group is not None and group.gate.holding and some(ended):
-        origins = refs if decision.origins is None else decision.origins
-        free_keys(state, state.by_number[decision.topic], group, origins[ended])
+    if group is not None and group.gate.holding:
+        if some(ended):
+            origins = refs if decision.origins is None else decision.origins
+            free_keys(state, state.by_number[decision.topic], group, keyed, origins[ended])
+        else:
+            for each in keyed:
+                group.gate.retry(each.keys, each.origins)
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)
@@ -416,9 +420,13 @@ def apply_move(
     if topic is not None and not topic.prioritised and some(rows["priority"]):
         topic.prioritised = True
         follow_settings(topic)
-    _leave_leases(state, group, refs, decision.leases)
-    if group is not None and group.gate.holding and decision.cause not in _WAITS_FOR_RETRY:
-        # Somebody gave it another time: others with its key need not wait for that.
-        free_keys(state, state.by_number[decision.topic], group, origins)
+    keyed = _leave_leases(state, group, refs, decision.leases)
+    if group is not None and group.gate.holding:
+        if decision.cause in _WAITS_FOR_RETRY:
+            for each in keyed:
+                group.gate.retry(each.keys, each.origins)
+        else:
+            # Somebody gave it another time: others with its key need not wait for that.
+            free_keys(state, state.by_number[decision.topic], group, (), origins, living=True)
     _expose(state, placed, new_refs, end)
     return new_refs

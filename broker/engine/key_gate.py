@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.parked_spill import ParkedSpill
-from delaylog.storage.columns import every
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
 
@@ -33,10 +32,12 @@ class KeyGate:
 
     def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
         self._parked_max = parked_max
-        self._holders: dict[int, int] = {}
-        """Origin of the message that holds each key."""
-        self._held: dict[int, int] = {}
-        """The key that each of those holds."""
+        self._working: set[int] = set()
+        """Keys of messages under lease: whole columns go in and out, at the speed of C."""
+        self._retries: dict[int, int] = {}
+        """Keys of messages that wait for a retry or are ready for it, and those origins."""
+        self._retry_keys: dict[int, int] = {}
+        """The same by origin."""
         self._awaited: dict[int, int] = {}
         """Messages whose end others wait for, and the key those wait under."""
         self._waits: dict[int, int] = {}
@@ -53,18 +54,26 @@ class KeyGate:
 
     @property
     def holding(self) -> bool:
-        """Whether any key is held."""
-        return bool(self._holders)
+        """Whether anything is held, or waited for."""
+        return bool(self._working or self._retries or self._awaited)
 
-    def hold(self, rows: RowArray) -> None:
-        """Messages were handed out: their keys are theirs."""
-        keyed = rows["key_hash"] != 0
-        if not every(keyed):
-            rows = rows[keyed]
-        keys, origins = rows["key_hash"].tolist(), rows["origin"].tolist()
-        # Whole columns at the speed of C: this is done for every message of a keyed topic.
-        self._holders.update(zip(keys, origins, strict=True))
-        self._held.update(zip(origins, keys, strict=True))
+    @property
+    def remembers_origins(self) -> bool:
+        """Whether the end of a message that is not under lease can matter."""
+        return bool(self._retries or self._awaited)
+
+    def hold(self, keys: list[int]) -> None:
+        """Messages with these keys were handed out."""
+        self._working.update(keys)
+        if self._retries:
+            for key in self._retries.keys() & set(keys):
+                del self._retry_keys[self._retries.pop(key)]
+
+    def retry(self, keys: list[int], origins: list[int]) -> None:
+        """Messages came back from their leases and keep their keys."""
+        self._working.difference_update(keys)
+        self._retries.update(zip(keys, origins, strict=True))
+        self._retry_keys.update(zip(origins, keys, strict=True))
 
     def wait_for(self, origin: int, predecessor: int, id_hash: int) -> None:
         """Message `origin` is not to be handed out before `predecessor` has ended."""
@@ -72,10 +81,7 @@ class KeyGate:
         self._heirs[id_hash] = predecessor
 
     def _wait(self, origin: int, predecessor: int) -> None:
-        key = -predecessor
-        self._holders[key] = predecessor
-        self._awaited[predecessor] = key
-        self._waits[origin] = key
+        self._awaited[predecessor] = self._waits[origin] = -predecessor
 
     @property
     def expecting(self) -> bool:
@@ -86,24 +92,33 @@ class KeyGate:
         """Origin of the message under lease that the next one with this id has to wait for."""
         return self._heirs.get(id_hash)
 
-    def release(self, origins: Iterable[int]) -> list[int]:
-        """Messages ended or gave up their keys; refs that go back to the ready queue's front."""
-        held, holders = self._held, self._holders
-        ended = list(origins)
-        freed = [key for origin in ended if (key := held.pop(origin, 0))]
-        for key in freed:
-            del holders[key]
+    def release(self, keys: list[int]) -> None:
+        """Messages with these keys ended under their leases."""
+        self._working.difference_update(keys)
+        self._note_free(keys)
+
+    def give_up(self, origins: Iterable[int]) -> None:
+        """Messages that kept keys for a retry do so no more, if they are among these."""
+        if self._retries:
+            keys = [key for origin in origins if (key := self._retry_keys.pop(origin, 0))]
+            for key in keys:
+                del self._retries[key]
+            self._note_free(keys)
+
+    def _note_free(self, keys: list[int]) -> None:
         if self._parked:
-            self._freed.update(dict.fromkeys(key for key in freed if key in self._parked))
+            self._freed.update(dict.fromkeys(key for key in keys if key in self._parked))
         if len(self._spill):
-            self._freed.update(dict.fromkeys(key for key in freed if self._spill.holds(key)))
+            self._freed.update(dict.fromkeys(key for key in keys if self._spill.holds(key)))
+
+    def end(self, origins: Iterable[int]) -> list[int]:
+        """Messages ended: refs of those that waited for one of them, for the ready queue."""
         out: list[int] = []
         if self._awaited:
-            for origin in ended:
-                awaited = self._awaited.pop(origin, None)
-                if awaited is not None:
-                    del holders[awaited]
-                    out += self._inherit(awaited)
+            for origin in origins:
+                key = self._awaited.pop(origin, None)
+                if key is not None:
+                    out += self._inherit(key)
         return out
 
     def _inherit(self, key: int) -> list[int]:
@@ -114,26 +129,32 @@ class KeyGate:
         self._parked_count -= len(refs)
         return list(refs)
 
-    def release_all_but(self, origins: Iterable[int]) -> list[int]:
-        """After a purge: only what is under lease still holds."""
-        kept = set(origins)
-        everyone = {*self._held, *self._awaited}
-        return self.release([origin for origin in everyone if origin not in kept])
+    def purge(self, kept: Iterable[int]) -> None:
+        """Only what is under lease still holds: the messages with these origins."""
+        self._retries.clear()
+        self._retry_keys.clear()
+        left = set(kept)
+        if not left:
+            self._working.clear()
+        for origin in self._awaited.keys() - left:
+            self._inherit(self._awaited.pop(origin))
 
     def snapshot(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        keys = np.array([key for key in self._holders if key > 0], np.uint64)
-        owners = np.array([origin for key, origin in self._holders.items() if key > 0], "<i8")
+        """For a checkpoint; what is under lease stands with the leases."""
+        n = len(self._retries)
         waits = [[origin, -key] for origin, key in self._waits.items()]
         heirs = [[id_hash, origin] for id_hash, origin in self._heirs.items()]
-        return {"keys": keys.tobytes(), "owners": owners.tobytes(), "waits": waits, "heirs": heirs}
+        return {
+            "keys": np.fromiter(self._retries.keys(), "<u8", n).tobytes(),
+            "owners": np.fromiter(self._retries.values(), "<i8", n).tobytes(),
+            "waits": waits,
+            "heirs": heirs,
+        }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Fill a new gate from a checkpoint."""
+        """Fill a new gate from a checkpoint; `hold` adds what is under lease."""
         keys = np.frombuffer(saved["keys"], "<u8").tolist()
-        for key, origin in zip(keys, np.frombuffer(saved["owners"], "<i8").tolist(), strict=True):
-            self._holders[key] = origin
-            self._held[origin] = key
+        self.retry(keys, np.frombuffer(saved["owners"], "<i8").tolist())
         for origin, predecessor in saved["waits"]:
             self._wait(origin, predecessor)
         self._heirs.update(saved["heirs"])
@@ -193,7 +214,8 @@ class KeyGate:
             at = list(range(len(refs)))
         else:
             distinct = set(keys)
-            doubtful = {key for key in distinct if key in self._holders} | (distinct & claimed)
+            doubtful = (distinct & self._working) | (distinct & claimed)
+            doubtful |= distinct & self._retries.keys()
             doubtful |= distinct & self._parked.keys()
             if len(self._spill):
                 doubtful.update(key for key in distinct if self._spill.holds(key))
@@ -220,13 +242,13 @@ class KeyGate:
             return False
         if not key:
             return True
-        holder = self._holders.get(key)
+        owner = self._retries.get(key)
         # Behind what is parked, when the key is free: that came first.
-        if holder is None:
+        if owner is None:
             other = key in self._parked or self._spill.holds(key)
         else:
-            other = holder != origin
-        if other or key in claimed:
+            other = owner != origin
+        if other or key in claimed or key in self._working:
             self._park(key, ref)
             return False
         claimed.add(key)
@@ -246,7 +268,7 @@ class KeyGate:
             if origin in self._waits or key in claimed:
                 continue
             if key:
-                if self._holders.get(key, origin) != origin:
+                if key in self._working or self._retries.get(key, origin) != origin:
                     continue
                 claimed.add(key)
             out.append(at)
@@ -278,7 +300,7 @@ class KeyGate:
                 continue
             del self._freed[key]
             queue = self._parked.get(key)
-            if key in self._holders:
+            if not self._free(key):
                 continue
             if not queue:
                 if self._spill.holds(key):
@@ -293,7 +315,7 @@ class KeyGate:
     def pop_freed(self) -> list[int]:
         """All that is parked in memory under free keys, in order; what is on disk is wanted."""
         self._read_spill()
-        keys = [key for key in self._freed if key not in self._holders]
+        keys = [key for key in self._freed if self._free(key)]
         self._freed.clear()
         for key in keys:
             self._spill.want(key)
@@ -301,7 +323,7 @@ class KeyGate:
 
     def still_free(self, key: int) -> None:
         """What `take_freed` gave for a key meant nothing any more: its next one may go out."""
-        if key not in self._holders and (key in self._parked or self._spill.holds(key)):
+        if self._free(key) and (key in self._parked or self._spill.holds(key)):
             self._freed[key] = None
 
     def unpark(self, keys: Iterable[int]) -> list[int]:
@@ -324,7 +346,7 @@ class KeyGate:
                     self._freed[key] = None
 
     def _free(self, key: int) -> bool:
-        return key not in self._holders
+        return key not in self._working and key not in self._retries
 
     def clear_parked(self) -> None:
         """Forget the hints: what is parked will come up again, or has ended."""

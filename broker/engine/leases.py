@@ -7,6 +7,7 @@ leader time and come from LEASE frames, so they are the same after a restart.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ class Lease:
     deadlines: Int64Array
     open: npt.NDArray[np.bool_]
     open_count: int
+    keys: npt.NDArray[np.uint64] | None = None
+    """Hashes of the ordering keys, 0 = none; None = no row has one."""
 
     def find(self, origins: Int64Array) -> Int64Array:
         """Row number of each origin that is open here, -1 for others."""
@@ -44,6 +47,19 @@ class Lease:
         rows = order[at]
         good = (self.origins[rows] == origins) & self.open[rows]
         return np.where(good, rows, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Ordering keys (hashes) and the origins of the messages that have them."""
+
+    keys: list[int]
+    origins: list[int]
+
+
+def _keyed(keys: npt.NDArray[np.uint64], origins: Int64Array) -> Keyed:
+    there = keys != 0
+    return Keyed(keys[there].tolist(), origins[there].tolist())
 
 
 class LeaseTable:
@@ -65,7 +81,12 @@ class LeaseTable:
         """Messages under lease in a group."""
         return self._leased.get((topic, group), 0)
 
-    def add(self, decision: LeaseDecision, origins: Int64Array) -> None:
+    def add(
+        self,
+        decision: LeaseDecision,
+        origins: Int64Array,
+        keys: npt.NDArray[np.uint64] | None = None,
+    ) -> None:
         """Apply a LEASE frame: a new lease, or new deadlines for rows of one that is open."""
         lease = self._leases.get(decision.lease)
         if lease is not None:
@@ -87,6 +108,7 @@ class LeaseTable:
             np.full(n, decision.deadline_ms, np.int64),
             np.ones(n, np.bool_),
             n,
+            keys,
         )
         self._leases[decision.lease] = lease
         key = (decision.topic, decision.group)
@@ -110,6 +132,13 @@ class LeaseTable:
     def _of(self, topic: int, group: int) -> list[Lease]:
         return [x for x in self._leases.values() if x.topic == topic and x.group == group]
 
+    def held_keys(self) -> Iterator[tuple[int, int, list[int]]]:
+        """(topic, group, keys) of what is under lease, lease by lease."""
+        for lease in self._leases.values():
+            if lease.keys is not None:
+                held = _keyed(lease.keys[lease.open], lease.origins[lease.open])
+                yield lease.topic, lease.group, held.keys
+
     def shift(self, by_ms: int) -> None:
         """Move every deadline: leader time jumped by so much."""
         self._buckets.clear()
@@ -129,21 +158,27 @@ class LeaseTable:
         deadline = int(lease.deadlines[lease.open].min())
         self._buckets.setdefault(-(-deadline // BUCKET_MS), set()).add(lease.number)
 
-    def close(self, number: int, refs: Int64Array) -> None:
-        """Rows `refs` of a lease are settled."""
+    def close(self, number: int, refs: Int64Array) -> Keyed | None:
+        """Rows `refs` of a lease are settled; those of them that have keys."""
         lease = self._leases.get(number)
         if lease is None:
-            return
+            return None
+        keyed: Keyed | None = None
         if len(refs) == lease.open_count and len(refs) == len(lease.refs):
             closed = len(refs)
+            if lease.keys is not None:
+                keyed = _keyed(lease.keys, lease.origins)
         else:
             mask = np.isin(lease.refs, refs) & lease.open
             lease.open[mask] = False
             closed = int(np.count_nonzero(mask))
+            if lease.keys is not None:
+                keyed = _keyed(lease.keys[mask], lease.origins[mask])
         lease.open_count -= closed
         self._leased[lease.topic, lease.group] -= closed
         if lease.open_count == 0:
             del self._leases[number]
+        return keyed
 
     def next_expiry_ms(self) -> int | None:
         """When `expired` may have something."""
@@ -190,6 +225,7 @@ class LeaseTable:
                 "topic": lease.topic,
                 "group": lease.group,
                 **{name: getattr(lease, name)[lease.open].tobytes() for name in _COLUMNS},
+                "keys": b"" if lease.keys is None else lease.keys[lease.open].tobytes(),
             }
             for lease in self._leases.values()
         ]
@@ -209,6 +245,7 @@ class LeaseTable:
                 columns["deadlines"],
                 np.ones(n, np.bool_),
                 n,
+                np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
             )
             self._leases[lease.number] = lease
             key = (lease.topic, lease.group)

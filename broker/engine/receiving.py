@@ -19,6 +19,7 @@ from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import known_rows, unpark
 from delaylog.storage.columns import alike, some
+from delaylog.storage.gather import concat_rows, take_rows
 from delaylog.storage.layout import (
     FrameKind,
     Int64Array,
@@ -70,6 +71,15 @@ def receive(
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
     return delivery
+
+
+def _some_of(
+    refs: Int64Array, rows: RowArray, entries: StateArray, at: Int64Array
+) -> tuple[Int64Array, RowArray, StateArray]:
+    """What stands at some places, in their order; most often that is all of it."""
+    if len(at) == len(refs):
+        return refs, rows, entries
+    return refs[at], take_rows(rows, at), take_rows(entries, at)
 
 
 class _Taking:
@@ -126,13 +136,14 @@ class _Taking:
         refs = np.unique(found.refs[found.states == _READY])
         refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
         if self.only is not None and len(refs):
-            wanted = with_tags(self.state, refs, rows, self.only)
-            refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
+            wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
+            refs, rows, entries = _some_of(refs, rows, entries, wanted)
         if len(refs):
             places = self.group.gate.free_among(rows, self.left)
-            self._keep(refs[places], rows[places], entries[places])
+            refs, rows, entries = _some_of(refs, rows, entries, places)
+            self._keep(refs, rows, entries)
             # The ready queue holds them as well.
-            self.group.ready.left(self.state.count_released(rows[places]))
+            self.group.ready.left(self.state.count_released(rows))
 
     def _rows_of(self, refs: Int64Array) -> tuple[Int64Array, RowArray]:
         return known_rows(self.state, refs)
@@ -159,21 +170,22 @@ class _Taking:
         if self.only is None and not parked:
             self.group.ready.dropped(stale)
         if self.found and len(refs):
-            fresh = ~np.isin(refs, np.concatenate([part[0] for part in self.found]))
-            refs, rows, entries = refs[fresh], rows[fresh], entries[fresh]
+            before = np.concatenate([part[0] for part in self.found])
+            fresh = np.flatnonzero(~np.isin(refs, before))
+            refs, rows, entries = _some_of(refs, rows, entries, fresh)
         return refs, rows, entries
 
     def _take(self, popped: Int64Array) -> None:
         refs, rows, entries = self._look(popped)
         if self.only is not None and len(refs):
             # By mask before, now exactly: one that does not match is never looked at again here.
-            wanted = with_tags(self.state, refs, rows, self.only)
-            refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
+            wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
+            refs, rows, entries = _some_of(refs, rows, entries, wanted)
         gate = self.group.gate
         if len(refs) and (gate.holding or some(rows["key_hash"])):
             places, looked = gate.admit(refs, rows, self.left, self.claimed)
             self._unpop(refs[looked:])
-            refs, rows, entries = refs[places], rows[places], entries[places]
+            refs, rows, entries = _some_of(refs, rows, entries, places)
         else:
             self._unpop(refs[self.left :])
             refs, rows, entries = refs[: self.left], rows[: self.left], entries[: self.left]
@@ -210,7 +222,9 @@ class _Taking:
         if len(self.found) == 1:
             refs, rows, entries = self.found[0]
         else:
-            refs, rows, entries = (np.concatenate(c) for c in zip(*self.found, strict=True))
+            refs = np.concatenate([part[0] for part in self.found])
+            rows = concat_rows([part[1] for part in self.found])
+            entries = concat_rows([part[2] for part in self.found])
         sizes = np.cumsum(rows["size"].astype(np.int64))
         limit = self.state.limits.receive_bytes_max
         if int(sizes[-1]) > limit:

@@ -228,7 +228,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     group.counts.living = len(refs)
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
     group.forget_ready()
-    group.gate.release_all_but(origins.tolist())
+    group.gate.purge(origins.tolist())
     state.mark_special(topic)
 
 

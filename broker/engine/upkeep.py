@@ -135,6 +135,10 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         # States carried no seals when this was written. Entries that have one keep it.
         state.hours.seal_states()
     state.leases.restore(saved["leases"])
+    for topic_number, group_number, keys in state.leases.held_keys():
+        held_by = state.group(topic_number, group_number)
+        if held_by is not None:
+            held_by.gate.hold(keys)
     state.producers.restore(saved["producers"])
     if "jobs" in saved:
         state.jobs.restore(saved["jobs"])

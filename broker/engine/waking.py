@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.leases import Keyed
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.ready_lanes import Order
 from delaylog.broker.engine.state import EngineState
@@ -30,10 +33,27 @@ def put_back(
         state.woken.add((topic.number, group.number))
 
 
-def free_keys(state: EngineState, topic: Topic, group: Group, origins: Int64Array) -> None:
-    """Messages ended or gave up their keys: what waited for those may go out."""
+def free_keys(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    keyed: Sequence[Keyed],
+    origins: Int64Array,
+    *,
+    living: bool = False,
+) -> None:
+    """Messages ended (or, living on, gave up their keys): what waited for those may go out.
+
+    `keyed` are those of them that were under lease and have keys.
+    """
     gate = group.gate
-    refs = gate.release(origins.tolist())
+    for each in keyed:
+        gate.release(each.keys)
+    refs: list[int] = []
+    if gate.remembers_origins:
+        ended = origins.tolist()
+        gate.give_up(ended)
+        refs = [] if living else gate.end(ended)
     unpark(state, topic, group, refs)
     if gate.freed:
         state.woken.add((topic.number, group.number))

@@ -245,7 +245,7 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
             real = state.by_number[number].groups[group["number"]]
             group["hours"], group["guests"] = real.hours, real.guests
             gate = real.gate
-            group["gate"] = [gate._holders, gate._waits, gate._heirs]
+            group["gate"] = [gate._working, gate._retries, gate._waits, gate._heirs]
     out["leases"] = sorted(out["leases"], key=lambda lease: lease["number"])
     return out
 
