@@ -249,19 +249,47 @@ def find_living(
 
 
 def put_newest_ids(state: EngineState, rows: RowArray) -> None:
-    """Put the ids of rows into the id index, each unless a message sent later has it there.
+    """Put the ids of rows into the id index, each unless it is rather another message's there.
 
-    For a rebuild, which meets rows by due time: an id that was used again may have its newest
-    message in an earlier hour.
+    For a rebuild, which meets rows by due time: of an id that was used again the newest message
+    counts, but one that lives before those that have ended, as after a replay.
     """
     named = rows[rows["id_hash"] != 0]
-    named = named[np.argsort(named["sent_position"], kind="stable")]
-    for topic in np.unique(named["topic"]).tolist():
-        mine = named[named["topic"] == topic]
-        there = state.ids.get_column(topic, mine["id_hash"])
+    for number in np.unique(named["topic"]).tolist():
+        topic = state.by_number.get(number)
+        mine = named[named["topic"] == number]
+        there = state.ids.get_column(number, mine["id_hash"])
+        taken = (there != 0) & (there != mine["origin"])
+        taken[taken] = state.hours.known(there[taken])
+        doubtful = np.flatnonzero(taken | _used_again(mine))
+        living = np.zeros(len(mine), np.bool_)
         newest = np.ones(len(mine), np.bool_)
-        taken = np.flatnonzero((there != 0) & state.hours.known(there))
-        if len(taken):
-            before = state.hours.rows(there[taken])["sent_position"]
-            newest[taken] = mine["sent_position"][taken] >= before
-        state.ids.put_rows(mine[newest], mine["origin"][newest].astype(np.int64))
+        if len(doubtful) and topic is not None:
+            living[doubtful] = _live(state, topic, mine["origin"][doubtful].astype(np.int64))
+        at = np.flatnonzero(taken)
+        if len(at):
+            before = state.hours.rows(there[at])["sent_position"]
+            newest[at] = mine["sent_position"][at] >= before
+            if topic is not None:
+                lives = _live(state, topic, there[at])
+                newest[at] = np.where(living[at] == lives, newest[at], living[at])
+        order = np.lexsort((mine["sent_position"], living))
+        order = order[newest[order]]
+        state.ids.put_rows(mine[order], mine["origin"][order].astype(np.int64))
+
+
+def _used_again(rows: RowArray) -> npt.NDArray[np.bool_]:
+    """Rows whose ids other messages among them have as well."""
+    order = np.lexsort((rows["origin"], rows["id_hash"]))
+    hashes, origins = rows["id_hash"][order], rows["origin"][order]
+    again = (hashes[1:] == hashes[:-1]) & (origins[1:] != origins[:-1])
+    return np.isin(rows["id_hash"], hashes[1:][again])
+
+
+def _live(state: EngineState, topic: Topic, origins: Int64Array) -> npt.NDArray[np.bool_]:
+    """Which messages live in any group."""
+    out = np.zeros(len(origins), np.bool_)
+    for group in topic.groups.values():
+        found = find_origins(state, origins, topic, group=group)
+        out |= found.known & (found.states < STATE_ENDED_FIRST)
+    return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.storage.layout import MessageState as S
@@ -110,6 +111,15 @@ def matches(message: Message, only: TagFilter | None) -> bool:
     if only is None:
         return True
     return only.tags <= message.tags if only.mode == "all" else bool(only.tags & message.tags)
+
+
+def rank(view: View, settings: dict[str, Any], *, prioritised: bool) -> tuple[int, ...]:
+    """Where a view stands among ready ones: the lowest goes first."""
+    if settings["order"] == "time":
+        return (view.due, -view.priority) if prioritised else (view.due,)
+    if aging := settings.get("aging_ms", 0):
+        return view.due - view.priority * aging, -view.priority
+    return -view.priority, view.due
 
 
 class Model:

@@ -15,14 +15,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from delaylog.broker.engine import control, receiving
+from delaylog.broker.engine import Limits, control, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.group_control import GroupedResult, in_groups
 from delaylog.broker.engine.merging import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState as S
-from tests.broker.engine.queue_model import FREE, Group, Message, Model, View
+from tests.broker.engine.queue_model import FREE, Group, Message, Model, View, rank
 
 HOUR = 3_600_000
 DONE, TOO_LATE, UNKNOWN = control.DONE, control.TOO_LATE, control.UNKNOWN
@@ -41,7 +41,7 @@ FILTERS = (
 ROW = st.tuples(
     DELAYS,
     st.sampled_from(["", "", "k", "l"]),
-    st.sampled_from(["", "", "x", "y", "z"]),
+    st.sampled_from(["", "", "x", "x", "y"]),
     st.frozensets(st.sampled_from(TAGS), max_size=2),
     st.sampled_from([0, 0, 0, 1, 7]),
 )
@@ -51,19 +51,26 @@ class Deliveries(RuleBasedStateMachine):
     """One topic; `host_class` is given by the test."""
 
     host_class: Callable[..., Any]
+    small = False
+    """Answers are cut short after a few bytes, and little is read of what is parked on disk."""
 
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.host = self.host_class(Path(self._folder.name) / "data")
+        limits = Limits(receive_bytes_max=24) if self.small else Limits()
+        self.host = self.host_class(Path(self._folder.name) / "data", limits=limits)
 
     @initialize(
         backoff=st.sampled_from([0, 1_000]),
         retries=st.integers(0, 3),
         order=st.sampled_from(["time", "time", "priority"]),
         parked=st.sampled_from([0, 1, 1_000]),
+        named=st.sampled_from(["", "a", "a", "ab"]),
+        rows=st.lists(ROW, min_size=2, max_size=6),
     )
-    def begin(self, backoff: int, retries: int, order: str, parked: int) -> None:
+    def begin(
+        self, backoff: int, retries: int, order: str, parked: int, named: str, rows: list[Any]
+    ) -> None:
         self.settings: dict[str, Any] = {
             "order": order,
             "max_retry": retries,
@@ -75,6 +82,9 @@ class Deliveries(RuleBasedStateMachine):
         self.model = Model(max_retry=retries, backoff_ms=backoff)
         self.number = 0
         self.configure()
+        for name in named:
+            self.make_group(name)
+        self.send_rows(rows, "keep", -1)
 
     # ------------------------------------------------------------------ helpers
 
@@ -92,9 +102,18 @@ class Deliveries(RuleBasedStateMachine):
         self.host.turn()
         self.set_parked_max()
 
+    def make_group(self, name: str) -> None:
+        topics.put_group(self.state, self.host.topic, name, self.now)
+        self.host.turn()
+        self.model.groups[name] = Group(name)
+        self.set_parked_max()
+
     def set_parked_max(self) -> None:
         for group in self.host.topic.groups.values():
             group.gate._parked_max = self.parked_max
+            if self.small:
+                group.gate._spill._slice_pairs = 2
+                group.gate._spill._per_key_max = 1
 
     def find(self, name: str, messages: list[Message]) -> Any:
         ids = [message.server_id for message in messages]
@@ -226,11 +245,20 @@ class Deliveries(RuleBasedStateMachine):
     def receive(self, name: str, count: int, only: TagFilter | None, lease: int) -> None:
         self.receive_some(name, count, only, lease)
 
-    @rule(only=st.sampled_from(FILTERS))
-    def receive_one(self, only: TagFilter | None) -> None:
-        """Of the first group, so that something stays ready."""
+    @rule(at=st.integers(0, 2), only=st.sampled_from(FILTERS))
+    def receive_one(self, at: int, only: TagFilter | None) -> None:
+        """So that something stays ready."""
+        names = list(self.model.groups)
+        if names:
+            self.receive_some(names[at % len(names)], 1, only, 30_000)
+
+    @rule(at=st.integers(0, 2), count=st.integers(1, 4))
+    def send_again(self, at: int, count: int) -> None:
+        """What is received gets a successor, or is found to be there."""
         for name in list(self.model.groups)[:1]:
-            self.receive_some(name, 1, only, 30_000)
+            self.receive_some(name, count, None, 30_000)
+        rows = [(0, "k" * at, "x", frozenset(TAGS[:at]), 0)]
+        self.send_rows(rows, ["keep", "replace", "replace"][at], -1)
 
     def receive_some(self, name: str, count: int, only: TagFilter | None, lease: int) -> None:
         group = self.model.groups.get(name)
@@ -269,7 +297,7 @@ class Deliveries(RuleBasedStateMachine):
             views.append(view)
         keyed = [view.message.key for view in views if view.message.key]
         assert len(set(keyed)) == len(keyed), "one of a key at a time"
-        if len(got) < count:
+        if len(got) < count and not (self.small and got):
             dim = {view.message.key for view in maybe}
             left = [view for view in allowed if view not in views]
             for view in left:
@@ -295,22 +323,22 @@ class Deliveries(RuleBasedStateMachine):
         """In order of due time, where nothing else can have had a say."""
         ordered = self.settings["order"] == "priority" or self.prioritised
         if not (ordered and group.stale):
-            plain = [self.rank(view) for view in got if not view.message.key and not view.loose]
+            plain = [
+                rank(view, self.settings, prioritised=self.prioritised)
+                for view in got
+                if not view.message.key and not view.loose
+            ]
             assert plain == sorted(plain)
-            later = [self.rank(view) for view in left if not view.message.key and not view.loose]
+            later = [
+                rank(view, self.settings, prioritised=self.prioritised)
+                for view in left
+                if not view.message.key and not view.loose
+            ]
             assert not plain or not later or plain[-1] <= min(later)
         for view in () if ordered or group.filtered else got:
             same = [v for v in left if v.message.key and v.message.key == view.message.key]
             before = [v for v in same if v.due < view.due and not v.loose]
             assert view.loose or not before, "in order inside a key"
-
-    def rank(self, view: View) -> tuple[int, ...]:
-        """The lowest goes first."""
-        if self.settings["order"] == "time":
-            return (view.due, -view.priority) if self.prioritised else (view.due,)
-        if aging := self.settings.get("aging_ms", 0):
-            return view.due - view.priority * aging, -view.priority
-        return -view.priority, view.due
 
     @rule(
         data=st.data(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -160,3 +162,20 @@ def test_an_id_is_taken_while_it_is_leased_behind_a_cancelled_successor(mortal) 
     mortal.restart()
     mortal.ack(held)
     assert mortal.replay(dead) == [DONE]
+
+
+@pytest.mark.parametrize("delay", [0, 2 * HOUR])
+def test_a_rebuilt_id_index_leads_to_the_one_that_lives(mortal, delay: int) -> None:
+    """Not to the one that had its id last, and has ended."""
+    dead = mortal.ids_of(mortal.send([b"first"], ids=["m"]))
+    kill(mortal, "m")
+    mortal.send([b"second"], ids=["m"], delay=1_000)
+    assert mortal.cancel(["m"]) == [DONE]
+    assert mortal.replay(dead, mortal.now_ms + delay) == [DONE]
+    mortal.checkpoint()
+    mortal.close()
+    shutil.rmtree(mortal.folder / "ids")
+    mortal._open()
+    assert mortal.send([b"third"], ids=["m"]).results == [1], "kept: the replayed one lives"
+    mortal.advance(delay)
+    assert mortal.bodies() == [b"first"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
@@ -100,24 +101,22 @@ class QueueMachine(Deliveries):
             group.ended[S.DEAD] -= 1
             self.model.replay(view, now + delay, now)
 
-    @rule(name=st.sampled_from([None, *NAMES]), force=st.booleans())
-    def purge(self, name: str | None, force: bool) -> None:
-        names = list(self.model.groups) if name is None else [name]
-        if name is not None and name not in self.model.groups:
-            return
+    def purge(self, names: list[str], *, force: bool) -> None:
         topic = self.host.topic
         groups = [topic.group(each) for each in names]
         done = topics.purge(self.state, topic, groups, self.now, force=force)
-        self.host.turn()
         assert done == self.model.purge(names, force=force)
 
     # ------------------------------------------------------------------ the topic
 
     @rule(
-        what=st.sampled_from(["a", "b", "a", "b", "default", "order", "aging", "merge", "pause"]),
+        what=st.sampled_from(
+            ["a", "b", "b", "default", "order", "aging", "merge", "pause", "purge", "purge all"]
+        ),
+        force=st.booleans(),
         leased=st.sampled_from([None, "keep", "successor"]),
     )
-    def change(self, what: str, leased: str | None) -> None:
+    def change(self, what: str, force: bool, leased: str | None) -> None:
         """A setting, or a group comes or goes."""
         topic, model = self.host.topic, self.model
         if what == "default":
@@ -131,12 +130,14 @@ class QueueMachine(Deliveries):
             topics.drop_group(self.state, topic, topic.group(what), self.now)
             del model.groups[what]
         elif what in NAMES:
-            topics.put_group(self.state, topic, what, self.now)
-            model.groups[what] = Group(what)
+            self.make_group(what)
         elif what == "merge":
             self.configure(merge_leased=leased)
         elif what == "pause":
             topics.pause(self.state, topic, self.now, paused=not topic.paused)
+        elif what.startswith("purge"):
+            names = list(model.groups)
+            self.purge(names if what == "purge all" else names[-1:], force=force)
         else:
             if what == "aging":
                 self.configure(aging_ms=1_000 - self.settings.get("aging_ms", 0))
@@ -151,6 +152,11 @@ class QueueMachine(Deliveries):
     @rule(ms=PAUSES)
     def wait(self, ms: int) -> None:
         self.host.advance(ms)
+        if self.host.topic.paused:
+            topics.pause(self.state, self.host.topic, self.now, paused=False)
+            self.host.turn()
+        if not self.model.groups:
+            self.make_group("a")
 
     @rule(back=st.booleans(), ms=st.sampled_from([1, 2_500, 60_000, HOUR, 3 * HOUR]))
     def set_clock(self, back: bool, ms: int) -> None:
@@ -250,17 +256,19 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     return out
 
 
-def test_the_whole_queue_agrees_with_a_model(host_class: type) -> None:
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_the_whole_queue_agrees_with_a_model(host_class: type, cut_short: bool) -> None:
     """Every call there is, in any order, over groups, restarts and steps of the clock."""
 
     class Machine(QueueMachine):
         pass
 
     Machine.host_class = host_class
+    Machine.small = cut_short
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=60,
+            max_examples=30,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
