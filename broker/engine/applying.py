@@ -260,11 +260,19 @@ def apply_lease(
 
 
 def _leave_leases(
-    state: EngineState, group: Group | None, refs: Int64Array, leases: Int64Array | None
+    state: EngineState,
+    topic: int,
+    group: Group | None,
+    refs: Int64Array,
+    leases: Int64Array | None,
 ) -> None:
     """Take rows out of the leases they were under."""
     if leases is None or len(leases) == 0:
         return
+    if group is not None and (topic, group.number) in state.full:
+        # There is room again for somebody who was turned away.
+        state.full.discard((topic, group.number))
+        state.woken.add((topic, group.number))
     if alike(leases):
         first = int(leases[0])
         if first:
@@ -288,7 +296,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     if group is not None and decision.keep_until_ms:
         topic = state.by_number[decision.topic]
         topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
-    _leave_leases(state, group, refs, decision.leases)
+    _leave_leases(state, decision.topic, group, refs, decision.leases)
     kinds = entries["state"]
     if decision.was:
         _change_ended(state, decision, group, end)
@@ -412,7 +420,7 @@ def apply_move(
         state.hours.end_rows(old_refs, end, 0)
         state.hours.count_guests(old_refs, origins, -1, end)
     state.hours.count_guests(new_refs, origins, +1, end)
-    _leave_leases(state, group, refs, decision.leases)
+    _leave_leases(state, decision.topic, group, refs, decision.leases)
     if group is not None and group.gate.holding and decision.cause not in _WAITS_FOR_RETRY:
         # Somebody gave it another time: others with its key need not wait for that.
         free_keys(state, state.by_number[decision.topic], group, origins)

@@ -172,6 +172,27 @@ class KeyGate:
             out.append(at)
         return np.array(out, np.int64), len(refs)
 
+    def choose(self, rows: RowArray, count_max: int, claimed: set[int]) -> Int64Array:
+        """Places of at most `count_max` rows, asked for by name, that may go out now.
+
+        What has to wait stays where it is, in the queue or parked: who names one message changes
+        nothing about the order of the others.
+        """
+        out: list[int] = []
+        for at, (key, origin) in enumerate(
+            zip(rows["key_hash"].tolist(), rows["origin"].tolist(), strict=True)
+        ):
+            if len(out) == count_max:
+                break
+            if origin in self._waits:
+                continue
+            if key:
+                if self._holders.get(key, origin) != origin or key in claimed:
+                    continue
+                claimed.add(key)
+            out.append(at)
+        return np.array(out, np.int64)
+
     def _park(self, key: int, ref: int) -> None:
         # Behind what is on disk already, or the order inside the key would be lost. Few wait for
         # another's end: those stay in memory.
