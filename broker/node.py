@@ -305,8 +305,12 @@ class Node:
         self._arm(now_ms)
 
     def wake_ready(self) -> None:
-        """Wake consumers of topics that got something ready."""
+        """Wake consumers of topics that got something ready, and of groups that have gone."""
         state = self.engine.state
+        if state.gone:
+            for place in state.gone:
+                self.waiters.wake_everyone(place)
+            state.gone.clear()
         if state.woken:
             for number, group_number in state.woken:
                 group = state.group(number, group_number)
@@ -430,6 +434,7 @@ class Node:
             self._look_after_space()
             if now_ms >= self._retire_ms:
                 self._retire_ms = now_ms + RETIRE_EVERY_MS
+                self._note_waiting(now_ms)
                 engine.retire_unused(now_ms)
                 if engine.state.log.pending_size:
                     self.appended()
@@ -447,6 +452,15 @@ class Node:
             self._on_fatal(error)
             return
         self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _note_waiting(self, now_ms: int) -> None:
+        """Whoever waits for a group uses it, however long ago it asked."""
+        topics = self.engine.state.topics
+        for namespace, name, group_name in self.waiters.groups():
+            topic = topics.get((namespace, name))
+            group = None if topic is None else topic.group(group_name)
+            if topic is not None and group is not None:
+                topic.used_ms = group.used_ms = now_ms
 
     # ------------------------------------------------------------------ admission
 

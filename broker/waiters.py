@@ -34,6 +34,10 @@ class Waiters:
         """How many wait for a group, whatever they filter."""
         return sum(len(self._queues[group, only]) for only in self._filters.get(group, ()))
 
+    def groups(self) -> list[GroupKey]:
+        """Groups that somebody waits for."""
+        return list(self._filters)
+
     async def wait(self, key: WaitKey, seconds: float) -> bool:
         """True when woken, False when the time is up or the node stops."""
         if self._closed or seconds <= 0:
@@ -69,6 +73,12 @@ class Waiters:
         """Wake the first waiter of each line of a group."""
         for only in list(self._filters.get(group, ())):
             self.wake((group, only))
+
+    def wake_everyone(self, group: GroupKey) -> None:
+        """Wake all who wait for a group: it has gone, and they have to be told."""
+        for only in list(self._filters.get(group, ())):
+            for _ in range(len(self._queues[group, only])):
+                self.wake((group, only))
 
     def wake(self, key: WaitKey) -> None:
         """Wake the first waiter of a line."""

@@ -262,12 +262,20 @@ def apply_lease(
 
 
 def _leave_leases(
-    state: EngineState, group: Group | None, refs: Int64Array, leases: Int64Array | None
+    state: EngineState,
+    topic: int,
+    group: Group | None,
+    refs: Int64Array,
+    leases: Int64Array | None,
 ) -> list[Keyed]:
     """Take rows out of the leases they were under; those of them that have keys."""
     out: list[Keyed] = []
     if leases is None or len(leases) == 0:
         return out
+    if group is not None and (topic, group.number) in state.full:
+        # There is room again for somebody who was turned away.
+        state.full.discard((topic, group.number))
+        state.woken.add((topic, group.number))
     one = alike(leases)
     for number in [int(leases[0])] if one else np.unique(leases).tolist():
         if number:
@@ -288,7 +296,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     if group is not None and decision.keep_until_ms:
         topic = state.by_number[decision.topic]
         topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
-    keyed = _leave_leases(state, group, refs, decision.leases)
+    keyed = _leave_leases(state, decision.topic, group, refs, decision.leases)
     kinds = entries["state"]
     if decision.was:
         _change_ended(state, decision, group, end)
@@ -420,7 +428,7 @@ def apply_move(
     if topic is not None and not topic.prioritised and some(rows["priority"]):
         topic.prioritised = True
         follow_settings(topic)
-    keyed = _leave_leases(state, group, refs, decision.leases)
+    keyed = _leave_leases(state, decision.topic, group, refs, decision.leases)
     if group is not None and group.gate.holding:
         if decision.cause in _WAITS_FOR_RETRY:
             for each in keyed:

@@ -254,21 +254,24 @@ class KeyGate:
         claimed.add(key)
         return True
 
-    def free_among(self, rows: RowArray, count_max: int) -> Int64Array:
-        """Places of up to `count_max` chosen rows that nobody holds up, one for each key.
+    def choose(self, rows: RowArray, count_max: int, claimed: set[int]) -> Int64Array:
+        """Places of at most `count_max` rows, asked for by name, that may go out now.
 
-        Nothing is parked, and what is parked does not come first: a choice is no turn.
+        What has to wait stays where it is, in the queue or parked: who names one message changes
+        nothing about the order of the others.
         """
         out: list[int] = []
-        claimed: set[int] = set()
-        keys, origins = rows["key_hash"].tolist(), rows["origin"].tolist()
-        for at, (key, origin) in enumerate(zip(keys, origins, strict=True)):
+        for at, (key, origin) in enumerate(
+            zip(rows["key_hash"].tolist(), rows["origin"].tolist(), strict=True)
+        ):
             if len(out) == count_max:
                 break
-            if origin in self._waits or key in claimed:
+            if origin in self._waits:
                 continue
             if key:
-                if key in self._working or self._retries.get(key, origin) != origin:
+                if key in claimed or key in self._working:
+                    continue
+                if self._retries.get(key, origin) != origin:
                     continue
                 claimed.add(key)
             out.append(at)

@@ -21,6 +21,8 @@ from delaylog.broker.engine.waking import known_rows, unpark
 from delaylog.storage.columns import alike, some
 from delaylog.storage.gather import concat_rows, take_rows
 from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    STATE_ENTRY,
     FrameKind,
     Int64Array,
     MessageState,
@@ -54,7 +56,10 @@ def receive(
     topic.used_ms = group.used_ms = now_ms
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
-    if count_max <= 0 or topic.paused:
+    if count_max <= 0:
+        state.full.add((topic.number, group.number))
+        return None
+    if topic.paused:
         return None
     bucket = group.bucket
     if bucket is not None:
@@ -130,19 +135,48 @@ class _Taking:
         # More may be ready behind what is not handed out: whoever waits is to ask again.
         state.woken.add((self.topic.number, self.group.number))
 
-    def choose(self, ids: Sequence[str]) -> None:
-        """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
+    def look_through(self) -> None:
+        """Find up to `left` ready messages, whatever their keys, and leave them where they are."""
+        for _ in range(_ROUNDS_MAX):
+            popped = self._pop(self.left)
+            if len(popped):
+                self._keep(*self._wanted(*self._look(popped)))
+            elif self.only is None or not self.group.ready.unsorted:
+                break
+            if self.left == 0:
+                break
+        if self.found:
+            self._unpop(np.concatenate([refs for refs, _, _ in self.found]))
+
+    def look_for(self, ids: Sequence[str]) -> None:
+        """Find messages by their ids, as far as they are ready and, with a filter, wanted."""
+        refs, rows, entries = self._named(ids)
+        self._keep(refs[: self.left], rows[: self.left], entries[: self.left])
+
+    def _named(self, ids: Sequence[str]) -> tuple[Int64Array, RowArray, StateArray]:
         found = find_ids(self.state, self.topic, list(ids), self.now_ms, self.group)
         refs = np.unique(found.refs[found.states == _READY])
         refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
-        if self.only is not None and len(refs):
-            wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
-            refs, rows, entries = _some_of(refs, rows, entries, wanted)
+        return self._wanted(refs, rows, entries)
+
+    def _wanted(
+        self, refs: Int64Array, rows: RowArray, entries: StateArray
+    ) -> tuple[Int64Array, RowArray, StateArray]:
+        """What a filter wants: by mask before, now exactly."""
+        if self.only is None or len(refs) == 0:
+            return refs, rows, entries
+        wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
+        return _some_of(refs, rows, entries, wanted)
+
+    def choose(self, ids: Sequence[str]) -> None:
+        """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
+        refs, rows, entries = self._named(ids)
         if len(refs):
-            places = self.group.gate.free_among(rows, self.left)
+            places = self.group.gate.choose(rows, self.left, self.claimed)
+            # They stay in the ready queue as well, so what does not fit is not put back.
+            places = places[: self.fitting(rows[places])]
             refs, rows, entries = _some_of(refs, rows, entries, places)
             self._keep(refs, rows, entries)
-            # The ready queue holds them as well.
             self.group.ready.left(self.state.count_released(rows))
 
     def _rows_of(self, refs: Int64Array) -> tuple[Int64Array, RowArray]:
@@ -176,11 +210,8 @@ class _Taking:
         return refs, rows, entries
 
     def _take(self, popped: Int64Array) -> None:
-        refs, rows, entries = self._look(popped)
-        if self.only is not None and len(refs):
-            # By mask before, now exactly: one that does not match is never looked at again here.
-            wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
-            refs, rows, entries = _some_of(refs, rows, entries, wanted)
+        # One that does not match is never looked at again here.
+        refs, rows, entries = self._wanted(*self._look(popped))
         gate = self.group.gate
         if len(refs) and (gate.holding or some(rows["key_hash"])):
             places, looked = gate.admit(refs, rows, self.left, self.claimed)
@@ -219,19 +250,30 @@ class _Taking:
         """Put what was found under a lease."""
         if not self.found:
             return None
-        if len(self.found) == 1:
-            refs, rows, entries = self.found[0]
-        else:
-            refs = np.concatenate([part[0] for part in self.found])
-            rows = concat_rows([part[1] for part in self.found])
-            entries = concat_rows([part[2] for part in self.found])
-        sizes = np.cumsum(rows["size"].astype(np.int64))
-        limit = self.state.limits.receive_bytes_max
-        if int(sizes[-1]) > limit:
-            fit = max(int(np.searchsorted(sizes, limit, side="right")), 1)
+        refs, rows, entries = self.joined()
+        fit = self.fitting(rows)
+        if fit < len(refs):
             self._put_aside(refs[fit:], rows[fit:])
             refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
         return self._lease(refs, rows, entries, lease_ms)
+
+    def joined(self) -> tuple[Int64Array, RowArray, StateArray]:
+        """All that was found."""
+        if len(self.found) == 1:
+            return self.found[0]
+        if not self.found:
+            return np.zeros(0, np.int64), np.zeros(0, INDEX_ENTRY), np.zeros(0, STATE_ENTRY)
+        return (
+            np.concatenate([part[0] for part in self.found]),
+            concat_rows([part[1] for part in self.found]),
+            concat_rows([part[2] for part in self.found]),
+        )
+
+    def fitting(self, rows: RowArray) -> int:
+        """How many of the first rows one answer holds: at least one."""
+        sizes = np.cumsum(rows["size"].astype(np.int64))
+        fit = int(np.searchsorted(sizes, self.state.limits.receive_bytes_max, side="right"))
+        return min(max(fit, 1), len(rows))
 
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
         """What does not fit into the answer goes back, before what was parked behind it."""
@@ -279,13 +321,15 @@ def peek(
     count_max: int,
     now_ms: int,
     only: TagFilter | None = None,
+    chosen: Sequence[str] | None = None,
 ) -> tuple[Int64Array, RowArray, StateArray, bytes]:
     """Look at what is ready without leasing: the refs go straight back to the front."""
     taking = _Taking(state, topic, group, count_max, now_ms, only)
-    popped = taking._pop(count_max)
-    refs, rows, entries = taking._look(popped)
-    if only is not None and len(refs):
-        wanted = with_tags(state, refs, rows, only)
-        refs, rows, entries = refs[wanted], rows[wanted], entries[wanted]
-    taking._unpop(refs)
+    if chosen is None:
+        taking.look_through()
+    else:
+        taking.look_for(chosen)
+    refs, rows, entries = taking.joined()
+    fit = taking.fitting(rows)
+    refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
     return refs, rows, entries, records_of(state, refs, rows)

@@ -101,6 +101,11 @@ class EngineState:
         comes ready there needs a look at its row."""
         self.woken: set[tuple[int, int]] = set()
         """Topic and group numbers that got something ready since the edge last looked."""
+        self.gone: list[tuple[str, str, str]] = []
+        """Namespace, topic and group of groups that were dropped since the edge last looked: who
+        waits for one is to be told."""
+        self.full: set[tuple[int, int]] = set()
+        """Groups of which so much is under lease that somebody was turned away."""
         self.paced: dict[tuple[int, int], int] = {}
         """Groups whose rate limit held something back, and when it lets more through."""
         self.garbage: list[Callable[[], None]] = []

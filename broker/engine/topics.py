@@ -55,7 +55,7 @@ def put_topic(
             field="slots",
         )
     number = known.number if known else state.next_topic
-    return _put(
+    topic = _put(
         state,
         {
             "number": number,
@@ -67,6 +67,11 @@ def put_topic(
         },
         now_ms,
     )
+    for group in topic.groups:
+        # What was held back by another pace may go now.
+        state.paced.pop((number, group), None)
+        state.woken.add((number, group))
+    return topic
 
 
 def pause(state: EngineState, topic: Topic, now_ms: int, *, paused: bool) -> None:
@@ -201,6 +206,8 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.add_guests({hour: -n for hour, n in group.guests.items()}, end)
     state.leases.drop(topic.number, group.number)
     group.forget_ready()
+    if not state.replaying:
+        state.gone.append((topic.namespace, topic.name, group.name))
 
 
 def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:

@@ -28,6 +28,7 @@ from delaylog.broker.web.operations import (
     JOB,
     JOBS,
     MESSAGE,
+    TAKES_QUERY,
     TOPIC,
     TOPICS,
     Handler,
@@ -39,6 +40,8 @@ from delaylog.storage.errors import CorruptionError, DiskFailedError
 
 ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
+CAMELLIA: Final = "/camellia/"
+"""Its clients may add parameters of their own: they were never refused."""
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 log = logging.getLogger("delaylog.web")
@@ -157,6 +160,9 @@ class HttpFace:
                 handler = self._route(ctx, path, request.method)
             else:
                 handler, ctx.topic_key, ctx.params["action"] = known
+            if query and handler not in TAKES_QUERY and not path.startswith(CAMELLIA):
+                # Who asks for what is not there is told, not given something else.
+                ctx.query()
             return await handler(ctx)
         except asyncio.CancelledError:
             raise
@@ -190,7 +196,7 @@ class HttpFace:
         if ops is not None:
             return _pick({"GET": ops, "HEAD": ops}, method)
         parts = path.split("/")
-        if path.startswith("/camellia/"):
+        if path.startswith(CAMELLIA):
             return self._camellia.route(path, method)
         if len(parts) < 3 or parts[1] != "v1":
             raise Problem("unknown", f"there is nothing at {path[:200]}")

@@ -110,7 +110,11 @@ class Context:
         """Query parameters; unknown ones are refused."""
         known = [member.name for member in declared]
         out = {}
-        for name, values in parse_qs(self.query_text, keep_blank_values=True).items():
+        try:
+            given = parse_qs(self.query_text, keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise Problem("bad_request", "the query is not UTF-8") from None
+        for name, values in given.items():
             if name not in known:
                 raise Problem("bad_request", f"unknown query parameter {name[:64]!a}")
             out[name] = values[-1]

@@ -237,9 +237,9 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
             )
             # Who finds something leaves the rest to the next one; who finds nothing does not,
             # or they would wake each other for messages that are not for them.
-            if delivery is not None and group.has_ready and call.ids is None:
-                node.waiters.wake(key)
             if delivery is not None:
+                if group.has_ready:
+                    node.waiters.wake(key)
                 # The lease is in the file before the answer is on the wire: a killed broker
                 # comes back knowing who holds what. Its fsync is not waited for.
                 if not node.write_through():
@@ -268,7 +268,13 @@ async def peek_messages(ctx: Context) -> web.StreamResponse:
     if topic is not None and group is not None:
         now_ms = ctx.node.clock.now_ms()
         refs, rows, entries, records = peek(
-            state, topic, group, count_max=call.count_max, now_ms=now_ms, only=call.only
+            state,
+            topic,
+            group,
+            count_max=call.count_max,
+            now_ms=now_ms,
+            only=call.only,
+            chosen=call.ids,
         )
         if len(refs):
             origins = rows["origin"].astype(np.int64)
@@ -291,8 +297,11 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     delay_ms = BACK_MS.take(members, limits)
     lease_ms = EXTEND_MS.take(members, limits)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
-    group = the_group(topic, group_name(members))
     receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
+    group = None
+    if ids is not None or members.get("group") is not None:
+        # Receipts know their group, also where there is no default one.
+        group = the_group(topic, group_name(members))
     unknown: set[int] = set()
     if receipts is not None and ids is None:
         pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]

@@ -78,7 +78,7 @@ NATIVE: Final = (
         "Make a topic, or replace its settings.",
         {200: "Topic", 201: "Topic"},
         Takes("Settings", needed=False),
-        problems=(415,),
+        problems=(409, 415),
     ),
     Operation(
         "DELETE",
@@ -139,7 +139,7 @@ NATIVE: Final = (
         {200: "Sent"},
         Takes(shapes.MESSAGE, many=True, bulk=True),
         query=(shapes.ACKS,),
-        problems=(409, 415, 507),
+        problems=(409, 415, 429, 507),
         bulk_answer=True,
     ),
     Operation(
@@ -320,6 +320,12 @@ NODE: Final = (
     ),
 )
 """Calls about the node itself, in no namespace."""
+
+
+TAKES_QUERY: Final = frozenset(
+    operation.handler for operation in (*NATIVE, *GROUP_CALLS, *NODE) if operation.query
+)
+"""Handlers that read the query, and refuse what they do not know of it."""
 
 
 def by_tail(prefix: str) -> dict[str, dict[str, Handler]]:

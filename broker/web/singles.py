@@ -1,17 +1,20 @@
 """Single sends of one turn of the loop become one batch, one frame and one fsync.
 
 Each message was checked by itself before it came here, so one caller's mistake never touches
-another's message.
+another's message. What is refused all the same (a quota is used up) is refused message by message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
+from collections.abc import Iterator
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.engine.errors import DiskFullRefusal, EngineError
 from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.engine.sending import send
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
@@ -20,6 +23,9 @@ from delaylog.storage.batch import decode_send, encode_send
 
 Answer: TypeAlias = tuple[SendResult, int]
 """The batch's result and this message's row in it."""
+Items: TypeAlias = "list[tuple[Single, asyncio.Future[Answer]]]"
+_ALIKE: Final = ("rate", "pending")
+"""Quotas that refuse every message of a turn once they have refused one."""
 
 
 def build_wire(singles: list[Single], now_ms: int, merge: str | None, **scalars: object) -> bytes:
@@ -54,9 +60,7 @@ class SingleMerger:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[
-            tuple[TopicKey, str | None], list[tuple[Single, asyncio.Future[Answer]]]
-        ] = {}
+        self._waiting: dict[tuple[TopicKey, str | None], Items] = {}
 
     async def send(self, key: TopicKey, single: Single) -> Answer:
         """Send one message; returns when it is durable."""
@@ -69,14 +73,41 @@ class SingleMerger:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (key, merge), items in waiting.items():
-            futures = [future for _, future in items]
+            for part in self._frames(items):
+                self._send_part(part, key, merge)
+
+    def _frames(self, items: Items) -> Iterator[Items]:
+        """What together is no more than one request may be: a frame has its limit too."""
+        limits = self._node.engine.limits
+        part: Items = []
+        size = 0
+        for item in items:
+            size += len(item[0].body)
+            if part and (size > limits.request_bytes_max or len(part) >= limits.bulk_rows_max):
+                yield part
+                part, size = [], len(item[0].body)
+            part.append(item)
+        yield part
+
+    def _send_part(self, items: Items, key: TopicKey, merge: str | None) -> None:
+        """Send what was merged; halves of it where it is refused, until it is clear whose it is."""
+        parts = [items]
+        while parts:
+            part = parts.pop()
             try:
-                result = self._send([single for single, _ in items], key, merge)
+                result = self._send([single for single, _ in part], key, merge)
             except Exception as error:
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
+                if len(part) > 1 and _may_be_of_one(error):
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+                    continue
+                _refuse(part, error)
+                if isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE:
+                    for rest in parts:
+                        _refuse(rest, error)
+                    return
                 continue
+            futures = [future for _, future in part]
             self._node.when_durable(result.position, _Answers(result, futures))
 
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
@@ -102,3 +133,14 @@ class _Answers:
         for row, future in enumerate(self._futures):
             if not future.done():
                 future.set_result((self._result, row))
+
+
+def _may_be_of_one(error: Exception) -> bool:
+    """Whether a refusal may be about some of the messages only."""
+    return isinstance(error, EngineError) and not isinstance(error, DiskFullRefusal)
+
+
+def _refuse(items: Items, error: Exception) -> None:
+    for _, future in items:
+        if not future.done():
+            future.set_exception(error)

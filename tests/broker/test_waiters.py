@@ -113,6 +113,26 @@ def test_cancelled_in_the_turn_of_the_wake() -> None:
     run(body)
 
 
+def test_everyone_of_a_group_is_woken() -> None:
+    """All lines of it, and no other group's."""
+
+    async def body(waiters: Waiters) -> None:
+        mine, other = ("default", "t", "a"), ("default", "t", "b")
+        keys = [(mine, None), (mine, None), (mine, "filter"), (other, None)]
+        tasks = [asyncio.ensure_future(waiters.wait(key, 15)) for key in keys]
+        await asyncio.sleep(0)
+        assert sorted(waiters.groups()) == [mine, other]
+        waiters.wake_everyone(mine)
+        await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True, True, True, False]
+        assert waiters.groups() == [other]
+        waiters.wake_everyone(mine)
+        waiters.wake_everyone(other)
+        assert await asyncio.gather(*tasks) == [True] * 4
+
+    run(body)
+
+
 def test_close_lets_all_go() -> None:
     """Closing answers every waiter False, those to come too."""
 

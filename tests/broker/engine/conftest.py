@@ -197,7 +197,13 @@ class Host:
         return result
 
     def receive(
-        self, count: int = 1_000, *, lease: int = 30_000, group: str = "default", only: Any = None
+        self,
+        count: int = 1_000,
+        *,
+        lease: int = 30_000,
+        group: str = "default",
+        only: Any = None,
+        chosen: Sequence[str] | None = None,
     ) -> list[Message]:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
         whose = self.topic.group(group)
@@ -210,6 +216,7 @@ class Host:
             lease_ms=lease,
             now_ms=self.now_ms,
             only=only,
+            chosen=chosen,
         )
         self.turn()
         if delivery is None:

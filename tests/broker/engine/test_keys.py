@@ -95,6 +95,31 @@ def test_a_parked_message_that_is_cancelled_lets_the_next_one_through(host: Any)
     assert host.bodies() == [b"a3"]
 
 
+def test_who_chooses_changes_nothing_about_the_order(host: Any) -> None:
+    """A message that is chosen while its key is held stays in its place, however often."""
+    ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("a", "a3")))
+    first = host.receive(1)
+    for _ in range(3):
+        assert host.receive(chosen=[ids[2]]) == []
+    assert host.receive() == []
+    assert host.receive(chosen=[ids[2]]) == []
+    assert host.topic.default.gate.parked == 2
+    host.ack(first)
+    second = host.receive()
+    assert [m.body for m in second] == [b"a2"]
+    host.ack(second)
+    assert [m.body for m in host.receive(chosen=[ids[2]])] == [b"a3"], "its key is free"
+    assert host.receive() == []
+
+
+def test_of_one_key_one_is_chosen(host: Any) -> None:
+    ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("", "x")))
+    got = host.receive(chosen=ids)
+    assert [m.body for m in got] == [b"a1", b"b1", b"x"]
+    host.ack(got)
+    assert host.bodies(1, chosen=ids) == [b"a2"]
+
+
 def test_a_restart_keeps_who_holds_a_key(host: Any) -> None:
     send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
     held = host.receive()

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.web.operations import GROUP_CALLS, NATIVE, NODE
+
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
 
@@ -366,3 +368,27 @@ def test_old_http(broker: Any) -> None:
     status, _, body = split(broker.raw(b"GET /healthz HTTP/1.0\r\n\r\n"))
     assert status == 200
     assert json.loads(body) == {"status": "ok"}
+
+
+CALLS = [
+    *((each.method, each.path) for each in (*NATIVE, *GROUP_CALLS, *NODE)),
+    *(("GET", path) for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json")),
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_every_call_refuses_an_unknown_query(
+    broker: Any, topic: str, assert_problem: Any, call: tuple[str, str]
+) -> None:
+    """Nobody takes a misspelt parameter for one that works; the second time by the kept route."""
+    method, path = call
+    path = path.format(topic=topic, id="a", group="g", job="j1")
+    for _ in range(2):
+        assert_problem(broker.call(method, f"{path}?colour=red", b"{}"), 400, "bad_request")
+    assert broker.counts(topic) is None
+
+
+def test_a_query_is_utf_8(broker: Any, topic: str, assert_problem: Any) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", OK)
+    answer = broker.call("GET", f"/v1/topics/{topic}/messages?tag=%ff")
+    assert_problem(answer, 400, "bad_request")

@@ -118,3 +118,50 @@ def test_a_topic_with_messages_is_deleted_by_force(
     assert broker.call("GET", url).status == 404
     send(broker, topic, "z")
     assert bodies(receive(broker, topic, wait_ms=5_000)) == ["z"]
+
+
+def test_a_receipt_settles_where_there_is_no_default_group(broker: Any, topic: str) -> None:
+    """Receipts know their group: it is named for ids only."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", url, {"default_group": False})
+    broker.call("PUT", f"{url}/groups/a", {})
+    send(broker, topic, "x", "y")
+    for call in ("extend", "ack"):
+        (mine,) = receive(broker, topic, group="a", wait_ms=5_000, max=1)
+        answer = broker.post(f"{url}/{call}", {"receipts": [mine["receipt"]], "lease_ms": 60_000})
+        assert answer["results"] == ["done"]
+    assert broker.call("GET", f"{url}/groups/a").json["counts"]["acked"] == 1
+
+
+@pytest.mark.parametrize("end", ["group", "topic", "setting"])
+def test_a_poll_ends_with_its_group(broker: Any, topic: str, assert_problem: Any, end: str) -> None:
+    """Who waits for a group that goes is told at once, whatever it filters."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", f"{url}/groups/a", {})
+    group = {} if end == "setting" else {"group": "a"}
+    filters = ({}, {}, {"tags": ["x"]}, {"ids": ["x"]})
+    calls = [
+        broker.later("POST", f"{url}/receive", {"wait_ms": 25_000, **group, **each})
+        for each in filters
+    ]
+    broker.await_waiting(len(calls))
+    if end == "group":
+        broker.call("DELETE", f"{url}/groups/a")
+    elif end == "topic":
+        broker.call("DELETE", url)
+    else:
+        broker.call("PUT", url, {"default_group": False})
+    for call in calls:
+        assert_problem(call.result(10), 404, "unknown", "group")
+
+
+def test_a_poll_keeps_an_ephemeral_group(start_broker: Any, topic: str) -> None:
+    """Who waits uses the group, however long ago it asked: the group stays and sees what comes."""
+    broker = start_broker(limits="ephemeral_idle_ms = 1000")
+    broker.call("PUT", f"/v1/topics/{topic}/groups/a", {"ephemeral": True})
+    ask = {"group": "a", "wait_ms": 25_000}
+    call = broker.later("POST", f"/v1/topics/{topic}/receive", ask)
+    broker.await_waiting(1)
+    send(broker, topic, "x", delay_ms=7_000)
+    assert bodies(call.result(20).json["messages"]) == ["x"]
+    assert broker.stop() == 0

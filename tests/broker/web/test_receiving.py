@@ -287,3 +287,98 @@ def test_peek_when_nothing_is_ready(broker: Any, topic: str) -> None:
     assert broker.post(f"{path}/peek", {})["messages"] == []
     broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "delay_ms": 0})
     assert [m["body"] for m in broker.post(f"{path}/peek", {})["messages"]] == ["now"]
+
+
+def await_ready(broker: Any, topic: str, count: int) -> None:
+    """Return once so many messages may be handed out."""
+    until = time.monotonic() + 20
+    while broker.counts(topic)["ready"] < count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_peek_passes_over_what_has_ended(broker: Any, topic: str) -> None:
+    """However few are asked for, one that ended in front hides none behind it."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", [{"body": x, "id": x} for x in "abc"])
+    await_ready(broker, topic, 3)
+    assert broker.call("DELETE", f"{path}/messages/a").status == 200
+    for _ in range(2):
+        (seen,) = broker.post(f"{path}/peek", {"max": 1})["messages"]
+        assert seen["id"] == "b"
+
+
+def test_peek_at_chosen_ones(broker: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", [{"body": x, "id": x, "tags": [x]} for x in "abc"])
+    broker.post(f"{path}/messages", {"body": "later", "id": "later", "delay_ms": 3_600_000})
+    await_ready(broker, topic, 3)
+
+    def seen(**members: Any) -> list[str]:
+        return [each["id"] for each in broker.post(f"{path}/peek", members)["messages"]]
+
+    assert seen(ids=["c", "b", "later", "nobody"]) == ["b", "c"]
+    assert seen(ids=["c", "b"], max=1) == ["b"]
+    assert seen(ids=["c", "b"], tags=["c"]) == ["c"]
+    assert seen(max=10) == ["a", "b", "c"]
+
+
+def test_a_key_that_is_freed_wakes_who_chose_its_next_message(broker: Any, topic: str) -> None:
+    """Also when somebody else was refused that message before."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", [{"body": x, "id": x, "key": "k"} for x in "ab"])
+    await_ready(broker, topic, 2)
+    (first,) = broker.post(f"{path}/receive", {"max": 10})["messages"]
+    call = broker.later("POST", f"{path}/receive", WAIT | {"ids": ["b"]})
+    broker.await_waiting(1)
+    broker.post(f"{path}/ack", {"receipts": [first["receipt"]]})
+    assert [each["id"] for each in call.result(10).json["messages"]] == ["b"]
+
+
+def test_who_waits_for_the_same_ids_shares_them(broker: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    ask = WAIT | {"ids": ["a", "b"], "max": 1}
+    calls = [broker.later("POST", f"{path}/receive", ask) for _ in range(2)]
+    broker.await_waiting(2)
+    broker.post(f"{path}/messages", [{"body": x, "id": x} for x in "ab"])
+    got = [call.result(10).json["messages"][0]["id"] for call in calls]
+    assert sorted(got) == ["a", "b"]
+
+
+def test_settings_that_let_more_through_wake(broker: Any, topic: str) -> None:
+    """Who waits for a slow rate is served at once when the rate is lifted."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"rate_limit": {"per_second": 0.001, "burst": 1}})
+    broker.post(f"{path}/messages", [{"body": "1"}, {"body": "2"}])
+    assert len(broker.post(f"{path}/receive", WAIT | {"max": 10})["messages"]) == 1
+    call = broker.later("POST", f"{path}/receive", WAIT)
+    broker.await_waiting(1)
+    broker.call("PUT", path, {})
+    assert len(call.result(10).json["messages"]) == 1
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "purge"])
+def test_room_for_more_leases_wakes(crowded: Any, topic: str, how: str) -> None:
+    """With as many under lease as may be, a receive waits until one is settled."""
+    path = f"/v1/topics/{topic}"
+    crowded.call("PUT", path, {"backoff": {"first_ms": 3_600_000}})
+    crowded.post(f"{path}/messages", [{"body": str(n)} for n in range(3)])
+    (first,) = crowded.post(f"{path}/receive", WAIT | {"max": 10})["messages"]
+    call = crowded.later("POST", f"{path}/receive", WAIT)
+    crowded.await_waiting(1)
+    if how == "purge":
+        crowded.post(f"{path}/purge", {"force": True})
+        crowded.post(f"{path}/messages", {"body": "new"})
+    else:
+        crowded.post(f"{path}/{how}", {"receipts": [first["receipt"]]})
+    (second,) = call.result(10).json["messages"]
+    assert second["body"] == ("new" if how == "purge" else "1")
+
+
+@pytest.fixture(scope="module")
+def crowded(start_broker: Any) -> Any:
+    """A broker that lets one message of a group be under lease."""
+    made = start_broker(limits="leased_max = 1")
+    yield made
+    assert made.stop() == 0
+    made.assert_clean_logs()

@@ -1,0 +1,120 @@
+"""Single sends of one turn go as one batch, and what is refused is refused one by one.
+
+The merger runs over a real engine; a host of our own stands for the node, so that what is merged
+is exactly what a test sends in one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine import Engine, Limits, TopicSettings
+from delaylog.broker.engine.errors import DiskFullRefusal
+from delaylog.broker.engine.quotas import QuotaError
+from delaylog.broker.web.shapes import Single
+from delaylog.broker.web.singles import SingleMerger
+from delaylog.storage.file_system import OsFileSystem
+
+NOW_MS = 450_000 * 3_600_000
+KEY = ("default", "t")
+
+
+class Stub:
+    """What the merger needs of a node; frames are durable at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.clock = self
+        self.frames = 0
+        self.free = 1 << 60
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def appended(self) -> None:
+        self.frames += 1
+
+    def when_durable(self, _position: int, call: Callable[[], None]) -> None:
+        call()
+
+    def send(self, *singles: Single) -> list[Any]:
+        """Send in one turn; 0 or the error of each."""
+
+        async def main() -> list[Any]:
+            merger = SingleMerger(self)  # type: ignore[arg-type]
+            sends = [merger.send(KEY, single) for single in singles]
+            answers = await asyncio.gather(*sends, return_exceptions=True)
+            return [each if isinstance(each, Exception) else 0 for each in answers]
+
+        return asyncio.run(main())
+
+    def configure(self, **quota: int) -> None:
+        settings = TopicSettings.from_dict({"quota": quota})
+        self.engine.put_topic("t", settings, NOW_MS)
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Iterator[Stub]:
+    limits = Limits(request_bytes_max=1_000)
+    folder = str(tmp_path / "data")
+    engine = Engine(OsFileSystem(), folder, now_ms=NOW_MS, random=Random(7), limits=limits)
+    yield Stub(engine)
+    engine.close()
+
+
+def plain(count: int, size: int = 1) -> list[Single]:
+    return [Single(b"x" * size, 0, True) for _ in range(count)]
+
+
+def test_a_turn_is_one_frame(stub: Stub) -> None:
+    assert stub.send(*plain(50)) == [0] * 50
+    assert stub.frames == 1
+
+
+@pytest.mark.parametrize("room", [0, 1, 3, 10, 49])
+@pytest.mark.parametrize("quota", ["rate", "pending"])
+def test_a_quota_takes_what_it_has_room_for(stub: Stub, quota: str, room: int) -> None:
+    """The first ones come in, the others are refused: none for its neighbours' sake."""
+    if quota == "rate":
+        stub.configure(rate=5)
+        assert stub.send(*plain(50 - room)) == [0] * (50 - room)
+    else:
+        stub.configure(pending=50)
+        assert stub.send(*plain(50 - room)) == [0] * (50 - room)
+    stub.frames = 0
+    answers = stub.send(*plain(60))
+    assert answers[:room] == [0] * room
+    assert all(isinstance(each, QuotaError) for each in answers[room:])
+    assert all(each.facts["quota"] == quota for each in answers[room:])
+    # Halves of halves, not one by one.
+    assert stub.frames <= 6
+
+
+def test_only_who_asks_for_too_much_is_refused(stub: Stub) -> None:
+    stub.configure(horizon_ms=1_000, bytes=100)
+    far, large = Single(b"x", 2_000, True), Single(b"x" * 200, 0, True)
+    sent = [*plain(3), far, *plain(2), large, *plain(4)]
+    answers = stub.send(*sent)
+    assert [answers[3].facts["quota"], answers[6].facts["quota"]] == ["horizon_ms", "bytes"]
+    assert answers.count(0) == 9
+
+
+def test_a_full_disk_refuses_all_at_once(stub: Stub) -> None:
+    stub.free = 0
+    answers = stub.send(*plain(50))
+    assert {type(each) for each in answers} == {DiskFullRefusal}
+
+
+def test_a_frame_is_no_more_than_a_request_may_be(stub: Stub) -> None:
+    """Bodies of many connections together may be more than any frame holds."""
+    assert stub.send(*plain(10, 300)) == [0] * 10
+    assert stub.frames == 4
