@@ -1,12 +1,12 @@
 """Steps of the clock: what an engine does when its time jumps ahead or is set back.
 
 Ahead: due messages stream out by themselves; only leases must not end early, nor producers be
-forgotten, so their times move along. Back (an operator confirmed it): messages keep their
-absolute due times, and nothing may be handed out before them by the new time. What the wheel and
-the ready queues hold is hints, so they are made anew, as at a start; the hour floor goes back, or
-a new message would be stored in an hour that is opened only when the old time is reached again. A
-new epoch begins, so that rows of an hour that had been deleted and comes to be again never pass
-for the old ones.
+forgotten, nor what is in use pass for idle, so their times move along. Back (an operator confirmed
+it): messages keep their absolute due times, and nothing may be handed out before them by the new
+time. What the wheel and the ready queues hold is hints, so they are made anew, as at a start; the
+hour floor goes back, or a new message would be stored in an hour that is opened only when the old
+time is reached again. A new epoch begins, so that rows of an hour that had been deleted and comes
+to be again never pass for the old ones.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ def jump_ahead(state: EngineState, jump_ms: int, now_ms: int) -> None:
     """
     if len(state.leases) or len(state.producers):
         _append(state, jump_ms, state.hour_floor, now_ms)
+    for topic in state.by_number.values():
+        topic.used_ms += jump_ms if topic.used_ms else 0
+        for group in topic.groups.values():
+            group.used_ms += jump_ms if group.used_ms else 0
 
 
 def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
@@ -34,8 +38,13 @@ def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
     state.append(FrameKind.EPOCH_BEGIN, [], now_ms)
     _append(state, step_ms, min(state.hour_floor, now_ms // HOUR_MS - 1), now_ms)
     for topic in state.by_number.values():
+        topic.used_ms = min(topic.used_ms, now_ms)
         for group in topic.groups.values():
+            group.used_ms = min(group.used_ms, now_ms)
             group.forget_ready()
+    # A bucket counts anew, or gives something soon: its old time may be hours away.
+    state.woken.update(state.paced)
+    state.paced.clear()
     state.hot.clear()
     state.dispatched = (0, 0)
     state.wheel = TimingWheel(now_ms)

@@ -27,13 +27,10 @@ from tests.broker.engine.queue_model import FREE, Group, Message, Model, View, r
 HOUR = 3_600_000
 DONE, TOO_LATE, UNKNOWN = control.DONE, control.TOO_LATE, control.UNKNOWN
 DELAYS = st.sampled_from([0, 0, 0, 1, 100, 900, 5_000, 10_001, 60_000, HOUR, 2 * HOUR])
-PAUSES = st.sampled_from([1, 50, 100, 999, 5_000, 30_000, 60_000, HOUR])
 NAMES = ("default", "a", "b")
 TAGS = (b"red", b"blue", b"green")
 FILTERS = (
-    None,
-    None,
-    None,
+    *(None, None, None),
     TagFilter(frozenset([b"red"])),
     TagFilter(frozenset([b"red", b"blue"])),
     TagFilter(frozenset([b"red", b"blue"]), "all"),

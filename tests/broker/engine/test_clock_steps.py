@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine import topics
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState
 
@@ -283,6 +284,34 @@ def test_a_producer_is_remembered_over_a_forward_step(host: Any, crash: bool) ->
     host.advance(600 * SECOND)
     host.checkpoint()
     assert len(host.engine.state.producers) == 0
+
+
+def test_what_is_in_use_is_not_idle_after_a_forward_step(host: Any) -> None:
+    topics.put_group(host.engine.state, host.topic, "brief", host.now_ms, ephemeral=True)
+    host.receive(group="brief")
+    host.jump_ahead(DAY)
+    host.engine.retire_unused(host.now_ms)
+    assert host.topic.group("brief") is not None
+    host.set_back(2 * DAY)
+    host.advance(HOUR)
+    host.engine.retire_unused(host.now_ms)
+    assert host.topic.group("brief") is None
+
+
+def test_who_waits_for_a_pace_is_told_after_a_step_back(host: Any) -> None:
+    host.configure(rate_limit={"per_second": 1, "burst": 1})
+    host.send(3)
+    assert len(host.receive()) == 1
+    assert host.receive() == []
+    host.engine.state.woken.clear()
+    host.set_back(HOUR, turn=False)
+    assert host.engine.state.woken
+    host.send(1)
+    assert host.receive() == []
+    host.engine.state.woken.clear()
+    host.advance(1_000)
+    assert host.engine.state.woken
+    assert len(host.receive()) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))

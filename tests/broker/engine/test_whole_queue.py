@@ -22,7 +22,9 @@ from delaylog.broker.engine.upkeep import snapshot
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group
-from tests.broker.engine.queue_rules import DELAYS, HOUR, NAMES, PAUSES, Deliveries
+from tests.broker.engine.queue_rules import DELAYS, HOUR, NAMES, Deliveries
+
+PAUSES = st.sampled_from([1, 50, 100, 999, 5_000, 30_000, 60_000, HOUR])
 
 
 class QueueMachine(Deliveries):
