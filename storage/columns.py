@@ -50,6 +50,23 @@ def only_hour(refs: Int64Array) -> int | None:
     return None if some((refs ^ refs[0]) >> HOUR_SHIFT) else int(refs[0]) >> HOUR_SHIFT
 
 
+def per_hour(refs: Int64Array) -> dict[int, int]:
+    """How many of the refs each hour has, of the hours that they name."""
+    if len(refs) == 0:
+        return {}
+    only = only_hour(refs)
+    if only is not None:
+        return {only: len(refs)}
+    found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
+    return dict(zip(found.tolist(), lengths.tolist(), strict=True))
+
+
+def guests_per_hour(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
+    """How many of the rows stand away from home, by the hours of their origins."""
+    away = (refs ^ origins) >> HOUR_SHIFT != 0
+    return per_hour(origins[away]) if some(away) else {}
+
+
 def hours_of(refs: Int64Array) -> list[int]:
     """The distinct hours of refs, ascending."""
     only = only_hour(refs)

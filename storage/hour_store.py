@@ -164,61 +164,33 @@ class HourStore:
             self.pile.add(placed)
         return refs
 
-    def end_rows(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
-        """Count rows that stopped living (ended, or moved on)."""
-        only = only_hour(refs)
-        if only is not None:
-            pairs = [(only, len(refs))]
-        else:
-            found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
-            pairs = list(zip(found.tolist(), lengths.tolist(), strict=True))
-        for hour, n in pairs:
-            counts = self.counts[hour]
-            counts.living -= n
-            counts.position = end_position
-            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
-
-    def count_guests(
+    def count_living(
         self,
-        refs: Int64Array,
-        origins: Int64Array,
-        by: int,
-        end_position: int,
+        by_hour: Mapping[int, int],
+        times: int,
+        end_position: int = 0,
         keep_until_ms: int = 0,
     ) -> None:
-        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to.
-
-        The way to an ended row leads through its origin, which is kept as long as the row.
-        """
-        away = (refs ^ origins) >> HOUR_SHIFT != 0
-        if some(away):
-            found, lengths = np.unique(origins[away] >> HOUR_SHIFT, return_counts=True)
-            for hour, n in zip(found.tolist(), lengths.tolist(), strict=True):
-                counts = self.counts.setdefault(hour, HourCounts())
-                counts.guests += by * n
-                counts.position = max(counts.position, end_position)
-                counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
-
-    def count_living(
-        self, by_hour: Mapping[int, int], end_position: int | None = None, keep_until_ms: int = 0
-    ) -> None:
-        """Rows of hours begin (n > 0) or stop to live, beyond those that `number` counted.
+        """Rows of hours begin (`times` > 0) or stop to live, beyond those that `number` counted.
 
         A row lives once for each group that has to see it.
         """
         for hour, n in by_hour.items():
             counts = self.counts[hour]
-            counts.living += n
-            counts.position = max(counts.position, end_position or 0)
+            counts.living += times * n
+            counts.position = max(counts.position, end_position)
             counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 
-    def add_guests(
-        self, by_hour: Mapping[int, int], end_position: int, keep_until_ms: int = 0
+    def count_guests(
+        self, by_hour: Mapping[int, int], times: int, end_position: int, keep_until_ms: int = 0
     ) -> None:
-        """Rows with their origins in hours begin (n > 0) or stop to live elsewhere."""
+        """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere.
+
+        The way to an ended row leads through its origin, which is kept as long as the row.
+        """
         for hour, n in by_hour.items():
             counts = self.counts.setdefault(hour, HourCounts())
-            counts.guests += n
+            counts.guests += times * n
             counts.position = max(counts.position, end_position)
             counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
 

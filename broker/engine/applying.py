@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.groups import Group, per_hour
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.leases import Keyed
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import pack_answer
@@ -22,7 +22,7 @@ from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
 from delaylog.broker.engine.waking import follow_settings, free_keys
 from delaylog.storage.batch import MessageBatch, decode_send
-from delaylog.storage.columns import alike, every, some
+from delaylog.storage.columns import alike, every, guests_per_hour, per_hour, some
 from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -210,14 +210,13 @@ def _count_sent(
         hours = per_hour(refs)
     else:
         lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
-        hours = list(zip(placed.hours, lengths, strict=True))
+        hours = dict(zip(placed.hours, lengths, strict=True))
     for group in topic.groups.values():
         group.counts.living += len(refs)
-        for hour, n in hours:
-            group.count_hour(hour, n)
+        group.count_living(hours, +1)
     others = len(topic.groups) - 1
     if others:
-        state.hours.count_living({hour: others * n for hour, n in hours})
+        state.hours.count_living(hours, others)
 
 
 def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
@@ -350,13 +349,14 @@ def _end(
         # Its rows stopped to live when it went.
         state.hours.touch(refs, end)
         return
-    state.hours.end_rows(refs, end, decision.keep_until_ms)
-    group.count_refs(refs, -1)
+    by_hour = per_hour(refs)
+    state.hours.count_living(by_hour, -1, end, decision.keep_until_ms)
+    group.count_living(by_hour, -1)
     origins = decision.origins
     if origins is not None:
-        origins = origins if mask is None else origins[mask]
-        group.count_guests(refs, origins, -1)
-        state.hours.count_guests(refs, origins, -1, end, decision.keep_until_ms)
+        guests = guests_per_hour(refs, origins if mask is None else origins[mask])
+        state.hours.count_guests(guests, -1, end, decision.keep_until_ms)
+        group.count_guests(guests, -1)
 
 
 def apply_move(
@@ -407,9 +407,10 @@ def apply_move(
     if some(away):
         state.hours.put_states(origins[away], moved[away], decision.group)
         state.hours.touch(origins[away], end)
+    new_guests = guests_per_hour(new_refs, origins)
     if group is not None:
-        group.count_refs(new_refs, +1)
-        group.count_guests(new_refs, origins, +1)
+        group.count_living(per_hour(new_refs), +1)
+        group.count_guests(new_guests, +1)
     if decision.from_ended:
         if group is not None:
             group.counts.dead -= len(refs)
@@ -418,12 +419,13 @@ def apply_move(
         # A later message may have had its id meanwhile.
         state.ids.put_rows(rows, origins)
     else:
+        by_hour, guests = per_hour(old_refs), guests_per_hour(old_refs, origins)
         if group is not None:
-            group.count_refs(old_refs, -1)
-            group.count_guests(old_refs, origins, -1)
-        state.hours.end_rows(old_refs, end, 0)
-        state.hours.count_guests(old_refs, origins, -1, end)
-    state.hours.count_guests(new_refs, origins, +1, end)
+            group.count_living(by_hour, -1)
+            group.count_guests(guests, -1)
+        state.hours.count_living(by_hour, -1, end)
+        state.hours.count_guests(guests, -1, end)
+    state.hours.count_guests(new_guests, +1, end)
     topic = state.by_number.get(decision.topic)
     if topic is not None and not topic.prioritised and some(rows["priority"]):
         topic.prioritised = True

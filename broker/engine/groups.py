@@ -9,6 +9,7 @@ stores where in the log it did, so that only a purge after that ends it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,11 +20,8 @@ from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.settings import RateLimit
 from delaylog.broker.engine.token_bucket import TokenBucket
-from delaylog.storage.columns import only_hour
 from delaylog.storage.layout import (
-    HOUR_SHIFT,
     STATE_NONE,
-    Int64Array,
     MessageState,
     RowArray,
     StateArray,
@@ -111,21 +109,15 @@ class Group:
         self.ready.clear()
         self.gate.clear_parked()
 
-    def count_hour(self, hour: int, n: int) -> None:
-        """Rows of an hour began (n > 0) or stopped to live."""
-        _add(self.hours, hour, n)
+    def count_living(self, by_hour: Mapping[int, int], times: int) -> None:
+        """Rows of hours begin (`times` > 0) or stop to live."""
+        for hour, n in by_hour.items():
+            _add(self.hours, hour, times * n)
 
-    def count_refs(self, refs: Int64Array, sign: int) -> None:
-        """The same for rows by their refs."""
-        for hour, n in per_hour(refs):
-            _add(self.hours, hour, sign * n)
-
-    def count_guests(self, refs: Int64Array, origins: Int64Array, sign: int) -> None:
-        """Rows `refs` that live away from their origins' hours begin (+1) or stop (-1) to."""
-        away = (refs ^ origins) >> HOUR_SHIFT != 0
-        if away.any():
-            for hour, n in per_hour(origins[away]):
-                _add(self.guests, hour, sign * n)
+    def count_guests(self, by_hour: Mapping[int, int], times: int) -> None:
+        """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere."""
+        for hour, n in by_hour.items():
+            _add(self.guests, hour, times * n)
 
     def has(self, rows: RowArray) -> npt.NDArray[np.bool_]:
         """Which rows exist for this group, ended or not."""
@@ -150,17 +142,6 @@ class Group:
         if len(rows) and (self.floor or rows["group"].any()):
             out = out & self.has(rows) & ~self.purged(rows, entries)
         return np.asarray(out, np.bool_)
-
-
-def per_hour(refs: Int64Array) -> list[tuple[int, int]]:
-    """(hour, how many of the refs) for each hour that the refs name."""
-    if len(refs) == 0:
-        return []
-    only = only_hour(refs)
-    if only is not None:
-        return [(only, len(refs))]
-    found, lengths = np.unique(refs >> HOUR_SHIFT, return_counts=True)
-    return list(zip(found.tolist(), lengths.tolist(), strict=True))
 
 
 def _add(counts: dict[int, int], hour: int, n: int) -> None:

@@ -12,17 +12,16 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.engine.errors import ConflictError
-from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group, per_hour
+from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import follow_settings
+from delaylog.storage.columns import guests_per_hour, per_hour
 from delaylog.storage.layout import (
-    HOUR_SHIFT,
     STATE_ENTRY,
     Cause,
     FrameKind,
-    Int64Array,
     MessageState,
 )
 
@@ -202,8 +201,8 @@ def apply_group(state: EngineState, members: dict[str, Any], position: int, end:
 
 def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     """All that lives in a group stops to."""
-    state.hours.count_living({hour: -n for hour, n in group.hours.items()}, end)
-    state.hours.add_guests({hour: -n for hour, n in group.guests.items()}, end)
+    state.hours.count_living(group.hours, -1, end)
+    state.hours.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
     group.forget_ready()
     if not state.replaying:
@@ -224,11 +223,11 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
         state.leases.drop(topic.number, group.number)
         group.counts.leased = 0
         refs = origins = np.zeros(0, np.int64)
-    kept, guests = dict(per_hour(refs)), _guests(refs, origins)
-    ended = {hour: kept.get(hour, 0) - n for hour, n in group.hours.items()}
-    state.hours.count_living(ended, end, members["keep"])
-    gone = {hour: guests.get(hour, 0) - n for hour, n in group.guests.items()}
-    state.hours.add_guests(gone, end, members["keep"])
+    kept, guests = per_hour(refs), guests_per_hour(refs, origins)
+    ended = {hour: n - kept.get(hour, 0) for hour, n in group.hours.items()}
+    state.hours.count_living(ended, -1, end, members["keep"])
+    gone = {hour: n - guests.get(hour, 0) for hour, n in group.guests.items()}
+    state.hours.count_guests(gone, -1, end, members["keep"])
     group.floor, group.purged_ms = position, members["time"]
     group.hours, group.guests = kept, guests
     group.counts.deleted += group.counts.living - len(refs)
@@ -237,7 +236,3 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     group.forget_ready()
     group.gate.purge(origins.tolist())
     state.mark_special(topic)
-
-
-def _guests(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
-    return dict(per_hour(origins[(refs ^ origins) >> HOUR_SHIFT != 0]))
