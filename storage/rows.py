@@ -65,6 +65,13 @@ def id_hashes(batch: MessageBatch) -> npt.NDArray[np.uint64]:
     return batch.id_hashes
 
 
+def heads_of(rows: RowArray, *names: str) -> RowArray:
+    """Rows that say their records end behind the first texts (`id_size`, …): no body is read."""
+    heads = rows.copy()
+    heads["size"] = sum(rows[name].astype(np.int64) for name in names)
+    return heads
+
+
 @dataclass(slots=True, eq=False)
 class PlacedRows:
     """Rows of one frame ordered by (hour, log order).

@@ -26,6 +26,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.payloads import SettleDecision
+from delaylog.storage.rows import heads_of
 
 
 def deliverable(
@@ -94,10 +95,7 @@ def with_tags(
     state: EngineState, refs: Int64Array, rows: RowArray, only: TagFilter
 ) -> npt.NDArray[np.bool_]:
     """Which rows match a filter by their stored tags."""
-    before = rows["id_size"].astype(np.int64) + rows["key_size"]
-    # The texts stand in front of the record: bodies are not read.
-    heads = rows.copy()
-    heads["size"] = before + rows["tags_size"]
+    heads = heads_of(rows, "id_size", "key_size", "tags_size")
     records = records_of(state, refs, heads)
     ends = np.cumsum(heads["size"].astype(np.int64))
     starts = ends - rows["tags_size"]

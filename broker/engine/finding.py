@@ -22,14 +22,13 @@ from delaylog.storage.layout import (
     STATE_ENDED_FIRST,
     STATE_ENTRY,
     STATE_NONE,
-    Cause,
     Int64Array,
     MessageState,
     RowArray,
     StateArray,
     ids_to_refs,
 )
-from delaylog.storage.rows import hash_column
+from delaylog.storage.rows import hash_column, heads_of
 
 _MOVED = int(MessageState.MOVED)
 _WAITING = int(MessageState.WAITING)
@@ -83,21 +82,9 @@ def find_origins(
             now_refs, rows = refs.copy(), rows.copy()
             now_refs[moved], rows[moved] = forward, new_rows
             entries[moved] = state.hours.get_states(forward, group.number)
-    if group.floor:
-        entries = _with_purged(group, rows, entries)
+    group.show_purged(rows["sent_position"], entries)
     states = shown_states(rows, entries, now_ms)
     return _in_slots(len(origins), known, refs, now_refs, rows, entries, states, group)
-
-
-def _with_purged(group: Group, rows: RowArray, entries: StateArray) -> StateArray:
-    """States as they are shown: what a purge has ended is deleted, though no state says so."""
-    purged = group.purged(rows, entries)
-    if some(purged):
-        entries = entries.copy()
-        entries["state"][purged] = MessageState.DELETED
-        entries["cause"][purged] = Cause.PURGE
-        entries["time"][purged] = group.purged_ms
-    return entries
 
 
 def _in_slots(
@@ -201,8 +188,7 @@ def same_ids(
     """Which rows have the ids `wanted` (one after another, of these sizes)."""
     same: npt.NDArray[np.bool_] = rows["id_size"] == sizes
     # An id stands in front of its record: bodies are not read.
-    heads = rows.copy()
-    heads["size"] = rows["id_size"]
+    heads = heads_of(rows, "id_size")
     if every(same):
         stored = state.hours.records(refs, heads)
         if stored == wanted:
@@ -218,8 +204,7 @@ def same_ids(
 
 def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
     """The client-chosen ids of rows, one after another; their sizes are the rows'."""
-    heads = rows.copy()
-    heads["size"] = rows["id_size"]
+    heads = heads_of(rows, "id_size")
     return state.hours.records(refs, heads)
 
 

@@ -20,8 +20,10 @@ from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.settings import RateLimit
 from delaylog.broker.engine.token_bucket import TokenBucket
+from delaylog.storage.columns import some
 from delaylog.storage.layout import (
     STATE_NONE,
+    Cause,
     MessageState,
     RowArray,
     StateArray,
@@ -135,6 +137,15 @@ class Group:
         # The time of an entry that is in no state is where in the log it came back.
         below = (sent_position < self.floor) & (entries["time"] < self.floor)
         return np.asarray(below & (entries["state"] == STATE_NONE), np.bool_)
+
+    def show_purged(self, sent_position: npt.NDArray[np.uint64], entries: StateArray) -> None:
+        """Make entries (copies) say what no state says: that a purge has ended their rows."""
+        if self.floor:
+            purged = self.purged_of(sent_position, entries)
+            if some(purged):
+                entries["state"][purged] = MessageState.DELETED
+                entries["cause"][purged] = Cause.PURGE
+                entries["time"][purged] = self.purged_ms
 
     def free(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
         """Which rows wait or are ready in this group."""

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.text_filter import TextFilter
 from delaylog.storage.columns import Mask, some
 from delaylog.storage.hour_store import HourStore
 from delaylog.storage.layout import Int64Array, MessageState, RowArray
-from delaylog.storage.rows import hash_u64, tag_bits
+from delaylog.storage.rows import heads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,11 @@ class Filter:
 
     def may_match(self, rows: RowArray) -> Mask:
         """Rows that can match by what never changes about them (hashes, not the texts)."""
-        mask = np.ones(len(rows), np.bool_)
-        if self.tag is not None:
-            bits = np.uint64(tag_bits(self.tag))
-            mask &= rows["tag_mask"] & bits == bits
-        if self.key is not None:
-            mask &= rows["key_hash"] == np.uint64(hash_u64(self.key) if self.key else 0)
-        return mask
+        return self._texts.may_match(rows)
+
+    @property
+    def _texts(self) -> TextFilter:
+        return TextFilter(self.tag, self.key)
 
     def matches(self, hours: HourStore, found: FoundColumns) -> Mask:
         """Which messages match, exactly, as they are now."""
@@ -72,20 +71,16 @@ class Filter:
             mask &= due >= self.due_from_ms
         if self.due_to_ms is not None:
             mask &= due < self.due_to_ms
-        if (self.tag is not None or self.key is not None) and some(mask):
+        if not self._texts.empty and some(mask):
             at = np.flatnonzero(mask)
             mask[at] = self._texts_match(hours, found.refs[at], found.rows[at])
         return mask
 
     def _texts_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:
         """Hashes can be those of another text: the stored ones decide."""
-        heads = rows.copy()
-        sizes = [rows[name].astype(np.int64) for name in ("id_size", "key_size", "tags_size")]
-        heads["size"] = sum(sizes)
-        data = hours.records(refs, heads)
+        names = ("id_size", "key_size", "tags_size")
+        data = hours.records(refs, heads_of(rows, *names))
+        sizes = [rows[name].astype(np.int64) for name in names]
         ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3).tolist()
-        tag, key = self.tag, self.key
-        return [
-            (key is None or data[a:b] == key) and (tag is None or tag in data[b:c].split(b"\n"))
-            for a, b, c in ends
-        ]
+        texts = self._texts
+        return [texts.matches(data[a:b], data[b:c]) for a, b, c in ends]

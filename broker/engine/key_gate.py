@@ -38,8 +38,8 @@ class KeyGate:
         """Keys of messages that wait for a retry or are ready for it, and those origins."""
         self._retry_keys: dict[int, int] = {}
         """The same by origin."""
-        self._awaited: dict[int, int] = {}
-        """Messages whose end others wait for, and the key those wait under."""
+        self._awaited: set[int] = set()
+        """Origins of messages whose end others wait for."""
         self._waits: dict[int, int] = {}
         """Origins of messages that wait for another's end, and under which key."""
         self._heirs: dict[int, int] = {}
@@ -81,7 +81,8 @@ class KeyGate:
         self._heirs[id_hash] = predecessor
 
     def _wait(self, origin: int, predecessor: int) -> None:
-        self._awaited[predecessor] = self._waits[origin] = -predecessor
+        self._awaited.add(predecessor)
+        self._waits[origin] = -predecessor
 
     @property
     def expecting(self) -> bool:
@@ -116,18 +117,16 @@ class KeyGate:
         out: list[int] = []
         if self._awaited:
             for origin in origins:
-                key = self._awaited.pop(origin, None)
-                if key is not None:
-                    out += self._inherit(key)
+                if origin in self._awaited:
+                    out += self._inherit(origin)
         return out
 
-    def _inherit(self, key: int) -> list[int]:
+    def _inherit(self, predecessor: int) -> list[int]:
         """The end of a predecessor: whoever waited for it goes on."""
-        self._waits = {origin: which for origin, which in self._waits.items() if which != key}
-        self._heirs = {id_: origin for id_, origin in self._heirs.items() if origin != -key}
-        refs = self._parked.pop(key, deque())
-        self._parked_count -= len(refs)
-        return list(refs)
+        self._awaited.discard(predecessor)
+        self._waits = {origin: key for origin, key in self._waits.items() if key != -predecessor}
+        self._heirs = {id_: origin for id_, origin in self._heirs.items() if origin != predecessor}
+        return self.unpark([-predecessor])
 
     def purge(self, kept: Iterable[int]) -> None:
         """Only what is under lease still holds: the messages with these origins."""
@@ -136,8 +135,8 @@ class KeyGate:
         left = set(kept)
         if not left:
             self._working.clear()
-        for origin in self._awaited.keys() - left:
-            self._inherit(self._awaited.pop(origin))
+        for origin in self._awaited - left:
+            self._inherit(origin)
 
     def snapshot(self) -> dict[str, Any]:
         """For a checkpoint; what is under lease stands with the leases."""

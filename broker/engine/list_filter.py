@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
-from delaylog.storage.columns import some
+from delaylog.broker.engine.text_filter import TextFilter
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import (
     NEVER_MS,
@@ -27,7 +27,7 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
-from delaylog.storage.rows import hash_u64, tag_bits, tags_mask
+from delaylog.storage.rows import hash_u64, tags_mask
 
 Mask = npt.NDArray[np.bool_]
 _tags_mask = lru_cache(4_096)(tags_mask)
@@ -66,9 +66,7 @@ class RowFilter:
         self._topic = topic
         self._now_ms = now_ms
         self.group = group
-        self._tag, self._key = query.tag, query.key
-        self.tag_bits = tag_bits(query.tag) if query.tag else 0
-        self._key_hash = hash_u64(query.key) if query.key else 0
+        self._texts = TextFilter(query.tag, query.key)
         states = query.states
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
@@ -81,11 +79,15 @@ class RowFilter:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
-        named = query.tag is not None or query.key is not None
-        self.selective = named or not fresh
+        self.selective = not self._texts.empty or not fresh
         """Few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
+
+    @property
+    def tag_bits(self) -> int:
+        """The tag's bits in zone maps; 0 without one."""
+        return self._texts.tag_bits
 
     @property
     def topic_bit(self) -> int:
@@ -97,11 +99,8 @@ class RowFilter:
         due = rows["deliver_at"]
         mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
-        if self._key is not None:
-            mask &= rows["key_hash"] == self._key_hash
-        if self._tag is not None:
-            bits = np.uint64(self.tag_bits)
-            mask &= (rows["tag_mask"] & bits) == bits
+        if not self._texts.empty:
+            mask &= self._texts.may_match(rows)
         return mask
 
     def stored(self, entries: StateArray) -> Mask:
@@ -117,12 +116,7 @@ class RowFilter:
 
         Entries of rows that a purge ended, which no state says, are made to say so.
         """
-        if self.group.floor:
-            purged = self.group.purged_of(sent_position, entries)
-            if some(purged):
-                entries["state"][purged] = MessageState.DELETED
-                entries["cause"][purged] = Cause.PURGE
-                entries["time"][purged] = self.group.purged_ms
+        self.group.show_purged(sent_position, entries)
         kept = entries["state"].astype(np.int64)
         fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
         shown: Int64Array = np.where(kept == 0, fresh, kept)
@@ -138,9 +132,7 @@ class RowFilter:
 
     def exact(self, head: Head) -> bool:
         """Whether the texts are those that are asked for."""
-        return (self._key is None or head.key == self._key) and (
-            self._tag is None or self._tag in head.tags.split(b"\n")
-        )
+        return self._texts.matches(head.key, head.tags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import decode_slot
 
+T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
     | {"backup.json"}
@@ -79,12 +81,13 @@ def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[s
         file.close()
 
 
-def _labelled(label: str, work: Generator[None, None, LogRange]) -> Generator[str, None, LogRange]:
+def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None, T]:
+    """The same work, which says what it is at; returns what that returns."""
     while True:
         try:
             next(work)
         except StopIteration as stop:
-            found: LogRange = stop.value
+            found: T = stop.value
             return found
         yield label
 
@@ -164,16 +167,6 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
             report.damaged("log", position, what)
 
 
-def _named(name: str, steps: Generator[None, None, int]) -> Generator[str, None, int]:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            found: int = stop.value
-            return found
-        yield name
-
-
 def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
     """Whether an hour's folder holds the rows that the checkpoint counts."""
     files = DelayHour(fs, path, hour)
@@ -228,7 +221,7 @@ def _hours(
         # States are newer than the checkpoint while frames behind it wait for a replay.
         living = known.rows + check.living
         if newest.groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
-            living = yield from _named(
+            living = yield from _labelled(
                 name, count_living(fs, f"{folder}/{name}", known.rows, newest.groups)
             )
         if not log.changed and known.rows and living != known.living:
