@@ -1,7 +1,15 @@
 """The timing wheel: pure integers, no files, no messages, no clock of its own."""
 
 from delaylog.wheel.delay_queue import DelayQueue
-from delaylog.wheel.second_slot import Entries, no_entries, sort_entries
+from delaylog.wheel.second_slot import Entries, join_entries, no_entries, sort_entries
 from delaylog.wheel.timing_wheel import TimingWheel, WheelTurn
 
-__all__ = ["DelayQueue", "Entries", "TimingWheel", "WheelTurn", "no_entries", "sort_entries"]
+__all__ = [
+    "DelayQueue",
+    "Entries",
+    "TimingWheel",
+    "WheelTurn",
+    "join_entries",
+    "no_entries",
+    "sort_entries",
+]

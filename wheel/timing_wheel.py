@@ -93,13 +93,19 @@ class TimingWheel:
         if head is not None:
             # What has expired and waits for its turn holds nothing of an earlier second.
             second = min(second, head // SECOND_MS)
-        if self._loading:
-            second = min(second, *self._loading)
-        if self._opening:
-            second = min(second, min(self._opening) * HOUR_SECONDS)
+        unloaded_ms = self.unloaded_ms()
+        if unloaded_ms is not None:
+            second = min(second, unloaded_ms // SECOND_MS)
         count = self._released_count if self._released_second == second else 0
         self._tick = max(self._tick, (second, count))
         return self._tick
+
+    def unloaded_ms(self) -> int | None:
+        """Nothing that the host was asked for and has not loaded yet is due before; or None."""
+        seconds = [min(self._loading)] if self._loading else []
+        if self._opening:
+            seconds.append(min(self._opening) * HOUR_SECONDS)
+        return min(seconds) * SECOND_MS if seconds else None
 
     # ------------------------------------------------------------------ what is there
 

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.held_back import HeldBack
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.waking import known_rows
 from delaylog.storage.columns import alike, every, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
@@ -33,7 +35,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.wheel import Entries, no_entries, sort_entries
+from delaylog.wheel import Entries, join_entries, no_entries, sort_entries
 
 RELEASE_MAX: Final = 16_384
 SORT_INLINE_MAX: Final = 16_384
@@ -54,6 +56,7 @@ class Dispatcher:
         self._past_loads: deque[int] = deque()
         self._hot: deque[tuple[int, Int64Array, Int64Array]] = deque()
         self._open_mark: dict[int, tuple[int, int]] = {}
+        self._held = HeldBack(partial(state.make_run, 0), partial(known_rows, state))
         self._now_ms = 0
         self._near_hour = -1
         self._shown_position = 0
@@ -80,6 +83,7 @@ class Dispatcher:
         """
         for queue in (self._opens, self._past_opens, self._loads, self._past_loads, self._hot):
             queue.clear()
+        self._held.clear()
         self._now_ms = 1 << 62
         return self._shown_position
 
@@ -93,7 +97,16 @@ class Dispatcher:
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do."""
+        if self._held.frees_some(self._line_ms()):
+            return self._now_ms
         return self._wheel.next_wake_ms()
+
+    def _line_ms(self) -> int | None:
+        """Everything due before it has been released; None if that is all there is."""
+        wake_ms, unloaded_ms = self._wheel.next_wake_ms(), self._wheel.unloaded_ms()
+        if wake_ms is None or wake_ms > self._now_ms:
+            return unloaded_ms
+        return wake_ms if unloaded_ms is None else min(wake_ms, unloaded_ms)
 
     def dispatch(self, now_ms: int) -> int:
         """Turn the wheel once: release what is due (a bounded slice); returns how many."""
@@ -108,12 +121,25 @@ class Dispatcher:
         released = turn.released
         if released.count:
             assert int(released.due_ms.max()) <= self._now_ms, "never early"
-            self._make_ready(released)
-        if released.count < RELEASE_MAX:
+        count = released.count
+        if count or len(self._held):
+            self._release(released)
+        if count < RELEASE_MAX:
             state.dispatched = (self._now_ms, self._shown_position)
         second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.log.durable_position)
-        return released.count
+        return count
+
+    def _release(self, released: Entries) -> None:
+        """What is due becomes ready, but for what has a key while older ones are being loaded."""
+        unloaded_ms = self._wheel.unloaded_ms()
+        if released.count and (len(self._held) or unloaded_ms is not None):
+            released = self._held.sift(released, unloaded_ms)
+        if len(self._held):
+            freed = self._held.take(self._line_ms(), RELEASE_MAX - released.count)
+            released = join_entries([released, freed])
+        if released.count:
+            self._make_ready(released)
 
     def _move_near(self, hour: int) -> None:
         """The hours now and next are read through maps."""

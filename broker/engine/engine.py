@@ -293,6 +293,7 @@ class Engine:
         for topic in state.by_number.values():
             for group in topic.groups.values():
                 group.forget_ready()
+        self.dispatcher.retire()
         self.run_inline(self.discard_work())
         state.hot.close()
         state.hours.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -169,13 +170,14 @@ class EngineState:
 
     def new_group(self, topic_number: int, number: int, name: str) -> Group:
         """A group that has seen nothing; the caller puts it where it belongs."""
-
-        def make_run() -> RunFile:
-            self._runs += 1
-            path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
-            return RunFile(self.scratch, path, self.garbage.append)
-
+        make_run = partial(self.make_run, topic_number)
         return Group(number, name, ReadyLanes(make_run), KeyGate(make_run))
+
+    def make_run(self, topic_number: int) -> RunFile:
+        """A new file for what does not fit into memory; topic 0 = of all topics."""
+        self._runs += 1
+        path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
+        return RunFile(self.scratch, path, self.garbage.append)
 
     def group(self, topic_number: int, number: int) -> Group | None:
         """A group by the numbers that stand in frames; None when it is gone."""

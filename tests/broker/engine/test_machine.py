@@ -59,6 +59,19 @@ class Model:
     attempts: int = 0
     until: int = 0
     receipt: object = field(default=None, repr=False)
+    after: Model | None = field(default=None, repr=False)
+    """Whose end it waits for: one with its name that was under lease when it was sent."""
+
+    @property
+    def first(self) -> Model | None:
+        """Who has to end before one that is sent now with its name."""
+        if self.state is S.LEASED:
+            return self
+        return self.after if self.after is not None and self.after.state in LIVING else None
+
+    @property
+    def ready(self) -> bool:
+        return self.state is S.READY and (self.after is None or self.after.state not in LIVING)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -135,6 +148,7 @@ class EngineMachine(RuleBasedStateMachine):
             if ids is not None:
                 m.name = ids[k]
                 old = self.by_name.get(m.name)
+                m.after = None if old is None else old.first
                 living = old is not None and old.state in LIVING
                 if merge == "replace":
                     if m.name in ids[k + 1 :]:
@@ -157,7 +171,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8), lease=st.sampled_from([1, 50, 1_000, 30_000, HOUR]))
     def receive(self, count: int, lease: int) -> None:
         now = self.host.now_ms
-        ready = {m.body: m for m in self.messages if m.state is S.READY}
+        ready = {m.body: m for m in self.messages if m.ready}
         late = {body for body, m in ready.items() if m.expires <= now}
         if late:
             # Those are ended when they are met: take all, so that it is known which were.
