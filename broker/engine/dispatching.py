@@ -97,7 +97,7 @@ class Dispatcher:
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do."""
-        if self._held.frees_some(self._line_ms()):
+        if len(self._held) and self._held.frees_some(self._line_ms()):
             return self._now_ms
         return self._wheel.next_wake_ms()
 
