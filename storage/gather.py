@@ -12,7 +12,7 @@ import numpy as np
 
 from delaylog.storage.batch import Block
 from delaylog.storage.columns import every
-from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.layout import Int64Array
 
 
 def gather(block: Block, starts: Int64Array, sizes: Int64Array) -> bytes:
@@ -87,16 +87,3 @@ def scatter_back(parts: Sequence[bytes], places: Sequence[Int64Array], sizes: In
         starts[place] = base + ends - sizes[place]
         base += len(part)
     return gather(b"".join(parts), starts, sizes)
-
-
-def concat_rows(parts: Sequence[RowArray]) -> RowArray:
-    """Concatenate structured rows as plain bytes: numpy's own way compares every field's type."""
-    if len(parts) == 1:
-        return parts[0].copy()
-    raw = np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
-    return raw.view(parts[0].dtype)
-
-
-def take_rows(rows: RowArray, at: Int64Array) -> RowArray:
-    """`rows[at]` as plain bytes, for the same reason."""
-    return rows.view(f"V{rows.dtype.itemsize}")[at].view(rows.dtype)

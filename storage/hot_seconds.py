@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from delaylog.storage.columns import every, some
+from delaylog.storage.columns import distinct, every, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.gather import read_spans, scatter_back
@@ -33,6 +33,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.whole_rows import copy_rows, put_rows, take_rows
 
 HOT_ROWS_MIN: Final = 8_192
 """A second of fewer messages is not worth a file of its own; nor is a topic of an eighth in it."""
@@ -84,7 +85,7 @@ class _Copy:
     def add_slice(self, reader: HourReader, at: int) -> None:
         """Copy rows [at, at + _SLICE_ROWS) and their records. Any thread, one at a time."""
         indexes = self.refs[at : at + _SLICE_ROWS] & INDEX_MASK
-        rows = reader.rows(indexes).copy()
+        rows = copy_rows(reader.rows(indexes))
         data = reader.records(rows)
         size = rows["size"].astype(np.uint64)
         ends = np.cumsum(size) + np.uint64(self.size)
@@ -297,9 +298,9 @@ class HotSeconds:
         out = np.zeros(len(refs), INDEX_ENTRY)
         mask = np.zeros(len(refs), np.bool_)
         for places, rows in got:
-            out[places] = rows
+            put_rows(out, places, rows)
             mask[places] = True
-        return mask, out[mask]
+        return mask, take_rows(out, mask)
 
     @staticmethod
     def copied(rows: RowArray) -> Mask:
@@ -311,9 +312,9 @@ class HotSeconds:
         numbers = ((rows["offset"] & ~_COPIED) >> _NUMBER_SHIFT).astype(np.int64)
         parts: list[bytes] = []
         places: list[Int64Array] = []
-        for number in np.unique(numbers).tolist():
+        for number in distinct(numbers).tolist():
             mask = numbers == number
-            parts.append(self._copies[number].records(rows[mask]))
+            parts.append(self._copies[number].records(take_rows(rows, mask)))
             places.append(np.flatnonzero(mask))
         return scatter_back(parts, places, rows["size"].astype(np.int64))
 

@@ -12,13 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import consecutive, some
+from delaylog.storage.columns import consecutive, distinct, some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.extent_checks import ExtentChecks
 from delaylog.storage.file_system import File
 from delaylog.storage.gather import gather, join_ranges, read_spans, scatter_back
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
 from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
+from delaylog.storage.whole_rows import put_rows, take_rows
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096
@@ -70,20 +71,21 @@ class HourReader:
             raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
             rows = np.frombuffer(raw, INDEX_ENTRY)
             if not consecutive(indexes):
-                rows = rows[indexes - low]
+                rows = take_rows(rows, indexes - low)
             return self._sound(rows, indexes)
         out = np.empty(n, INDEX_ENTRY)
         left = np.ones(n, np.bool_)
         pieces = self._mapped("delay.index", INDEX_PIECE_ROWS * INDEX_ENTRY_SIZE)
         if pieces is not None:
             number = (indexes - 1) // INDEX_PIECE_ROWS
-            for which in np.unique(number).tolist():
+            for which in distinct(number).tolist():
                 view = pieces.piece(which, self.row_count * INDEX_ENTRY_SIZE)
                 if view is None:
                     continue
                 mask = number == which
                 rows = np.frombuffer(view, INDEX_ENTRY)
-                out[mask] = rows[indexes[mask] - 1 - which * INDEX_PIECE_ROWS]
+                there = indexes[mask] - 1 - which * INDEX_PIECE_ROWS
+                put_rows(out, mask, take_rows(rows, there))
                 left &= ~mask
             pieces.touched(n)
         if some(left):
@@ -91,7 +93,7 @@ class HourReader:
             starts = rest * INDEX_ENTRY_SIZE
             sizes = np.full(len(rest), INDEX_ENTRY_SIZE, np.int64)
             raw = read_spans(file.pread, starts, sizes, gap=READ_GAP_ROWS * INDEX_ENTRY_SIZE)
-            out[left] = np.frombuffer(raw, INDEX_ENTRY)
+            put_rows(out, left, np.frombuffer(raw, INDEX_ENTRY))
         return self._sound(out, indexes)
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
@@ -123,7 +125,7 @@ class HourReader:
         which = starts // LOG_PIECE_SIZE
         inside = (starts + sizes - 1) // LOG_PIECE_SIZE == which
         views: dict[int, memoryview] = {}
-        for number in np.unique(which[inside]).tolist():
+        for number in distinct(which[inside]).tolist():
             view = pieces.piece(number, self.log_size)
             if view is not None:
                 views[number] = view

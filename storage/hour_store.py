@@ -17,7 +17,7 @@ from delaylog.storage.columns import by_hour, every, hours_of, only_hour, some
 from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import concat_rows, gather, scatter_back, take_rows
+from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -33,6 +33,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn
 from delaylog.storage.state_seal import sealed
+from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
@@ -292,8 +293,8 @@ class HourStore:
             return tail.rows(indexes)
         out = np.empty(len(indexes), INDEX_ENTRY)
         late = indexes > flushed
-        out[late] = tail.rows(indexes[late])
-        out[~late] = self.hour(hour).read_rows(indexes[~late])
+        put_rows(out, late, tail.rows(indexes[late]))
+        put_rows(out, ~late, self.hour(hour).read_rows(indexes[~late]))
         return out
 
     def records(self, refs: Int64Array, rows: RowArray) -> bytes:
@@ -318,10 +319,10 @@ class HourStore:
                 tail = self.pile.tail(hour)
                 assert tail is not None, "rows of refs were found before their records"
                 part = at[late]
-                sources.append((part, tail.records(index[part], rows[part])))
+                sources.append((part, tail.records(index[part], take_rows(rows, part))))
             if not every(late):
                 part = at[~late]
-                sources.append((part, self.hour(hour).read_records(rows[part])))
+                sources.append((part, self.hour(hour).read_records(take_rows(rows, part))))
         return scatter_back(
             [data for _, data in sources],
             [part for part, _ in sources],

@@ -17,10 +17,11 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.batch import Block
-from delaylog.storage.columns import rising
-from delaylog.storage.gather import concat_rows, gather, scatter_back
+from delaylog.storage.columns import distinct, rising
+from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
 from delaylog.storage.rows import PlacedRows
+from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 
 _ROWS_PER_HOUR_MIN: Final = 64
 _DIRECT_HOURS_MAX: Final = 4
@@ -71,13 +72,13 @@ class HourTail:
         first, last = self._chunk_span(indexes)
         if first == last:
             chunk = self.chunks[first]
-            return chunk.rows[indexes - chunk.first_index]
+            return take_rows(chunk.rows, indexes - chunk.first_index)
         if len(indexes) < (last - first + 1) * _ROWS_PER_CHUNK_FEW:
             raw = b"".join([chunk.raw_row(at) for chunk, at in self._each(indexes)])
             return np.frombuffer(raw, INDEX_ENTRY)
         out = np.empty(len(indexes), INDEX_ENTRY)
         for mask, chunk in self._split(indexes, first):
-            out[mask] = chunk.rows[indexes[mask] - chunk.first_index]
+            put_rows(out, mask, take_rows(chunk.rows, indexes[mask] - chunk.first_index))
         return out
 
     def records(self, indexes: Int64Array, rows: RowArray) -> bytes:
@@ -119,7 +120,7 @@ class HourTail:
         which = np.searchsorted(np.array(self.firsts[first:]), indexes, side="right") - 1 + first
         return [
             (np.flatnonzero(which == number), self.chunks[number])
-            for number in np.unique(which).tolist()
+            for number in distinct(which).tolist()
         ]
 
 
@@ -263,7 +264,7 @@ def sort_loose(blocks: list[PlacedRows]) -> list[tuple[int, TailChunk]]:
     # A stable sort keeps log order inside an hour; 16-bit keys sort in linear time.
     key = (hour - low).astype(np.uint16) if span < 1 << 16 else hour
     order = np.argsort(key, kind="stable")
-    rows, hour = rows[order], hour[order]
+    rows, hour = take_rows(rows, order), hour[order]
     cuts = np.flatnonzero(np.diff(hour)) + 1
     bounds = [0, *cuts.tolist(), len(rows)]
     firsts = rows["global_index"][bounds[:-1]].tolist()

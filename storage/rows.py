@@ -18,6 +18,7 @@ from delaylog.storage.batch import Block, Column, MessageBatch, TextColumn, expa
 from delaylog.storage.columns import some
 from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, NEVER_MS, Int64Array, RowArray
 from delaylog.storage.payloads import SendDecision
+from delaylog.storage.whole_rows import copy_rows, take_rows
 
 _TAG_BITS_PER_GROUP: Final = 6
 _TAG_GROUPS: Final = 4
@@ -67,7 +68,7 @@ def id_hashes(batch: MessageBatch) -> npt.NDArray[np.uint64]:
 
 def heads_of(rows: RowArray, *names: str) -> RowArray:
     """Rows that say their records end behind the first texts (`id_size`, …): no body is read."""
-    heads = rows.copy()
+    heads = copy_rows(rows)
     heads["size"] = sum(rows[name].astype(np.int64) for name in names)
     return heads
 
@@ -167,7 +168,7 @@ def place_rows(
     order: Int64Array | None = None
     if decision.accepted is not None:
         order = decision.accepted
-        rows = rows[order]
+        rows = take_rows(rows, order)
     return _by_hour(rows, data, decision.hour_floor, order, position, due)
 
 
@@ -219,7 +220,7 @@ def _by_hour(
     if some(hour[1:] < hour[:-1]):
         by_hour = np.argsort(hour, kind="stable")
         hour = hour[by_hour]
-        rows = rows[by_hour]
+        rows = take_rows(rows, by_hour)
         order = by_hour if order is None else order[by_hour]
     cuts = np.flatnonzero(np.diff(hour)) + 1
     starts = [0, *cuts.tolist(), n]

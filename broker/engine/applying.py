@@ -22,7 +22,7 @@ from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
 from delaylog.broker.engine.waking import follow_settings, free_keys
 from delaylog.storage.batch import MessageBatch, decode_send
-from delaylog.storage.columns import alike, every, guests_per_hour, per_hour, some
+from delaylog.storage.columns import alike, distinct, every, guests_per_hour, per_hour, some
 from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -45,6 +45,7 @@ from delaylog.storage.payloads import (
     unpack,
 )
 from delaylog.storage.rows import PlacedRows, place_rows
+from delaylog.storage.whole_rows import copy_rows, take_rows
 from delaylog.wheel import Entries
 
 _WAITS_FOR_RETRY: Final = (Cause.NACK, Cause.LEASE_EXPIRED)
@@ -129,7 +130,7 @@ def apply_send(
             if decision.successors is not None:
                 _line_up(topic, placed, refs, decision.successors)
     else:
-        for number in np.unique(rows["topic"]).tolist():
+        for number in distinct(rows["topic"]).tolist():
             topic = state.by_number.get(number)
             if topic is not None:
                 _count_sent(state, topic, refs[rows["topic"] == number])
@@ -276,7 +277,7 @@ def _leave_leases(
         state.full.discard((topic, group.number))
         state.woken.add((topic, group.number))
     one = alike(leases)
-    for number in [int(leases[0])] if one else np.unique(leases).tolist():
+    for number in [int(leases[0])] if one else distinct(leases).tolist():
         if number:
             mine = refs if one else refs[leases == number]
             keyed = state.leases.close(number, mine)
@@ -370,7 +371,7 @@ def apply_move(
     refs = decision.refs
     old = state.hours.rows(refs) if old is None else old
     data = state.hours.records(refs, old)
-    rows = old.copy()
+    rows = copy_rows(old)
     size = rows["size"].astype(np.int64)
     ends = np.cumsum(size)
     rows["offset"] = ends - size
@@ -381,7 +382,7 @@ def apply_move(
     rows["group"] = decision.group
     hour = np.maximum(decision.deliver_at_ms // HOUR_MS, decision.hour_floor)
     order = np.argsort(hour, kind="stable")
-    rows, hour = rows[order], hour[order]
+    rows, hour = take_rows(rows, order), hour[order]
     cuts = np.flatnonzero(np.diff(hour)) + 1
     starts = [0, *cuts.tolist(), len(rows)]
     placed = PlacedRows(rows, data, hour[starts[:-1]].tolist(), starts, order, end - 1)
@@ -405,7 +406,7 @@ def apply_move(
     # a replay reads no state, since a crash may have torn what it is about to repair.
     away = origins != old_refs
     if some(away):
-        state.hours.put_states(origins[away], moved[away], decision.group)
+        state.hours.put_states(origins[away], take_rows(moved, away), decision.group)
         state.hours.touch(origins[away], end)
     new_guests = guests_per_hour(new_refs, origins)
     if group is not None:

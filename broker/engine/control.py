@@ -29,6 +29,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.payloads import MoveDecision, SettleDecision
+from delaylog.storage.whole_rows import copy_rows, take_rows
 
 DONE: Final = 0
 TOO_LATE: Final = 1
@@ -120,7 +121,7 @@ def change_ended(
     hide: bool = False,
 ) -> None:
     """Give an ended message another ended state, or mark it as forgotten."""
-    entries = item.entries.copy()
+    entries = copy_rows(item.entries)
     if kind is not None:
         entries["state"] = kind
         entries["time"] = now_ms
@@ -131,7 +132,7 @@ def change_ended(
 
 def _leave_ready(state: EngineState, items: FoundColumns) -> None:
     """Tell the ready queue which of its refs mean nothing any more."""
-    items.group.ready.left(state.count_released(items.rows[items.states == _READY]))
+    items.group.ready.left(state.count_released(take_rows(items.rows, items.states == _READY)))
 
 
 def _append_settle(

@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns import among
 from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -21,6 +22,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.whole_rows import take_rows
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * HOUR_MS
@@ -118,11 +120,11 @@ class WaitingCounts:
             mine = np.flatnonzero(topic[at] == number)
             if len(mine):
                 group = self._state.by_number[number].default
-                free[mine] = group.free(rows[at[mine]], entries[mine])
+                free[mine] = group.free(take_rows(rows, at[mine]), take_rows(entries, mine))
         at = at[free]
         due, topic = due[at], topic[at]
         stretch = np.searchsorted(self._borders, due, side="left")
-        on_border = np.flatnonzero(np.isin(due, self._borders))
+        on_border = np.flatnonzero(among(due, self._borders))
         for number in topic[on_border].tolist():
             self._twice[number] = self._twice.get(number, 0) + 1
         stretch = np.concatenate([stretch, stretch[on_border] + 1])

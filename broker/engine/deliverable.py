@@ -13,8 +13,8 @@ from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import every, rising, some
-from delaylog.storage.gather import scatter_back
+from delaylog.storage.columns import alike, every, rising, some
+from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_NONE,
@@ -27,6 +27,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.payloads import SettleDecision
 from delaylog.storage.rows import heads_of
+from delaylog.storage.whole_rows import put_rows, take_rows
 
 
 def deliverable(
@@ -47,19 +48,20 @@ def deliverable(
     entries = state.hours.get_states(refs, group.number)
     free = entries["state"] == STATE_NONE
     if not every(free):
-        refs, entries = refs[free], entries[free]
+        refs, entries = refs[free], take_rows(entries, free)
     if len(refs) == 0:
         return refs, np.zeros(0, INDEX_ENTRY), entries, asked
     rows = _rows(state, topic, refs, now_ms)
     if topic.number in state.special:
         free = group.free(rows, entries)
         if not every(free):
-            refs, rows, entries = refs[free], rows[free], entries[free]
+            refs, rows, entries = refs[free], take_rows(rows, free), take_rows(entries, free)
     stale = asked - len(refs)
     over = rows["expires_at"] <= now_ms
     if some(over):
-        end_by_ttl(state, topic, group, refs[over], rows[over], entries[over], now_ms)
-        refs, rows, entries = refs[~over], rows[~over], entries[~over]
+        late, late_entries = take_rows(rows, over), take_rows(entries, over)
+        end_by_ttl(state, topic, group, refs[over], late, late_entries, now_ms)
+        refs, rows, entries = refs[~over], take_rows(rows, ~over), take_rows(entries, ~over)
     return refs, rows, entries, stale
 
 
@@ -72,8 +74,8 @@ def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> Ro
     if mask is None:
         return rows
     out = np.empty(len(refs), INDEX_ENTRY)
-    out[mask] = rows
-    out[~mask] = state.hours.rows(refs[~mask])
+    put_rows(out, mask, rows)
+    put_rows(out, ~mask, state.hours.rows(refs[~mask]))
     return out
 
 
@@ -85,7 +87,10 @@ def records_of(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
     if every(copied):
         return state.hot.records(rows)
     return scatter_back(
-        [state.hot.records(rows[copied]), state.hours.records(refs[~copied], rows[~copied])],
+        [
+            state.hot.records(take_rows(rows, copied)),
+            state.hours.records(refs[~copied], take_rows(rows, ~copied)),
+        ],
         [np.flatnonzero(copied), np.flatnonzero(~copied)],
         rows["size"].astype(np.int64),
     )
@@ -97,10 +102,16 @@ def with_tags(
     """Which rows match a filter by their stored tags."""
     heads = heads_of(rows, "id_size", "key_size", "tags_size")
     records = records_of(state, refs, heads)
-    ends = np.cumsum(heads["size"].astype(np.int64))
-    starts = ends - rows["tags_size"]
-    tags = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return only.exact_match(tags)
+    sizes = rows["tags_size"].astype(np.int64)
+    starts = np.cumsum(heads["size"].astype(np.int64)) - sizes
+    size = int(sizes[0])
+    if size == 0 or not alike(sizes):
+        ends = (starts + sizes).tolist()
+        return only.exact_match([records[a:b] for a, b in zip(starts.tolist(), ends, strict=True)])
+    tags = gather(records, starts, sizes)
+    if tags == tags[:size] * len(rows):
+        return np.full(len(rows), only.exact_match([tags[:size]])[0])
+    return only.exact_match(np.frombuffer(tags, f"V{size}").tolist())
 
 
 def end_by_ttl(

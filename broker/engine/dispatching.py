@@ -21,7 +21,7 @@ from delaylog.broker.engine.held_back import HeldBack
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import known_rows
-from delaylog.storage.columns import alike, every, some
+from delaylog.storage.columns import alike, among, distinct, every, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.frames import Tick
@@ -35,6 +35,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.whole_rows import take_rows
 from delaylog.wheel import Entries, join_entries, no_entries, sort_entries
 
 RELEASE_MAX: Final = 16_384
@@ -152,7 +153,7 @@ class Dispatcher:
         state = self._state
         refs, lanes = entries.refs, entries.lanes
         if state.special:
-            special = np.isin(lanes, np.fromiter(state.special, np.int64, len(state.special)))
+            special = among(lanes, np.fromiter(state.special, np.int64, len(state.special)))
             if some(special):
                 self._make_special_ready(Entries(*(column[special] for column in entries)))
                 entries = Entries(*(column[~special] for column in entries))
@@ -187,7 +188,7 @@ class Dispatcher:
     def _make_special_ready(self, entries: Entries) -> None:
         """Messages of topics with several groups or a floor: each group takes what is its own."""
         state = self._state
-        for number in np.unique(entries.lanes).tolist():
+        for number in distinct(entries.lanes).tolist():
             topic = state.by_number.get(number)
             if topic is None:
                 continue
@@ -428,14 +429,14 @@ class Dispatcher:
     ) -> None:
         """Judge the rows of special topics: one lives if it does in any of the topic's groups."""
         special = np.fromiter(self._state.special, np.int64, len(self._state.special))
-        at = np.flatnonzero(np.isin(rows["topic"], special))
-        for number in np.unique(rows["topic"][at]).tolist():
+        at = np.flatnonzero(among(rows["topic"].astype(np.int64), special))
+        for number in distinct(rows["topic"][at]).tolist():
             mine = at[rows["topic"][at] == number]
             topic = self._state.by_number.get(number)
             living[mine] = False
             for group in topic.groups.values() if topic is not None else ():
                 entries = folder.states(group.number).get(index[mine])
-                living[mine] |= group.free(rows[mine], entries)
+                living[mine] |= group.free(take_rows(rows, mine), entries)
 
     def _walk(
         self, hour: int, second: int, last: int

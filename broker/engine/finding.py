@@ -15,7 +15,7 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.batch import Block, TextColumn
-from delaylog.storage.columns import every, some
+from delaylog.storage.columns import distinct, every, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import (
     INDEX_ENTRY,
@@ -29,6 +29,7 @@ from delaylog.storage.layout import (
     ids_to_refs,
 )
 from delaylog.storage.rows import hash_column, heads_of
+from delaylog.storage.whole_rows import copy_rows, put_rows, take_rows
 
 _MOVED = int(MessageState.MOVED)
 _WAITING = int(MessageState.WAITING)
@@ -58,7 +59,7 @@ def find_origins(
     if group.born or topic.number in state.special:
         good = good & group.has(rows)
     if not every(good):
-        known, refs, rows = known[good], refs[good], rows[good]
+        known, refs, rows = known[good], refs[good], take_rows(rows, good)
     entries = state.hours.get_states(refs, group.number)
     moved = np.flatnonzero(entries["state"] == _MOVED)
     now_refs = refs
@@ -69,7 +70,8 @@ def find_origins(
             # Those messages ended and went with their last hours; other rows keep these ones.
             kept = np.ones(len(known), np.bool_)
             kept[moved[~there]] = False
-            known, refs, rows, entries = known[kept], refs[kept], rows[kept], entries[kept]
+            known, refs = known[kept], refs[kept]
+            rows, entries = take_rows(rows, kept), take_rows(entries, kept)
             moved, forward = np.flatnonzero(entries["state"] == _MOVED), forward[there]
             now_refs = refs
         if len(moved) == len(refs):
@@ -79,9 +81,10 @@ def find_origins(
                 state.hours.get_states(forward, group.number),
             )
         else:
-            now_refs, rows = refs.copy(), rows.copy()
-            now_refs[moved], rows[moved] = forward, new_rows
-            entries[moved] = state.hours.get_states(forward, group.number)
+            now_refs, rows = refs.copy(), copy_rows(rows)
+            now_refs[moved] = forward
+            put_rows(rows, moved, new_rows)
+            put_rows(entries, moved, state.hours.get_states(forward, group.number))
     group.show_purged(rows["sent_position"], entries)
     states = shown_states(rows, entries, now_ms)
     return _in_slots(len(origins), known, refs, now_refs, rows, entries, states, group)
@@ -114,7 +117,8 @@ def _in_slots(
         group,
     )
     out.origins[at], out.refs[at], out.states[at] = origins, refs, states
-    out.rows[at], out.entries[at] = rows, entries
+    put_rows(out.rows, at, rows)
+    put_rows(out.entries, at, entries)
     return out
 
 
@@ -130,7 +134,7 @@ def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_],
     if every(good):
         return there, rows
     there[there] = good
-    return there, rows[good]
+    return there, take_rows(rows, good)
 
 
 def shown_states(rows: RowArray, entries: StateArray, now_ms: int | None) -> npt.NDArray[np.uint8]:
@@ -176,7 +180,7 @@ def find_texts(
     at = at[found.known[at]]
     if len(at):
         wanted = gather(ids.block, (np.cumsum(sizes) - sizes)[at], sizes[at])
-        other = ~same_ids(state, found.refs[at], found.rows[at], wanted, sizes[at])
+        other = ~same_ids(state, found.refs[at], take_rows(found.rows, at), wanted, sizes[at])
         if some(other):
             found.drop(at[other])
     return found
@@ -239,8 +243,8 @@ def put_newest_ids(state: EngineState, rows: RowArray) -> None:
     For a rebuild, which meets rows by due time: of an id that was used again the newest message
     counts, but one that lives before those that have ended, as after a replay.
     """
-    named = rows[rows["id_hash"] != 0]
-    for number in np.unique(named["topic"]).tolist():
+    named = take_rows(rows, rows["id_hash"] != 0)
+    for number in distinct(named["topic"]).tolist():
         topic = state.by_number.get(number)
         mine = named[named["topic"] == number]
         there = state.ids.get_column(number, mine["id_hash"])

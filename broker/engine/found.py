@@ -15,7 +15,6 @@ import numpy.typing as npt
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Found
 from delaylog.storage.columns import rising
-from delaylog.storage.gather import take_rows
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,
@@ -24,6 +23,7 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
+from delaylog.storage.whole_rows import take_rows
 
 
 @dataclass(frozen=True, slots=True)

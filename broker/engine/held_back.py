@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.ordered_queue import OrderedQueue
-from delaylog.storage.columns import every, some
+from delaylog.storage.columns import among, every, some
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
+from delaylog.storage.whole_rows import take_rows
 from delaylog.wheel import Entries, no_entries
 
 _NEVER: Final = 1 << 62
@@ -56,8 +57,9 @@ class HeldBack:
         keyed = rows["key_hash"] != 0
         if not some(keyed):
             return released
-        self._put(refs[keyed], rows[keyed])
-        return Entries(*(column[~np.isin(released.refs, refs[keyed])] for column in released))
+        self._put(refs[keyed], take_rows(rows, keyed))
+        gone = among(released.refs, refs[keyed])
+        return Entries(*(column[~gone] for column in released))
 
     def take(self, line_ms: int | None, count_max: int) -> Entries:
         """Up to `count_max` entries due before `line_ms`, in order."""
@@ -71,8 +73,8 @@ class HeldBack:
             free = due_ms < line_ms
             if not every(free):
                 self._first_ms = _NEVER
-                self._put(refs[~free], rows[~free])
-                refs, rows, due_ms = refs[free], rows[free], due_ms[free]
+                self._put(refs[~free], take_rows(rows, ~free))
+                refs, rows, due_ms = refs[free], take_rows(rows, free), due_ms[free]
         if len(self._queue) == 0:
             self._first_ms = _NEVER
         return Entries(due_ms, refs, rows["topic"].astype(np.int64))

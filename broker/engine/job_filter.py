@@ -17,6 +17,7 @@ from delaylog.storage.columns import Mask, some
 from delaylog.storage.hour_store import HourStore
 from delaylog.storage.layout import Int64Array, MessageState, RowArray
 from delaylog.storage.rows import heads_of
+from delaylog.storage.whole_rows import take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Filter:
             mask &= due < self.due_to_ms
         if not self._texts.empty and some(mask):
             at = np.flatnonzero(mask)
-            mask[at] = self._texts_match(hours, found.refs[at], found.rows[at])
+            mask[at] = self._texts_match(hours, found.refs[at], take_rows(found.rows, at))
         return mask
 
     def _texts_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
+from delaylog.storage.columns import among
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.payloads import LeaseDecision
 
@@ -169,7 +170,7 @@ class LeaseTable:
             if lease.keys is not None:
                 keyed = _keyed(lease.keys, lease.origins)
         else:
-            mask = np.isin(lease.refs, refs) & lease.open
+            mask = among(lease.refs, refs) & lease.open
             lease.open[mask] = False
             closed = int(np.count_nonzero(mask))
             if lease.keys is not None:

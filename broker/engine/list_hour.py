@@ -21,7 +21,6 @@ from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
-from delaylog.storage.gather import concat_rows
 from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -34,6 +33,7 @@ from delaylog.storage.layout import (
     make_ref,
 )
 from delaylog.storage.rows import seconds_of
+from delaylog.storage.whole_rows import concat_rows, take_rows
 
 SCAN_ROWS_MAX: Final = 524_288
 """Candidates of an hour that are read through for one page: about 40 ms."""
@@ -255,7 +255,9 @@ class HourList:
         """Look at rows in due order; whether all of them were looked at."""
         rows, entries, shown, sources = yield from self._matching(index, which)
         order = np.lexsort((rows["global_index"], rows["deliver_at"]))
-        seen = yield from self._put(rows[order], entries[order], shown[order], sources[order])
+        seen = yield from self._put(
+            take_rows(rows, order), take_rows(entries, order), shown[order], sources[order]
+        )
         if seen:
             row = rows[order[seen - 1]]
             due, last = int(row["deliver_at"]), int(row["global_index"])
@@ -304,7 +306,7 @@ class HourList:
         entries = self._states.get(index)
         mask, shown = self._filter.states(due, rows["sent_position"][at], entries)
         at = at[mask]
-        return rows[at], entries[mask], shown[mask], sources[at]
+        return take_rows(rows, at), take_rows(entries, mask), shown[mask], sources[at]
 
     def _put(
         self, rows: RowArray, entries: StateArray, shown: Int64Array, sources: Int64Array
@@ -318,8 +320,10 @@ class HourList:
             at = np.flatnonzero(good)
             take = at[: run.left]
             if self._bodies:
-                take = take[: self._fit(rows[start + take])]
-            bodies = yield from self._bodies_of(rows[start + take], sources[start + take])
+                take = take[: self._fit(take_rows(rows, start + take))]
+            bodies = yield from self._bodies_of(
+                take_rows(rows, start + take), sources[start + take]
+            )
             for k, body in zip(take.tolist(), bodies, strict=True):
                 state = MessageState(int(shown[start + k]))
                 row = rows[start + k]
@@ -355,10 +359,10 @@ class HourList:
         skip = head_sizes(rows).tolist()
         filed, late = np.flatnonzero(sources < 0), np.flatnonzero(sources >= 0)
         if len(filed):
-            for number in self._folder.unchecked_records(rows[filed]):
+            for number in self._folder.unchecked_records(take_rows(rows, filed)):
                 self._folder.check_records(number)
                 yield
-            raw, at = self._folder.read_records(rows[filed]), 0
+            raw, at = self._folder.read_records(take_rows(rows, filed)), 0
             for k, size in zip(filed.tolist(), rows["size"][filed].tolist(), strict=True):
                 out[k] = raw[at + skip[k] : at + size]
                 at += size
@@ -374,16 +378,17 @@ class HourList:
         named = sizes > 0
         filed = np.flatnonzero(named & (sources < 0))
         if len(filed):
-            raw = self._folder.read_heads(rows[filed])
-            heads = split_heads(raw, rows[filed], sizes[filed])
-            check_heads(heads, rows[filed], f"{self._folder.folder}/delay.log")
+            part = take_rows(rows, filed)
+            raw = self._folder.read_heads(part)
+            heads = split_heads(raw, part, sizes[filed])
+            check_heads(heads, part, f"{self._folder.folder}/delay.log")
             for at, head in zip(filed.tolist(), heads, strict=True):
                 out[at] = head
         late = np.flatnonzero(named & (sources >= 0))
         if len(late):
             raw = b"".join(self._tail.records(sources[late], heads=True))
             for at, head in zip(
-                late.tolist(), split_heads(raw, rows[late], sizes[late]), strict=True
+                late.tolist(), split_heads(raw, take_rows(rows, late), sizes[late]), strict=True
             ):
                 out[at] = head
         return out

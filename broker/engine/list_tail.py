@@ -12,9 +12,9 @@ import numpy as np
 
 from delaylog.broker.engine.list_filter import Mask
 from delaylog.storage.batch import Block
-from delaylog.storage.gather import concat_rows
 from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.whole_rows import concat_rows
 
 _SLICE_ROWS = 16_384
 _SLICE_PARTS = 512

@@ -20,6 +20,7 @@ from delaylog.broker.engine.ordered_queue import OrderedQueue
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
+from delaylog.storage.whole_rows import take_rows
 
 FILTERS_MAX: Final = 64
 """Filters with a queue; the one that was not asked for longest makes room for another."""
@@ -240,4 +241,4 @@ class ReadyLanes:
         for only, lane in self._filters.items():
             wanted = only.mask_match(masks)
             if wanted.any():
-                put(lane.queue, refs[wanted], rows[wanted], failed=failed)
+                put(lane.queue, refs[wanted], take_rows(rows, wanted), failed=failed)

@@ -18,8 +18,7 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import known_rows, unpark
-from delaylog.storage.columns import alike, some
-from delaylog.storage.gather import concat_rows, take_rows
+from delaylog.storage.columns import alike, among, distinct, some
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,
@@ -30,6 +29,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.payloads import LeaseDecision
+from delaylog.storage.whole_rows import concat_rows, take_rows
 
 _READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
@@ -155,7 +155,7 @@ class _Taking:
 
     def _named(self, ids: Sequence[str]) -> tuple[Int64Array, RowArray, StateArray]:
         found = find_ids(self.state, self.topic, list(ids), self.now_ms, self.group)
-        refs = np.unique(found.refs[found.states == _READY])
+        refs = distinct(found.refs[found.states == _READY])
         refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
         return self._wanted(refs, rows, entries)
 
@@ -174,7 +174,7 @@ class _Taking:
         if len(refs):
             places = self.group.gate.choose(rows, self.left, self.claimed)
             # They stay in the ready queue as well, so what does not fit is not put back.
-            places = places[: self.fitting(rows[places])]
+            places = places[: self.fitting(take_rows(rows, places))]
             refs, rows, entries = _some_of(refs, rows, entries, places)
             self._keep(refs, rows, entries)
             self.group.ready.left(self.state.count_released(rows))
@@ -205,7 +205,7 @@ class _Taking:
             self.group.ready.dropped(stale)
         if self.found and len(refs):
             before = np.concatenate([part[0] for part in self.found])
-            fresh = np.flatnonzero(~np.isin(refs, before))
+            fresh = np.flatnonzero(~among(refs, before))
             refs, rows, entries = _some_of(refs, rows, entries, fresh)
         return refs, rows, entries
 

@@ -15,9 +15,10 @@ from delaylog.broker.engine.leases import Lease
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import put_back
-from delaylog.storage.columns import every, some
+from delaylog.storage.columns import among, distinct, every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
+from delaylog.storage.whole_rows import take_rows
 
 EXPIRE_ROWS_MAX = 4_096
 """Rows of expired leases settled in one slice."""
@@ -37,13 +38,13 @@ def open_rows(
     if origins is None:
         rows = np.flatnonzero(lease.open)
         if except_ is not None and len(except_):
-            rows = rows[~np.isin(lease.origins[rows], except_)]
+            rows = rows[~among(lease.origins[rows], except_)]
         return lease, rows, empty_refs()
     if len(origins) == 0:
         return lease, empty_refs(), empty_refs()
     found = lease.find(origins)
     gone = origins[found < 0]
-    return lease, np.unique(found[found >= 0]), gone
+    return lease, distinct(found[found >= 0]), gone
 
 
 def ack(
@@ -133,7 +134,7 @@ def give_back(
         _settle(state, topic, lease, rows[late & ~dead], MessageState.DEAD, Cause.TTL, now_ms)
     alive = ~(dead | late)
     topic.activity.found_ended += len(rows) - int(np.count_nonzero(alive))
-    rows, kept, attempts = rows[alive], kept[alive], attempts[alive]
+    rows, kept, attempts = rows[alive], take_rows(kept, alive), attempts[alive]
     if len(rows) == 0:
         return
     if delay_ms is None:

@@ -21,6 +21,7 @@ from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind
+from delaylog.storage.whole_rows import take_rows
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
@@ -278,7 +279,7 @@ class Upkeep:
                     for rows in state.hours.hour(hour).scan_rows():
                         # A message that only came by on its way may live on elsewhere.
                         home = rows["origin"].astype(np.int64) >> HOUR_SHIFT == hour
-                        state.ids.forget_rows(rows[home])
+                        state.ids.forget_rows(take_rows(rows, home))
                         yield None
                 if not over():
                     # Meanwhile the clock was set back, and the hour takes rows again, or an ended

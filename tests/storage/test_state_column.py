@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delaylog.storage import state_column
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
@@ -211,3 +212,18 @@ def test_a_full_disk_refuses_the_write_and_never_the_store() -> None:
     column.settle()
     assert column.get(array([1, 2, 500]))["lease"].tolist() == [7, 9, 8]
     assert column.dirty_pages == 1
+
+
+@given(
+    at=st.lists(st.integers(0, 63), max_size=40),
+    run=st.tuples(st.integers(0, 63), st.integers(1, 64)),
+)
+def test_bits_are_set_whatever_shares_a_byte(at: list[int], run: tuple[int, int]) -> None:
+    start, stop = min(run[0], run[1] - 1), max(run[0] + 1, run[1])
+    for places, change in (
+        (set(at), lambda bits: state_column._set_bits(bits, np.array(at, np.int64))),
+        (set(range(start, stop)), lambda bits: state_column._set_run(bits, start, stop)),
+    ):
+        bits = np.zeros(8, np.uint8)
+        change(bits)
+        assert set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()) == places
