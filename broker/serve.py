@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from random import Random
 from time import monotonic
-from typing import Final
+from typing import Final, NoReturn
 
 from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup import MANIFEST, restore_unfinished
@@ -132,9 +132,11 @@ async def _serve(config: Config) -> int:
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
     await stop.wait()
     if failure:
+        # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
+        # does not get to close: what it would still begin on the way, like a connection that comes
+        # in just now, would be complained about behind this line.
         print(f"delaylog: the node stops: {failure[0]}. {_advice(failure[0])}", file=sys.stderr)
-        # Its disk or its state cannot be trusted: leave at once, the log has everything.
-        return 1
+        _leave(1)
     log.info("stopping")
     await face.close_listener()
     node.waiters.close()
@@ -187,7 +189,11 @@ def serve(config: Config) -> int:
     finally:
         os.close(lock)
     if status:
-        # Threads may hang in a failed disk's calls; nothing they could still do is wanted.
-        sys.stderr.flush()
-        os._exit(status)
+        _leave(status)
     return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process: threads may hang in a failed disk's calls, and are not waited for."""
+    sys.stderr.flush()
+    os._exit(status)

@@ -141,6 +141,22 @@ def test_failing_background_work(
     assert_kept(broker, load.sent)
 
 
+def test_nothing_stands_behind_the_line_that_says_what_failed(
+    start_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What begins while the broker goes is not complained about: it leaves without another turn."""
+    armed = tmp_path / "armed"
+    program = [sys.executable, FAILING, "--busy", "sync", "*/log/*", str(armed)]
+    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    with Load(broker) as load:
+        while len(load.sent) < 20:
+            assert any(thread.is_alive() for thread in threading.enumerate()[1:])
+        armed.touch()
+        assert_ended(broker, "fdatasync failed on", "/log/")
+    assert "destroyed" not in broker.log_path.read_text()
+    assert_kept(broker, load.sent)
+
+
 def test_a_failing_read(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     """What cannot be read is not skipped: the node stops, and delivers it from a good disk."""
     armed = tmp_path / "armed"
