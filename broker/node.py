@@ -178,7 +178,7 @@ class Node:
             return False
 
     def _from_log_thread(self, error: BaseException | None) -> None:
-        # An end that fails half-way closes the loop while the last job may still run, and a trace of
+        # An end that fails half-way closes the loop while the last job may still run: a trace of
         # that would stand behind the line that says what failed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._synced, error)

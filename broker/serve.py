@@ -84,7 +84,7 @@ async def _serve(config: Config) -> int:
         progress=log.info,
         working=_StartLog(),
     )
-    stop = asyncio.Event()
+    stop, failed = asyncio.Event(), asyncio.Event()
     failure: list[BaseException] = []
 
     def on_fatal(error: BaseException) -> None:
@@ -92,7 +92,7 @@ async def _serve(config: Config) -> int:
             failure.append(error)
             hint = {"do": _advice(error)} if isinstance(error, CorruptionError) else {}
             log.critical("the node stops", exc_info=error, extra=hint)
-        stop.set()
+        failed.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
     clock.hold_from(engine.started_ms)
@@ -130,18 +130,26 @@ async def _serve(config: Config) -> int:
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
     print(f"ready http={host}:{port}", flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
-    await stop.wait()
+
+    async def serve_until_told() -> None:
+        await stop.wait()
+        log.info("stopping")
+        await face.close_listener()
+        node.waiters.close()
+        await face.stop()
+        await node.stop()
+
+    # A disk that fails while the broker ends is not waited for either.
+    served = loop.create_task(serve_until_told())
+    await asyncio.wait([served, loop.create_task(failed.wait())], return_when="FIRST_COMPLETED")
+    if not failure and (broken := served.exception()) is not None:
+        on_fatal(broken)
     if failure:
         # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
         # does not get to close: what it would still begin on the way, like a connection that comes
         # in just now, would be complained about behind this line.
         print(f"delaylog: the node stops: {failure[0]}. {_advice(failure[0])}", file=sys.stderr)
         _leave(1)
-    log.info("stopping")
-    await face.close_listener()
-    node.waiters.close()
-    await face.stop()
-    await node.stop()
     log.info("stopped")
     return 0
 

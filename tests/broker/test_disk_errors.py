@@ -141,6 +141,29 @@ def test_failing_background_work(
     assert_kept(broker, load.sent)
 
 
+@pytest.mark.parametrize(
+    ("kind", "pattern", "words"),
+    [
+        ("sync", "*/log/*", ["fdatasync failed on", "/log/"]),
+        ("write", "*/checkpoint-*.tmp", ["I/O failed on", "/checkpoint-"]),
+        ("write", "*/tick", ["I/O failed on", "/tick"]),
+    ],
+    ids=["log", "checkpoint", "tick"],
+)
+def test_a_disk_that_fails_at_the_end(
+    start_broker: Callable[..., Any], tmp_path: Path, kind: str, pattern: str, words: list[str]
+) -> None:
+    """Asked to end, with its last checkpoint to write: it still ends, and says what failed."""
+    armed = tmp_path / "armed"
+    program = [sys.executable, FAILING, kind, pattern, str(armed)]
+    broker = start_broker(folder=tmp_path, program=program)
+    broker.post(f"{PATH}/messages", [LATER | {"id": "kept"}])
+    armed.touch()
+    broker.terminate()
+    assert_ended(broker, *words)
+    assert_kept(broker, ["kept"])
+
+
 def test_nothing_stands_behind_the_line_that_says_what_failed(
     start_broker: Callable[..., Any], tmp_path: Path
 ) -> None:
