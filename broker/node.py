@@ -178,8 +178,8 @@ class Node:
             return False
 
     def _from_log_thread(self, error: BaseException | None) -> None:
-        # A node that fails leaves at once: its loop may be closed when the last job ends, and a
-        # trace of that would stand behind the line that says what failed.
+        # An end that fails half-way closes the loop while the last job may still run: a trace of
+        # that would stand behind the line that says what failed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._synced, error)
 

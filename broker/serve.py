@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from random import Random
 from time import monotonic
-from typing import Final
+from typing import Final, NoReturn
 
 from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup import MANIFEST, restore_unfinished
@@ -84,7 +84,7 @@ async def _serve(config: Config) -> int:
         progress=log.info,
         working=_StartLog(),
     )
-    stop = asyncio.Event()
+    stop, failed = asyncio.Event(), asyncio.Event()
     failure: list[BaseException] = []
 
     def on_fatal(error: BaseException) -> None:
@@ -92,7 +92,7 @@ async def _serve(config: Config) -> int:
             failure.append(error)
             hint = {"do": _advice(error)} if isinstance(error, CorruptionError) else {}
             log.critical("the node stops", exc_info=error, extra=hint)
-        stop.set()
+        failed.set()
 
     node = Node(engine, clock, on_fatal, fsync=config.fsync)
     clock.hold_from(engine.started_ms)
@@ -130,16 +130,26 @@ async def _serve(config: Config) -> int:
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
     print(f"ready http={host}:{port}", flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
-    await stop.wait()
+
+    async def serve_until_told() -> None:
+        await stop.wait()
+        log.info("stopping")
+        await face.close_listener()
+        node.waiters.close()
+        await face.stop()
+        await node.stop()
+
+    # A disk that fails while the broker ends is not waited for either.
+    served = loop.create_task(serve_until_told())
+    await asyncio.wait([served, loop.create_task(failed.wait())], return_when="FIRST_COMPLETED")
+    if not failure and (broken := served.exception()) is not None:
+        on_fatal(broken)
     if failure:
+        # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
+        # does not get to close: what it would still begin on the way, like a connection that comes
+        # in just now, would be complained about behind this line.
         print(f"delaylog: the node stops: {failure[0]}. {_advice(failure[0])}", file=sys.stderr)
-        # Its disk or its state cannot be trusted: leave at once, the log has everything.
-        return 1
-    log.info("stopping")
-    await face.close_listener()
-    node.waiters.close()
-    await face.stop()
-    await node.stop()
+        _leave(1)
     log.info("stopped")
     return 0
 
@@ -187,7 +197,11 @@ def serve(config: Config) -> int:
     finally:
         os.close(lock)
     if status:
-        # Threads may hang in a failed disk's calls; nothing they could still do is wanted.
-        sys.stderr.flush()
-        os._exit(status)
+        _leave(status)
     return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process: threads may hang in a failed disk's calls, and are not waited for."""
+    sys.stderr.flush()
+    os._exit(status)

@@ -190,6 +190,9 @@ class LeaseTable:
 
         The caller settles what it gets in the same turn: a row is returned once.
         """
+        # A lease of which rows were extended is met in buckets of old deadlines and of other rows
+        # too: each row still ends with its own, whatever a checkpoint has left behind of those.
+        now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         given: set[int] = set()
         left = rows_max
@@ -200,7 +203,6 @@ class LeaseTable:
             for number in list(numbers):
                 numbers.discard(number)
                 lease = self._leases.get(number)
-                # An extended lease stands in the buckets of its old deadlines too.
                 if lease is None or number in given:
                     continue
                 given.add(number)

@@ -1,13 +1,15 @@
 """The real `delaylog` command on a disk that fails, for child processes of tests.
 
-    python failing_disk.py KIND PATTERN ARMED serve --data-dir ...
+    python failing_disk.py [--busy] KIND PATTERN ARMED serve --data-dir ...
 
 Once the file ARMED is there, operations of that kind (write, sync, read, rename) on paths that
 match PATTERN end with EIO. Everything else is the real thing: the same command, node and files.
+With --busy every turn of the loop, to its very last one, begins a task, as new connections do.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import sys
@@ -72,7 +74,22 @@ class FailingFileSystem(file_system.OsFileSystem):
         super().rename(source, target)
 
 
+class BusyNode(serve.Node):
+    """A node in whose loop a task always has just begun."""
+
+    def start(self) -> None:
+        super().start()
+        self._begin(asyncio.get_running_loop())
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.create_task(asyncio.sleep(0))
+        loop.call_soon(self._begin, loop)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--busy":
+        del sys.argv[1]
+        serve.Node = BusyNode  # type: ignore[misc]
     kind, pattern, armed, *arguments = sys.argv[1:]
     fault = Fault(kind, pattern, armed)
     serve.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]

@@ -141,6 +141,45 @@ def test_failing_background_work(
     assert_kept(broker, load.sent)
 
 
+@pytest.mark.parametrize(
+    ("kind", "pattern", "words"),
+    [
+        ("sync", "*/log/*", ["fdatasync failed on", "/log/"]),
+        ("write", "*/checkpoint-*.tmp", ["I/O failed on", "/checkpoint-"]),
+        ("write", "*/tick", ["I/O failed on", "/tick"]),
+    ],
+    ids=["log", "checkpoint", "tick"],
+)
+def test_a_disk_that_fails_at_the_end(
+    start_broker: Callable[..., Any], tmp_path: Path, kind: str, pattern: str, words: list[str]
+) -> None:
+    """Asked to end, with its last checkpoint to write: it still ends, and says what failed."""
+    armed = tmp_path / "armed"
+    program = [sys.executable, FAILING, kind, pattern, str(armed)]
+    broker = start_broker(folder=tmp_path, program=program)
+    broker.post(f"{PATH}/messages", [LATER | {"id": "kept"}])
+    armed.touch()
+    broker.terminate()
+    assert_ended(broker, *words)
+    assert_kept(broker, ["kept"])
+
+
+def test_nothing_stands_behind_the_line_that_says_what_failed(
+    start_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What begins while the broker goes is not complained about: it leaves without another turn."""
+    armed = tmp_path / "armed"
+    program = [sys.executable, FAILING, "--busy", "sync", "*/log/*", str(armed)]
+    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    with Load(broker) as load:
+        while len(load.sent) < 20:
+            assert any(thread.is_alive() for thread in threading.enumerate()[1:])
+        armed.touch()
+        assert_ended(broker, "fdatasync failed on", "/log/")
+    assert "destroyed" not in broker.log_path.read_text()
+    assert_kept(broker, load.sent)
+
+
 def test_a_failing_read(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     """What cannot be read is not skipped: the node stops, and delivers it from a good disk."""
     armed = tmp_path / "armed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from delaylog.broker.engine import Limits
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState
@@ -35,6 +37,39 @@ def test_an_extended_lease_that_ends_while_the_broker_is_down_ends_once(host) ->
     host.advance(2_000)
     assert [m.attempts for m in host.receive()] == [2, 2, 2]
     assert host.topic.default.counts.living == 3
+    host.check_counts()
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_an_extended_lease_ends_with_the_bucket_of_its_last_deadline(host, saved: bool) -> None:
+    """It stands in the bucket of its first deadline too, unless a checkpoint left that behind.
+
+    The broker comes back at the very deadline, between two buckets, long after the first one.
+    """
+    host.advance(1)
+    host.send(2)
+    got = host.receive(lease=100)
+    host.extend(got, 1_000)
+    if saved:
+        host.checkpoint()
+    host.crash(1_000)
+    assert host.topic.default.counts.leased == 2
+    assert host.ack(got[:1]) == 1
+    host.advance(BUCKET - 1)
+    assert host.topic.default.counts.leased == 0
+    assert host.ack(got) == 0
+    host.check_counts()
+
+
+def test_a_row_of_a_lease_does_not_end_with_another_row(host) -> None:
+    """One of two was extended; both buckets of the lease are met at once, after a pause."""
+    host.advance(1)
+    host.send(2)
+    got = host.receive(lease=100)
+    host.extend(got[:1], 1_000)
+    host.restart(1_000)
+    assert host.topic.default.counts.leased == 1
+    assert host.ack(got) == 1
     host.check_counts()
 
 
