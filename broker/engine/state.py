@@ -175,7 +175,8 @@ class EngineState:
             path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
             return RunFile(self.scratch, path, self.garbage.append)
 
-        return Group(number, name, ReadyLanes(make_run), KeyGate(make_run))
+        gate = KeyGate(make_run)
+        return Group(number, name, ReadyLanes(make_run, gate.parking), gate)
 
     def group(self, topic_number: int, number: int) -> Group | None:
         """A group by the numbers that stand in frames; None when it is gone."""
