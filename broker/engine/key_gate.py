@@ -30,6 +30,9 @@ class KeyGate:
 
     def __init__(self, make_run: Callable[[], RunFile]) -> None:
         self.parking = Parking(make_run)
+        self._named: set[int] = set()
+        """Held keys of messages that somebody asked for by name: those may not be parked."""
+        self._named_free = False
         self._working: set[int] = set()
         """Keys of messages under lease: whole columns go in and out, at the speed of C."""
         self._retries: dict[int, int] = {}
@@ -89,7 +92,7 @@ class KeyGate:
     def release(self, keys: list[int]) -> None:
         """Messages with these keys ended under their leases."""
         self._working.difference_update(keys)
-        self.parking.note_free(keys)
+        self._note_free(keys)
 
     def give_up(self, origins: Iterable[int]) -> None:
         """Messages that kept keys for a retry do so no more, if they are among these."""
@@ -97,7 +100,17 @@ class KeyGate:
             keys = [key for origin in origins if (key := self._retry_keys.pop(origin, 0))]
             for key in keys:
                 del self._retries[key]
-            self.parking.note_free(keys)
+            self._note_free(keys)
+
+    def _note_free(self, keys: list[int]) -> None:
+        self.parking.note_free(keys)
+        self._note_named(keys)
+
+    def _note_named(self, keys: list[int]) -> None:
+        if self._named:
+            free = self._named.intersection(keys)
+            self._named -= free
+            self._named_free |= bool(free)
 
     def end(self, origins: Iterable[int]) -> list[tuple[TagFilter | None, list[int]]]:
         """Messages ended: by queue, refs that it brought and that waited for one of them."""
@@ -111,6 +124,7 @@ class KeyGate:
     def _inherit(self, predecessor: int) -> list[tuple[TagFilter | None, list[int]]]:
         """The end of a predecessor: whoever waited for it goes on."""
         self._awaited.discard(predecessor)
+        self._note_named([-predecessor])
         self._waits = {origin: key for origin, key in self._waits.items() if key != -predecessor}
         self._heirs = {id_: origin for id_, origin in self._heirs.items() if origin != predecessor}
         return self.parking.unpark(-predecessor)
@@ -156,6 +170,11 @@ class KeyGate:
     def freed(self) -> bool:
         """Whether something that was parked may go out."""
         return self.parking.freed
+
+    def take_named(self) -> bool:
+        """Whether, since the last time, a key came free of which somebody named a message."""
+        free, self._named_free = self._named_free, False
+        return free
 
     def free(self, key: int) -> bool:
         """Whether no message holds a key."""
@@ -261,9 +280,11 @@ class KeyGate:
             if len(out) == count_max:
                 break
             if origin in self._waits:
+                self._named.add(self._waits[origin])
                 continue
             if key:
                 if key in self._working or self._retries.get(key, origin) != origin:
+                    self._named.add(key)
                     continue
                 if key in claimed:
                     continue

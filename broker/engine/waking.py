@@ -56,7 +56,7 @@ def free_keys(
             refs, rows = known_rows(state, np.array(heirs, np.int64))
             group.ready.unpark(only, refs, rows)
             state.woken.add((topic.number, group.number))
-    if gate.freed:
+    if gate.take_named() or gate.freed:
         state.woken.add((topic.number, group.number))
 
 

@@ -178,6 +178,30 @@ def test_a_choice_that_has_to_wait_does_not_jump_the_queue(host: Any) -> None:
     assert choose().count == 1
 
 
+def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
+    """Of messages that nobody else has come to yet: their key, or their id, comes free."""
+    ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ids=["", "x"]))
+    state, topic = host.engine.state, host.topic
+    place = (topic.number, topic.default.number)
+    held = host.receive(1)
+    assert host.receive(chosen=[ids[1]]) == []
+    state.woken.clear()
+    for _ in range(2):
+        host.nack(held, 0)
+        state.woken.clear()
+        held = host.receive(1)
+    host.ack(held)
+    assert place in state.woken
+    held = host.receive(chosen=[ids[1]])
+    assert [m.body for m in held] == [b"a1"]
+    host.send([b"next"], ids=["x"], merge="replace")
+    assert host.receive(chosen=["x"]) == []
+    state.woken.clear()
+    host.ack(held)
+    assert place in state.woken
+    assert [m.body for m in host.receive(chosen=["x"])] == [b"next"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("filters", ["", "xyz"], ids=["plain", "filters"])
 def test_against_a_model(open_host: Any, filters: str, seed: int) -> None:
