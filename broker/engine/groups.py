@@ -104,12 +104,11 @@ class Group:
     @property
     def ready_count(self) -> int:
         """Messages that are ready, as far as it was told; those that wait for a key are."""
-        return self.ready.living + self.gate.parked
+        return self.ready.living
 
     def forget_ready(self) -> None:
         """Drop the hints to what is ready: it will come up again, or has ended."""
         self.ready.clear()
-        self.gate.clear_parked()
 
     def count_living(self, by_hour: Mapping[int, int], times: int) -> None:
         """Rows of hours begin (`times` > 0) or stop to live."""

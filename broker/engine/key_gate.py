@@ -1,9 +1,9 @@
 """Key gate: messages of one key are handed out one at a time, in order; other keys go on.
 
 A key is held from the lease of one of its messages until that message has ended, its retries
-included. What comes up meanwhile is parked under the key, so the ready queue never stands still,
-and comes out when the key is free. Who holds which key follows from frames and stands in
-checkpoints; what is parked are hints, made anew after a restart.
+included. What comes up meanwhile is parked under the key (parking.py), so the ready queue never
+stands still, and comes out when the key is free. Who holds which key follows from frames and
+stands in checkpoints; what is parked are hints, made anew after a restart.
 
 A message that was sent while another one with its id was under lease waits for that one's end in
 the same way, under a key of its own: minus the origin it waits for.
@@ -11,18 +11,16 @@ the same way, under a key of its own: minus the origin it waits for.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.parked_spill import ParkedSpill
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.parking import Parking, ParkingLot
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
 
-PARKED_MAX: Final = 262_144
-"""Parked refs in memory; what is beyond goes to disk."""
 _FEW: Final = 64
 """So few are looked at one by one: columns would cost more."""
 
@@ -30,8 +28,11 @@ _FEW: Final = 64
 class KeyGate:
     """Keys of one group."""
 
-    def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
-        self._parked_max = parked_max
+    def __init__(self, make_run: Callable[[], RunFile]) -> None:
+        self.parking = Parking(make_run)
+        self._named: set[int] = set()
+        """Held keys of messages that somebody asked for by name: those may not be parked."""
+        self._named_free = False
         self._working: set[int] = set()
         """Keys of messages under lease: whole columns go in and out, at the speed of C."""
         self._retries: dict[int, int] = {}
@@ -44,11 +45,6 @@ class KeyGate:
         """Origins of messages that wait for another's end, and under which key."""
         self._heirs: dict[int, int] = {}
         """By hash of an id: the origin whose end the next message with that id waits for."""
-        self._parked: dict[int, deque[int]] = {}
-        self._parked_count = 0
-        self._freed: dict[int, None] = {}
-        """Free keys with something parked, in the order in which they came free."""
-        self._spill = ParkedSpill(make_run)
 
     # ------------------------------------------------------------------ who holds what
 
@@ -107,26 +103,31 @@ class KeyGate:
             self._note_free(keys)
 
     def _note_free(self, keys: list[int]) -> None:
-        if self._parked:
-            self._freed.update(dict.fromkeys(key for key in keys if key in self._parked))
-        if len(self._spill):
-            self._freed.update(dict.fromkeys(key for key in keys if self._spill.holds(key)))
+        self.parking.note_free(keys)
+        self._note_named(keys)
 
-    def end(self, origins: Iterable[int]) -> list[int]:
-        """Messages ended: refs of those that waited for one of them, for the ready queue."""
-        out: list[int] = []
+    def _note_named(self, keys: list[int]) -> None:
+        if self._named:
+            free = self._named.intersection(keys)
+            self._named -= free
+            self._named_free |= bool(free)
+
+    def end(self, origins: Iterable[int]) -> list[tuple[TagFilter | None, list[int]]]:
+        """Messages ended: by queue, refs that it brought and that waited for one of them."""
+        out: list[tuple[TagFilter | None, list[int]]] = []
         if self._awaited:
             for origin in origins:
                 if origin in self._awaited:
                     out += self._inherit(origin)
         return out
 
-    def _inherit(self, predecessor: int) -> list[int]:
+    def _inherit(self, predecessor: int) -> list[tuple[TagFilter | None, list[int]]]:
         """The end of a predecessor: whoever waited for it goes on."""
         self._awaited.discard(predecessor)
+        self._note_named([-predecessor])
         self._waits = {origin: key for origin, key in self._waits.items() if key != -predecessor}
         self._heirs = {id_: origin for id_, origin in self._heirs.items() if origin != predecessor}
-        return self.unpark([-predecessor])
+        return self.parking.unpark(-predecessor)
 
     def purge(self, kept: Iterable[int]) -> None:
         """Only what is under lease still holds: the messages with these origins."""
@@ -163,25 +164,34 @@ class KeyGate:
     @property
     def parked(self) -> int:
         """Refs that wait for their keys."""
-        return self._parked_count + len(self._spill)
+        return len(self.parking.any)
 
     @property
     def freed(self) -> bool:
         """Whether something that was parked may go out."""
-        return bool(self._freed) or self._spill.wanted
+        return self.parking.freed
 
-    @property
-    def reading(self) -> bool:
-        """Whether parked refs are being looked for on disk."""
-        return self._spill.wanted
+    def take_named(self) -> bool:
+        """Whether, since the last time, a key came free of which somebody named a message."""
+        free, self._named_free = self._named_free, False
+        return free
+
+    def free(self, key: int) -> bool:
+        """Whether no message holds a key."""
+        return key not in self._working and key not in self._retries
 
     def admit(
-        self, refs: Int64Array, rows: RowArray, count_max: int, claimed: set[int]
+        self,
+        refs: Int64Array,
+        rows: RowArray,
+        count_max: int,
+        claimed: set[int],
+        lot: ParkingLot,
     ) -> tuple[Int64Array, int]:
         """(places of refs that may go out now, how many refs were looked at).
 
-        At most `count_max` are let through; what has to wait is parked. `claimed` are the keys
-        that this call hands out already.
+        At most `count_max` are let through; what has to wait is parked in the lot of the queue
+        that brought it. `claimed` are the keys that this call hands out already.
         """
         out: list[Int64Array] = []
         at, left = 0, count_max
@@ -191,7 +201,7 @@ class KeyGate:
                 good: list[int] = []
                 begun = at
                 for key, origin in zip(keys, origins, strict=True):
-                    if self._admit_one(key, origin, int(refs[at]), claimed):
+                    if self._admit_one(key, origin, int(refs[at]), claimed, lot):
                         good.append(at - begun)
                     at += 1
                     if len(good) == left:
@@ -199,12 +209,14 @@ class KeyGate:
                 out.append(np.array(good, np.int64) + begun)
                 break
             end = min(at + left, len(refs))
-            out.append(self._admit_block(refs[at:end], rows[at:end], claimed) + at)
+            out.append(self._admit_block(refs[at:end], rows[at:end], claimed, lot) + at)
             left -= len(out[-1])
             at = end
         return (np.concatenate(out) if out else np.zeros(0, np.int64)), at
 
-    def _admit_block(self, refs: Int64Array, rows: RowArray, claimed: set[int]) -> Int64Array:
+    def _admit_block(
+        self, refs: Int64Array, rows: RowArray, claimed: set[int], lot: ParkingLot
+    ) -> Int64Array:
         """Places of those that may go out: all but a few, which are looked at one by one."""
         hashes = rows["key_hash"]
         keys = hashes.tolist()
@@ -215,9 +227,9 @@ class KeyGate:
             distinct = set(keys)
             doubtful = (distinct & self._working) | (distinct & claimed)
             doubtful |= distinct & self._retries.keys()
-            doubtful |= distinct & self._parked.keys()
-            if len(self._spill):
-                doubtful.update(key for key in distinct if self._spill.holds(key))
+            doubtful |= distinct & lot.parked.keys()
+            if len(lot.spill):
+                doubtful.update(key for key in distinct if lot.spill.holds(key))
             if len(distinct) < len(keys):
                 found, counts = np.unique(hashes, return_counts=True)
                 doubtful.update(found[counts > 1].tolist())
@@ -229,26 +241,28 @@ class KeyGate:
             at = [place for place, key in enumerate(keys) if key in doubtful]
         origins = rows["origin"].tolist()
         for place in at:
-            if not self._admit_one(keys[place], origins[place], int(refs[place]), claimed):
+            if not self._admit_one(keys[place], origins[place], int(refs[place]), claimed, lot):
                 good[place] = False
         return np.flatnonzero(good)
 
-    def _admit_one(self, key: int, origin: int, ref: int, claimed: set[int]) -> bool:
+    def _admit_one(
+        self, key: int, origin: int, ref: int, claimed: set[int], lot: ParkingLot
+    ) -> bool:
         """Let one message through, or park it."""
         end_of = self._waits.get(origin) if self._waits else None
         if end_of is not None:
-            self._park(end_of, ref)
+            lot.park(end_of, ref)
             return False
         if not key:
             return True
         owner = self._retries.get(key)
         # Behind what is parked, when the key is free: that came first.
         if owner is None:
-            other = key in self._parked or self._spill.holds(key)
+            other = lot.holds(key)
         else:
             other = owner != origin
         if other or key in claimed or key in self._working:
-            self._park(key, ref)
+            lot.park(key, ref)
             return False
         claimed.add(key)
         return True
@@ -266,93 +280,14 @@ class KeyGate:
             if len(out) == count_max:
                 break
             if origin in self._waits:
+                self._named.add(self._waits[origin])
                 continue
             if key:
-                if key in claimed or key in self._working:
+                if key in self._working or self._retries.get(key, origin) != origin:
+                    self._named.add(key)
                     continue
-                if self._retries.get(key, origin) != origin:
+                if key in claimed:
                     continue
                 claimed.add(key)
             out.append(at)
         return np.array(out, np.int64)
-
-    def _park(self, key: int, ref: int) -> None:
-        # Behind what is on disk already, or the order inside the key would be lost. Few wait for
-        # another's end: those stay in memory.
-        if key > 0 and (self._parked_count >= self._parked_max or self._spill.holds(key)):
-            self._spill.push(key, ref)
-            return
-        queue = self._parked.get(key)
-        if queue is None:
-            queue = self._parked[key] = deque()
-        queue.append(ref)
-        self._parked_count += 1
-
-    def take_freed(self, count: int, claimed: set[int]) -> list[tuple[int, int]]:
-        """Up to `count` (key, first parked ref) of free keys that the call has not claimed.
-
-        Each is claimed from now on, or handed to `still_free`.
-        """
-        out: list[tuple[int, int]] = []
-        self._read_spill()
-        for key in list(self._freed):
-            if len(out) == count:
-                break
-            if key in claimed:
-                continue
-            del self._freed[key]
-            queue = self._parked.get(key)
-            if not self._free(key):
-                continue
-            if not queue:
-                if self._spill.holds(key):
-                    self._spill.want(key)
-                continue
-            out.append((key, queue.popleft()))
-            self._parked_count -= 1
-            if not queue:
-                del self._parked[key]
-        return out
-
-    def pop_freed(self) -> list[int]:
-        """All that is parked in memory under free keys, in order; what is on disk is wanted."""
-        self._read_spill()
-        keys = [key for key in self._freed if self._free(key)]
-        self._freed.clear()
-        for key in keys:
-            self._spill.want(key)
-        return self.unpark(keys)
-
-    def still_free(self, key: int) -> None:
-        """What `take_freed` gave for a key meant nothing any more: its next one may go out."""
-        if self._free(key) and (key in self._parked or self._spill.holds(key)):
-            self._freed[key] = None
-
-    def unpark(self, keys: Iterable[int]) -> list[int]:
-        """All that is parked in memory under keys, in order, for the front of the ready queue."""
-        out: list[int] = []
-        for key in keys:
-            queue = self._parked.pop(key, None)
-            if queue:
-                out += queue
-                self._parked_count -= len(queue)
-        return out
-
-    def _read_spill(self) -> None:
-        """Bring refs of wanted keys back into memory, a slice at a time."""
-        if self._spill.wanted:
-            for key, ref in self._spill.read(self._free):
-                self._parked.setdefault(key, deque()).append(ref)
-                self._parked_count += 1
-                if len(self._parked[key]) == 1:
-                    self._freed[key] = None
-
-    def _free(self, key: int) -> bool:
-        return key not in self._working and key not in self._retries
-
-    def clear_parked(self) -> None:
-        """Forget the hints: what is parked will come up again, or has ended."""
-        self._parked.clear()
-        self._freed.clear()
-        self._parked_count = 0
-        self._spill.clear()

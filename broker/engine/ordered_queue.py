@@ -3,17 +3,17 @@
 Three places, each at or above the one before it: a small sorted front with the urgent entries
 that came below its end; runs, sorted when they are first looked at; runs on disk beyond a bound.
 Runs of like size are merged a little with each push, so files stay few and no call is long.
-The queue holds hints, as ReadyQueue does; refs given back go out before everything.
+The queue holds hints, as ReadyQueue does; refs given back take the places they had.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.given_back import GivenBack
 from delaylog.broker.engine.sorted_runs import (
     NO_ENTRIES,
     Entries,
@@ -44,7 +44,7 @@ SPILL_GROUPS_MAX: Final = 2
 
 
 class OrderedQueue:
-    """Lowest keys first, with a front for returned refs."""
+    """Lowest keys first."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class OrderedQueue:
         self._step = max(head_max // 8, 16)
         self._reading = Reading(max(head_max // 2_048, 1), max(head_max // 128, 1))
         self._stale = 0
+        self._returned = GivenBack()
         self._begin()
 
     def _begin(self) -> None:
         self._count = 0
-        self._returned: deque[Int64Array] = deque()
-        self._returned_count = 0
+        self._returned.clear()
         self._front = NO_ENTRIES
         self._cut: Key | None = None
         """Everything in the front is at it or below, everything in the runs at it or above."""
@@ -99,7 +99,7 @@ class OrderedQueue:
     def held(self) -> int:
         """Entries in memory."""
         runs = sum(run.held for run in self._runs)
-        front = self._front.shape[1] + self._urgent_count + self._returned_count
+        front = self._front.shape[1] + self._urgent_count + len(self._returned)
         return int(front + self._pending_count + runs)
 
     @property
@@ -146,34 +146,26 @@ class OrderedQueue:
             self._merge_some(count)
 
     def push_front(self, refs: Int64Array) -> None:
-        """Give refs back to the front (they were handed out and returned)."""
+        """Give back what `pop` gave: by their keys, before those with equal keys."""
         if len(refs):
-            self._returned.appendleft(refs)
-            self._returned_count += len(refs)
+            self._returned.give_back(refs)
             self._count += len(refs)
 
     def pop(self, count: int) -> Int64Array:
         """Take up to `count` refs."""
-        parts = []
-        left = min(count, self._count)
-        if self._returned_count + self._front.shape[1] + self._urgent_count < left:
-            # First of all, as it reads files: if that fails, nothing has been taken.
-            self._refill(left - self._returned_count - self._urgent_count)
-        while left > 0 and self._returned:
-            first = self._returned.popleft()
-            if len(first) > left:
-                self._returned.appendleft(first[left:])
-                first = first[:left]
-            parts.append(first)
-            left -= len(first)
-            self._returned_count -= len(first)
-            self._count -= len(first)
-        if left > 0:
-            parts.append(self._pop_front(left))
-            self._count -= left
-        if not parts:
+        count = min(count, self._count)
+        if self._front.shape[1] + self._urgent_count < count:
+            # First of all, as it reads files: if that fails, nothing has been taken. Whatever was
+            # given back, so many of the front are below all runs.
+            self._refill(count - self._urgent_count)
+        if count == 0:
             return np.zeros(0, np.int64)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        entries = self._pop_front(count)
+        self._count -= count
+        self._returned.lend(entries)
+        # A copy: a lease that keeps it must not keep the keys.
+        refs: Int64Array = entries[2].copy()
+        return refs
 
     def clear(self) -> None:
         """Drop everything."""
@@ -184,26 +176,28 @@ class OrderedQueue:
 
     # ------------------------------------------------------------------ front
 
-    def _pop_front(self, count: int) -> Int64Array:
-        """Exactly `count` refs, which front and urgent entries hold together."""
-        from_front = count
-        if self._urgent_count:
+    def _pop_front(self, count: int) -> Entries:
+        """Exactly `count` entries, which front, urgent ones and those given back hold together."""
+        # A copy: what is remembered of it must not keep the whole front.
+        out = self._front[:, :count].copy()
+        counts = [0, count, 0]
+        returned = self._returned.entries
+        if self._urgent_count or returned.shape[1]:
             self._sort_urgent()
-            # An urgent entry came after those of the front with the same keys.
-            front = self._front[:, :count]
-            both = join([front, self._urgent[:, :count]])
+            # Equal keys: what was given back came first, and an urgent entry after the front's.
+            parts = [returned[:, :count], out, self._urgent[:, :count]]
+            both = join(parts)
             order = order_of(both)[:count]
-            refs: Int64Array = both[2][order]
-            from_front = int(np.count_nonzero(order < front.shape[1]))
-            self._urgent = self._urgent[:, count - from_front :]
-            self._urgent_count -= count - from_front
-        else:
-            # A copy: a lease that keeps it must not keep the whole front.
-            refs = self._front[2, :count].copy()
-        self._front = self._front[:, from_front:]
+            out = both[:, order]
+            ends = np.cumsum([part.shape[1] for part in parts])
+            counts = np.diff(np.searchsorted(np.sort(order), ends), prepend=0).tolist()
+        self._returned.entries = returned[:, counts[0] :]
+        self._front = self._front[:, counts[1] :]
+        self._urgent = self._urgent[:, counts[2] :]
+        self._urgent_count -= counts[2]
         if self._front.shape[1] + self._urgent_count == 0:
             self._front, self._urgent, self._cut = NO_ENTRIES, NO_ENTRIES, None
-        return refs
+        return out
 
     def _sort_urgent(self) -> None:
         if self._urgent_parts:

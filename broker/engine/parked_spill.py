@@ -133,6 +133,33 @@ class ParkedSpill:
             self._end_reading()
         return out
 
+    def pop(self, count: int) -> Int64Array:
+        """Take the first refs, whatever their keys. Nothing is pushed or wanted after that."""
+        pairs = self._pop_pairs(count)
+        for key in pairs[:, 0].view(np.uint64).tolist():
+            self._forget(key)
+        return np.ascontiguousarray(pairs[:, 1])
+
+    def _pop_pairs(self, count: int) -> Int64Array:
+        # What a reading has passed on came before what it has not looked at.
+        if self._kept is not None and len(self._kept):
+            return self._kept.pop(2 * count).reshape(-1, 2)
+        while self._unwritten:
+            values = self._unwritten.popleft()
+            if len(values) > 2 * count:
+                self._unwritten.appendleft(values[2 * count :])
+            if len(values):
+                return values[: 2 * count].reshape(-1, 2)
+        while self._runs:
+            pairs = self._runs[0].pop(2 * count).reshape(-1, 2)
+            if not len(self._runs[0]):
+                self._runs.pop(0).close()
+            if len(pairs):
+                return pairs
+        pairs = _pack(self._buffer[:count]).reshape(-1, 2)
+        del self._buffer[:count]
+        return pairs
+
     def _write_passed(self) -> None:
         while self._unwritten:
             assert self._kept is not None

@@ -3,7 +3,8 @@
 Plain topics have a first-in-first-out queue. Where priorities count, entries are ordered by two
 keys of their rows. A filter gets a queue of its own when somebody first asks with it: what comes
 up is looked at once, when it is first asked for, and put into the queue of each filter that wants
-it. All queues hold hints to the same messages: what one hands out is stale in the others.
+it. All queues hold hints to the same messages: what one hands out is stale in the others. What a
+queue brings while its key is held is parked (parking.py), behind which the queue goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.ordered_queue import OrderedQueue
+from delaylog.broker.engine.parking import Parking, ParkingLot
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
@@ -31,6 +33,7 @@ _LAST: Final = 1 << 40
 """Behind every fresh message, whatever its priority."""
 
 Queue: TypeAlias = ReadyQueue | OrderedQueue
+"""What was parked is a ReadyQueue, when all starts over."""
 RowsOf: TypeAlias = Callable[[Int64Array], tuple[Int64Array, RowArray]]
 """Those of the refs that still name a row, with their rows."""
 
@@ -65,8 +68,9 @@ class _FilterLane:
 class ReadyLanes:
     """Ready refs of one group."""
 
-    def __init__(self, make_run: Callable[[], RunFile]) -> None:
+    def __init__(self, make_run: Callable[[], RunFile], parking: Parking) -> None:
         self._make_run = make_run
+        self._parking = parking
         self.order: Order | None = None
         self._queues: deque[Queue] = deque([ReadyQueue(make_run)])
         """Read in this order; what comes up goes into the last."""
@@ -80,17 +84,18 @@ class ReadyLanes:
 
     @property
     def living(self) -> int:
-        """Refs whose messages are still ready, as far as it was told."""
-        return max(len(self) - self._stale, 0)
+        """Refs, parked ones too, whose messages are still ready, as far as it was told."""
+        return max(len(self) + len(self._parking.any) - self._stale, 0)
 
     def left(self, count: int) -> None:
         """So many messages whose refs are here ended or got another time."""
         self._stale += count
 
     def dropped(self, count: int) -> None:
-        """So many refs popped without a filter were found to be stale."""
+        """So many refs, popped or unparked without a filter, were found to be stale."""
         # A message may have ended while it was on its way here: an empty queue sets that right.
-        self._stale = max(self._stale - count, 0) if len(self) else 0
+        some = len(self) or len(self._parking.any)
+        self._stale = max(self._stale - count, 0) if some else 0
 
     def _queue(self) -> Queue:
         return ReadyQueue(self._make_run) if self.order is None else OrderedQueue(self._make_run)
@@ -100,11 +105,10 @@ class ReadyLanes:
         if order != self.order:
             self.order = order
             self._queues.append(self._queue())
-            self._unsort()
-            for lane in self._filters.values():
-                # What they held has been put back with the rest, to be sorted out anew.
-                lane.queue.clear()
-                lane.queue = self._queue()
+            if self._filters:
+                self._start_over()
+            else:
+                self._unsort()
 
     def _put(
         self, queue: Queue, refs: Int64Array, rows: RowArray | None, *, failed: bool = False
@@ -137,6 +141,15 @@ class ReadyLanes:
             at = 0 if self.order is None else -1
             self._put_first(self._queues[at], refs, rows, failed=failed)
 
+    def unpark(self, only: TagFilter | None, refs: Int64Array, rows: RowArray) -> None:
+        """What the queue of a filter (or of those who take any) brought may go out after all."""
+        if only is not None:
+            self._put_first(self._filters[only].queue, refs, rows, failed=False)
+        elif self._filters:
+            self._put_first(self._sorted, refs, rows, failed=False)
+        else:
+            self.put_back(refs, rows, failed=False)
+
     def pop(self, count: int, rows_of: RowsOf) -> Int64Array:
         """Up to `count` refs for who takes any."""
         if self._filters:
@@ -161,6 +174,7 @@ class ReadyLanes:
         """Drop everything; filters stay."""
         for queue in (*self._queues, self._sorted, *(f.queue for f in self._filters.values())):
             queue.clear()
+        self._parking.clear()
         self._stale = 0
 
     # ------------------------------------------------------------------ filters
@@ -170,12 +184,15 @@ class ReadyLanes:
         """Whether any filter is in use."""
         return bool(self._filters)
 
+    def lot(self, only: TagFilter | None, now_ms: int) -> ParkingLot:
+        """Where what `pop_for` (or `pop`) gives is parked."""
+        if only is not None:
+            self._lane(only, now_ms)
+        return self._parking.lot(only)
+
     def pop_for(self, only: TagFilter, count: int, now_ms: int, rows_of: RowsOf) -> Int64Array:
         """Up to `count` refs that the masks let through for a filter."""
-        lane = self._filters.get(only)
-        if lane is None:
-            lane = self._open(only, now_ms)
-        lane.used_ms = now_ms
+        lane = self._lane(only, now_ms)
         if self.order is not None:
             # What came up last may be what comes first.
             self._sort_out(rows_of)
@@ -200,17 +217,33 @@ class ReadyLanes:
         """Close the queues of filters that nobody asks for any more."""
         idle = [f for f, lane in self._filters.items() if lane.used_ms < now_ms - FILTER_IDLE_MS]
         for only in idle:
-            self._filters.pop(only).queue.clear()
+            self._close(only)
         if idle and not self._filters:
             self._unsort()
 
-    def _open(self, only: TagFilter, now_ms: int) -> _FilterLane:
-        if len(self._filters) >= FILTERS_MAX:
-            oldest = min(self._filters, key=lambda each: self._filters[each].used_ms)
-            self._filters.pop(oldest).queue.clear()
-        lane = self._filters[only] = _FilterLane(self._queue(), now_ms)
-        self._unsort()
+    def _lane(self, only: TagFilter, now_ms: int) -> _FilterLane:
+        lane = self._filters.get(only)
+        if lane is None:
+            if len(self._filters) >= FILTERS_MAX:
+                self._close(min(self._filters, key=lambda each: self._filters[each].used_ms))
+            lane = self._filters[only] = _FilterLane(self._queue(), now_ms)
+            self._start_over()
+        lane.used_ms = now_ms
         return lane
+
+    def _close(self, only: TagFilter) -> None:
+        self._filters.pop(only).queue.clear()
+        self._parking.drop(only)
+
+    def _start_over(self) -> None:
+        """All that came up is sorted out anew, what is parked first: it came before the rest."""
+        self._unsort()
+        parked = self._parking.empty()
+        if parked is not None:
+            self._queues.appendleft(parked)
+        for lane in self._filters.values():
+            lane.queue.clear()
+            lane.queue = self._queue()
 
     def _unsort(self) -> None:
         """What has been sorted out has to be looked at anew."""

@@ -7,6 +7,7 @@ before the delivery is returned; the edge writes it before it answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.waking import known_rows, unpark
+from delaylog.broker.engine.waking import known_rows
 from delaylog.storage.columns import alike, among, distinct, some
 from delaylog.storage.layout import (
     INDEX_ENTRY,
@@ -90,7 +91,7 @@ def _some_of(
 class _Taking:
     """One receive call: what it has found so far."""
 
-    __slots__ = ("claimed", "found", "group", "left", "now_ms", "only", "state", "topic")
+    __slots__ = ("claimed", "found", "group", "left", "lot", "now_ms", "only", "state", "topic")
 
     def __init__(
         self,
@@ -110,22 +111,20 @@ class _Taking:
         self.found: list[tuple[Int64Array, RowArray, StateArray]] = []
         self.claimed: set[int] = set()
         """Keys of what was found."""
+        self.lot = group.gate.parking.any
+        """Where what it meets and may not hand out is parked."""
 
     def run(self) -> None:
         """Find up to `left` messages, in a bounded number of rounds."""
-        state, gate = self.state, self.group.gate
-        state.hot.drop_read()
+        self.state.hot.drop_read()
+        self.lot = self.group.ready.lot(self.only, self.now_ms)
         for number in range(_ROUNDS_MAX):
-            if gate.freed and self.only is not None:
-                unpark(state, self.topic, self.group, all_freed=True)
-            if gate.freed and self.only is None and self._take_freed():
+            if self.lot.freed and self._take_freed(number):
                 if self.left == 0:
                     return
                 continue
             popped = self._pop(max(self.left, _ROUND_REFS) if number else self.left)
             if len(popped) == 0:
-                if self.only is not None and gate.reading:
-                    continue
                 if self.group.ready.filtered and self.group.ready.unsorted:
                     break
                 return
@@ -133,7 +132,7 @@ class _Taking:
             if self.left == 0:
                 return
         # More may be ready behind what is not handed out: whoever waits is to ask again.
-        state.woken.add((self.topic.number, self.group.number))
+        self.state.woken.add((self.topic.number, self.group.number))
 
     def look_through(self) -> None:
         """Find up to `left` ready messages, whatever their keys, and leave them where they are."""
@@ -194,14 +193,12 @@ class _Taking:
         else:
             self.group.ready.push_front_for(self.only, refs)
 
-    def _look(
-        self, refs: Int64Array, *, parked: bool = False
-    ) -> tuple[Int64Array, RowArray, StateArray]:
+    def _look(self, refs: Int64Array) -> tuple[Int64Array, RowArray, StateArray]:
         """Of refs those that may be handed out and were not found before."""
         refs, rows, entries, stale = deliverable(
             self.state, self.topic, self.group, refs, self.now_ms
         )
-        if self.only is None and not parked:
+        if self.only is None:
             self.group.ready.dropped(stale)
         if self.found and len(refs):
             before = np.concatenate([part[0] for part in self.found])
@@ -214,32 +211,47 @@ class _Taking:
         refs, rows, entries = self._wanted(*self._look(popped))
         gate = self.group.gate
         if len(refs) and (gate.holding or some(rows["key_hash"])):
-            places, looked = gate.admit(refs, rows, self.left, self.claimed)
+            places, looked = gate.admit(refs, rows, self.left, self.claimed, self.lot)
             self._unpop(refs[looked:])
             refs, rows, entries = _some_of(refs, rows, entries, places)
         else:
             self._unpop(refs[self.left :])
             refs, rows, entries = refs[: self.left], rows[: self.left], entries[: self.left]
+        self._take_out(refs, rows, entries)
+
+    def _take_freed(self, number: int) -> bool:
+        """Take the first parked messages of free keys; False if there was none.
+
+        In each round it looks further into what is parked: what others took stands there still.
+        """
+        lot, gate = self.lot, self.group.gate
+        parts = lot.first(self.left, 4**number, self.claimed, gate.free)
+        if not parts:
+            return lot.reading
+        parked = list(chain.from_iterable(refs for _, refs in parts))
+        refs, rows, entries = self._look(np.array(parked, np.int64))
+        good = set(refs.tolist())
+        taken: list[int] = []
+        for key, mine in parts:
+            first = next((ref for ref in mine if ref in good), None)
+            if first is None:
+                lot.take(key, len(mine), claimed=False)
+                continue
+            lot.take(key, mine.index(first) + 1, claimed=True)
+            self.claimed.add(key)
+            taken.append(first)
+        if len(taken) < len(refs):
+            at = np.flatnonzero(np.isin(refs, taken))
+            refs, rows, entries = _some_of(refs, rows, entries, at)
+        self._take_out(refs, rows, entries)
+        return True
+
+    def _take_out(self, refs: Int64Array, rows: RowArray, entries: StateArray) -> None:
+        """These were in the queue, or the lot, and are not any more."""
         self._keep(refs, rows, entries)
         if self.only is not None:
-            # The queue of those who take any holds them too.
+            # Those who take any have them too.
             self.group.ready.left(len(refs))
-
-    def _take_freed(self) -> bool:
-        """Take the first parked messages of free keys; False if there was none."""
-        gate = self.group.gate
-        pairs = gate.take_freed(self.left, self.claimed)
-        if not pairs:
-            return gate.reading
-        refs, rows, entries = self._look(np.array([ref for _, ref in pairs], np.int64), parked=True)
-        good = set(refs.tolist())
-        for key, ref in pairs:
-            if ref in good:
-                self.claimed.add(key)
-            else:
-                gate.still_free(key)
-        self._keep(refs, rows, entries)
-        return True
 
     def _keep(self, refs: Int64Array, rows: RowArray, entries: StateArray) -> None:
         if len(refs):
@@ -277,11 +289,17 @@ class _Taking:
 
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
         """What does not fit into the answer goes back, before what was parked behind it."""
+        stays = np.ones(len(refs), np.bool_)
         if self.claimed:
-            keys = set(rows["key_hash"].tolist()) & self.claimed
-            behind = self.group.gate.unpark(keys)
-            self.group.ready.push_front(np.array(behind, np.int64))
-        self._unpop(refs)
+            for at, (key, ref) in enumerate(
+                zip(rows["key_hash"].tolist(), refs.tolist(), strict=True)
+            ):
+                if key in self.claimed and self.lot.holds(key):
+                    self.lot.give_back(key, ref)
+                    stays[at] = False
+        self._unpop(refs[stays])
+        if self.only is not None:
+            self.group.ready.left(-len(refs))
 
     def _lease(
         self, refs: Int64Array, rows: RowArray, entries: StateArray, lease_ms: int

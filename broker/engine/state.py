@@ -171,7 +171,8 @@ class EngineState:
     def new_group(self, topic_number: int, number: int, name: str) -> Group:
         """A group that has seen nothing; the caller puts it where it belongs."""
         make_run = partial(self.make_run, topic_number)
-        return Group(number, name, ReadyLanes(make_run), KeyGate(make_run))
+        gate = KeyGate(make_run)
+        return Group(number, name, ReadyLanes(make_run, gate.parking), gate)
 
     def make_run(self, topic_number: int) -> RunFile:
         """A new file for what does not fit into memory; topic 0 = of all topics."""

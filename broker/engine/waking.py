@@ -49,33 +49,15 @@ def free_keys(
     gate = group.gate
     for each in keyed:
         gate.release(each.keys)
-    refs: list[int] = []
     if gate.remembers_origins:
         ended = origins.tolist()
         gate.give_up(ended)
-        refs = [] if living else gate.end(ended)
-    unpark(state, topic, group, refs)
-    if gate.freed:
+        for only, heirs in () if living else gate.end(ended):
+            refs, rows = known_rows(state, np.array(heirs, np.int64))
+            group.ready.unpark(only, refs, rows)
+            state.woken.add((topic.number, group.number))
+    if gate.take_named() or gate.freed:
         state.woken.add((topic.number, group.number))
-
-
-def unpark(
-    state: EngineState,
-    topic: Topic,
-    group: Group,
-    refs: list[int] | None = None,
-    *,
-    all_freed: bool = False,
-) -> None:
-    """Put refs in front; with filters in use also all that is parked under free keys.
-
-    Who filters has to find every message of a free key, not only the first.
-    """
-    refs = list(refs or ())
-    if all_freed or group.ready.filtered:
-        refs += group.gate.pop_freed()
-    if refs:
-        put_back(state, topic, group, np.array(refs, np.int64), failed=False)
 
 
 def wake_paced(state: EngineState, now_ms: int) -> None:

@@ -40,7 +40,9 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
     for topic in members["topics"]:
         groups = out[topic["number"]] = []
         for saved in topic["groups"]:
-            group = Group(saved["number"], saved["name"], ReadyLanes(_no_run), KeyGate(_no_run))
+            gate = KeyGate(_no_run)
+            ready = ReadyLanes(_no_run, gate.parking)
+            group = Group(saved["number"], saved["name"], ready, gate)
             fill_group(group, saved)
             groups.append(group)
         plain &= [group.number for group in groups] == [DEFAULT_GROUP] and not groups[0].floor

@@ -27,7 +27,7 @@ _MEANINGS: Final = {
     409: "It contradicts what is there, or comes too late.",
     413: "Too large.",
     415: "The content type is not read here.",
-    429: "As much as may be is at work already.",
+    429: "A quota is used up, or as many jobs run as may.",
     500: "Not now.",
     503: "Not ready.",
     507: "The disk has no room for more messages; deliveries go on.",
@@ -181,11 +181,14 @@ def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str,
         "summary": doc,
         "tags": ["operations"],
         "responses": {
-            str(status): {
-                "description": _MEANINGS[status],
-                "content": {kind: {"schema": _ref(schema) if schema else {}}},
-            }
-            for status, (kind, schema) in answers.items()
+            **{
+                str(status): {
+                    "description": _MEANINGS[status],
+                    "content": {kind: {"schema": _ref(schema) if schema else {}}},
+                }
+                for status, (kind, schema) in answers.items()
+            },
+            "400": _problem(400),
         },
     }
 

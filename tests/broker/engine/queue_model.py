@@ -47,6 +47,8 @@ class View:
     priority: int
     expires: int
     state: S
+    placed: int
+    """When it got its due time: of those due in one millisecond the earlier goes first."""
     attempts: int = 0
     until: int = 0
     receipt: object = field(default=None, repr=False)
@@ -72,10 +74,6 @@ class Group:
     ended: dict[S, int] = field(default_factory=dict)
     asleep: set[TagFilter | None] = field(default_factory=set)
     """Filters of consumers that found nothing and wait to be woken."""
-    filtered: bool = False
-    """Filters are in use: who filters takes a key's messages out of turn."""
-    stale: bool = False
-    """Something ready ended or moved: what was looked at behind it goes before newcomers."""
 
     def release(self, view: View) -> None:
         """A message ended or got another time: it holds nobody up any more."""
@@ -85,7 +83,6 @@ class Group:
 
     def end(self, view: View, state: S) -> None:
         """A message reaches an ended state."""
-        self.stale = self.stale or view.state is S.READY
         view.state = state
         self.ended[state] = self.ended.get(state, 0) + 1
         self.release(view)
@@ -131,6 +128,12 @@ class Model:
         self.by_id: dict[str, Message] = {}
         self.max_retry = max_retry
         self.backoff_ms = backoff_ms
+        self.places = 0
+
+    def next_place(self) -> int:
+        """Counts what gets a due time."""
+        self.places += 1
+        return self.places
 
     # ------------------------------------------------------------------ sending
 
@@ -156,8 +159,9 @@ class Model:
         """A new message, seen by every group there is."""
         expires = NEVER if message.ttl < 0 else due + message.ttl
         state = S.READY if due <= now else S.WAITING
+        place = self.next_place()
         for group in self.groups.values():
-            group.views[message] = View(message, due, priority, expires, state)
+            group.views[message] = View(message, due, priority, expires, state, place)
         self.messages.append(message)
         if message.id:
             self.by_id[message.id] = message
@@ -196,7 +200,7 @@ class Model:
             delay = self.backoff_ms * 2 ** (view.attempts - 1)
         delay = max(delay, view.due - now)
         if delay:
-            view.due = now + delay
+            view.due, view.placed = now + delay, self.next_place()
         view.loose = not delay
         view.state = S.WAITING if delay else S.READY
 
@@ -222,14 +226,14 @@ class Model:
         """Another time; a ttl moves along."""
         if view.expires != NEVER:
             view.expires += due - view.due
-        group.stale = group.stale or view.state is S.READY
-        view.due, view.loose = due, False
+        view.due, view.placed, view.loose = due, self.next_place(), False
         view.state = S.READY if due <= now else S.WAITING
         group.release(view)
 
     def replay(self, view: View, due: int, now: int) -> None:
         """A dead message begins a new life."""
         view.due, view.attempts, view.receipt, view.loose = due, 0, None, False
+        view.placed = self.next_place()
         view.expires = NEVER if view.message.ttl < 0 else due + view.message.ttl
         view.state = S.READY if due <= now else S.WAITING
         if view.message.id:
@@ -255,6 +259,5 @@ class Model:
     def line_up(self) -> None:
         """All that is ready is put in order anew, after a restart or a step back of the clock."""
         for group in self.groups.values():
-            group.filtered = group.stale = False
             for view in group.views.values():
                 view.loose = False

@@ -107,10 +107,11 @@ class Deliveries(RuleBasedStateMachine):
 
     def set_parked_max(self) -> None:
         for group in self.host.topic.groups.values():
-            group.gate._parked_max = self.parked_max
-            if self.small:
-                group.gate._spill._slice_pairs = 2
-                group.gate._spill._per_key_max = 1
+            parking = group.gate.parking
+            parking.parked_max = self.parked_max
+            for lot in (parking.any, *parking.filters.values()) if self.small else ():
+                lot.spill._slice_pairs = 2
+                lot.spill._per_key_max = 1
 
     def find(self, name: str, messages: list[Message]) -> Any:
         ids = [message.server_id for message in messages]
@@ -279,9 +280,8 @@ class Deliveries(RuleBasedStateMachine):
             # Whoever waits is told now, and would ask again.
             self.state.woken.discard(place)
             group.asleep.clear()
+        self.set_parked_max()
         got = self.host.receive(count, lease=lease, group=name, only=only)
-        if only is not None:
-            group.filtered = True
         if self.host.topic.paused:
             assert got == []
             return
@@ -302,7 +302,7 @@ class Deliveries(RuleBasedStateMachine):
                 assert key, "nothing allowed is left out"
                 assert key in keyed or key in dim, "of no key either"
             group.asleep.add(only)
-        self.check_order(group, views, [v for v in allowed if v not in views], only)
+        self.check_order(views, [v for v in allowed if v not in views])
         for view, message in zip(views, got, strict=True):
             view.state, view.until, view.receipt = S.LEASED, now + lease, message
             view.attempts += 1
@@ -314,27 +314,26 @@ class Deliveries(RuleBasedStateMachine):
                 assert state == (S.DEAD if view.attempts else S.EXPIRED)
                 group.end(view, S(state))
 
-    def check_order(
-        self, group: Group, got: list[View], left: list[View], only: TagFilter | None
-    ) -> None:
+    def check_order(self, got: list[View], left: list[View]) -> None:
         """In order of due time, where nothing else can have had a say."""
         ordered = self.settings["order"] == "priority" or self.prioritised
-        if not (ordered and group.stale):
-            plain = [
-                rank(view, self.settings, prioritised=self.prioritised)
-                for view in got
-                if not view.message.key and not view.loose
-            ]
-            assert plain == sorted(plain)
-            later = [
-                rank(view, self.settings, prioritised=self.prioritised)
-                for view in left
-                if not view.message.key and not view.loose
-            ]
-            assert not plain or not later or plain[-1] <= min(later)
-        for view in () if ordered or group.filtered else got:
+        plain = [
+            rank(view, self.settings, prioritised=self.prioritised)
+            for view in got
+            if not view.message.key and not view.loose
+        ]
+        assert plain == sorted(plain)
+        later = [
+            rank(view, self.settings, prioritised=self.prioritised)
+            for view in left
+            if not view.message.key and not view.loose
+        ]
+        assert not plain or not later or plain[-1] <= min(later)
+        for view in () if ordered else got:
+            # Of those that the filter wants, if there is one: the others are not in `left`.
             same = [v for v in left if v.message.key and v.message.key == view.message.key]
-            before = [v for v in same if v.due < view.due and not v.loose]
+            before = [v for v in same if (v.due, v.placed) < (view.due, view.placed)]
+            before = [v for v in before if not v.loose]
             assert view.loose or not before, "in order inside a key"
 
     @rule(

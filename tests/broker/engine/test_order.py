@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Limits, topics
+from delaylog.broker.engine import Limits, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.merging import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.quotas import QuotaError
@@ -81,6 +81,36 @@ def test_a_retry_after_the_order_was_given_up(host: Any) -> None:
     host.configure(order="time", backoff={"first_ms": 0})
     host.nack(got)
     assert host.bodies() == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("only", [None, "blue"])
+def test_what_is_given_back_does_not_overtake_a_higher_priority(host: Any, only: Any) -> None:
+    """A call looks at more than it hands out where it meets what has ended."""
+    host.configure(order="priority")
+    only = only and TagFilter.parse([only])
+    assert host.receive(only=only) == []
+    sent = blue(host, *[(1, str(k)) for k in range(6)])
+    assert host.cancel(host.ids_of(sent)[:1]) == [0]
+    assert host.bodies(1, only=only) == [b"1"]
+    blue(host, (5, "high"), (1, "last"))
+    assert host.bodies(2, only=only) == [b"high", b"2"]
+    blue(host, (3, "mid"))
+    assert host.bodies(only=only) == [b"mid", b"3", b"4", b"5", b"last"]
+
+
+def test_an_answer_cut_short_does_not_overtake_a_higher_priority(open_host: Any) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=100))
+    host.configure(order="priority")
+    send(host, *[(1, f"{k:040}") for k in range(4)])
+    assert [int(body) for body in host.bodies()] == [0, 1]
+    send(host, (5, f"{9:040}"))
+    assert [int(body) for body in host.bodies()] == [9, 2]
+    peeked = receiving.peek(
+        host.engine.state, host.topic, host.topic.default, count_max=9, now_ms=host.now_ms
+    )
+    assert len(peeked[0]) == 1
+    send(host, (5, "high"))
+    assert [int(body) if body.isdigit() else body for body in host.bodies()] == [b"high", 3]
 
 
 def blue(host: Any, *pairs: tuple[int, str]) -> Any:

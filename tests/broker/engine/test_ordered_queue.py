@@ -2,6 +2,7 @@
 
 Keys come from few values (ties everywhere) and from the ends of int64; the disk fills and frees at
 any time. Whatever happens, each pop gives exactly what the list gives, nothing lost, nothing twice.
+What is given back takes the place it had: before what came up behind it, behind what is lower.
 """
 
 from __future__ import annotations
@@ -47,17 +48,16 @@ class Runs:
 
 
 class OrderedQueueMachine(RuleBasedStateMachine):
-    """The model: a list of (first, second, arrival, ref), and the refs that were given back."""
+    """The model: a list of (first, second, arrival, ref)."""
 
     @initialize(head_max=st.sampled_from([4, 64, 300, 3_000]), fan=st.integers(2, 4))
     def begin(self, head_max: int, fan: int) -> None:
         self.disk = FakeDisk()
         self.queue = OrderedQueue(Runs(self.disk), head_max, merge_runs=fan)
         self.model: list[tuple[int, int, int, int]] = []
-        self.returned: list[int] = []
         self.arrivals = 0
         self.time = 0
-        self.handed_out: list[int] = []
+        self.handed_out: list[tuple[int, int, int, int]] = []
 
     def push_keys(self, first: list[int], second: list[int]) -> None:
         refs = np.arange(self.arrivals, self.arrivals + len(first)) * 7 + 1
@@ -96,20 +96,17 @@ class OrderedQueueMachine(RuleBasedStateMachine):
 
     @rule(count=st.one_of(st.integers(0, 10), st.integers(0, 600)))
     def pop(self, count: int) -> None:
-        expected = self.returned[:count]
-        del self.returned[:count]
-        rest = count - len(expected)
-        expected += [entry[3] for entry in self.model[:rest]]
-        del self.model[:rest]
+        self.handed_out = self.model[:count]
+        del self.model[:count]
         found = self.queue.pop(count).tolist()
-        assert found == expected
-        self.handed_out = found
+        assert found == [entry[3] for entry in self.handed_out]
 
     @rule(keep=st.integers(0, 20))
     def give_back(self, keep: int) -> None:
-        refs, self.handed_out = self.handed_out[keep:], []
-        self.returned[:0] = refs
-        self.queue.push_front(np.array(refs, np.int64))
+        entries, self.handed_out = self.handed_out[keep:], []
+        for entry in entries:
+            insort(self.model, entry)
+        self.queue.push_front(np.array([entry[3] for entry in entries], np.int64))
 
     @rule(operations=st.integers(1, 60))
     def fill_disk(self, operations: int) -> None:
@@ -123,14 +120,14 @@ class OrderedQueueMachine(RuleBasedStateMachine):
     def clear(self) -> None:
         self.queue.clear()
         self.model.clear()
-        self.returned.clear()
+        self.handed_out.clear()
         assert self.disk.listdir("") == [], "files go with what was in them"
 
     @invariant()
     def counts(self) -> None:
         if not hasattr(self, "queue"):
             return
-        assert len(self.queue) == len(self.model) + len(self.returned)
+        assert len(self.queue) == len(self.model)
         # A run that a full disk kept from its first byte is counted and has no file.
         assert len(self.disk.listdir("")) <= self.queue.files
         assert self.queue.held <= len(self.queue)
@@ -311,14 +308,36 @@ def test_a_changed_block_is_an_error_and_nothing_is_taken() -> None:
     assert len(queue) == before
 
 
-def test_urgent_refs_overtake_and_returned_refs_overtake_all() -> None:
+def test_urgent_refs_overtake_and_returned_refs_take_their_places() -> None:
     queue = OrderedQueue(Runs(FakeDisk()), 64)
     queue.push(int64s(1, 2, 3), int64s(5, 5, 5), int64s(1, 1, 0))
     assert queue.pop(1).tolist() == [3]
     queue.push(int64s(4, 5), int64s(5, 4), int64s(1, 9))
     queue.push_front(int64s(3))
-    assert queue.pop(2).tolist() == [3, 5]
+    assert queue.pop(2).tolist() == [5, 3]
+    assert queue.pop(2).tolist() == [1, 2]
+    queue.push_front(int64s(2))
+    queue.push_front(int64s(1))
     assert queue.pop(9).tolist() == [1, 2, 4]
+
+
+def test_what_the_queue_does_not_know_goes_first() -> None:
+    """It was popped long ago, or from the queue before this one."""
+    queue = OrderedQueue(Runs(FakeDisk()), 64)
+    queue.push(int64s(1, 2), int64s(5, 6), int64s(1, 1))
+    queue.push_front(int64s(9, 8))
+    assert queue.pop(3).tolist() == [9, 8, 1]
+    queue.push(int64s(1), int64s(7), int64s(0))
+    assert queue.pop(2).tolist() == [2, 1]
+    queue.push_front(int64s(2, 1))
+    queue.push(int64s(3), int64s(6), int64s(2))
+    assert queue.pop(3).tolist() == [2, 3, 1], "the keys that it had last count"
+    for at in range(0, 40_000, 8_000):
+        queue.push(np.arange(at, at + 8_000), np.zeros(8_000, np.int64), np.arange(8_000))
+        queue.pop(8_000)
+    queue.push(int64s(-1), int64s(-1), int64s(0))
+    queue.push_front(int64s(7, 32_007))
+    assert queue.pop(3).tolist() == [7, -1, 32_007]
 
 
 def test_what_ended_is_not_counted_as_living() -> None:

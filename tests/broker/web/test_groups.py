@@ -133,6 +133,21 @@ def test_a_receipt_settles_where_there_is_no_default_group(broker: Any, topic: s
     assert broker.call("GET", f"{url}/groups/a").json["counts"]["acked"] == 1
 
 
+def test_without_any_group_there_is_nothing_to_change(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """What is sent to nobody does not live: it is not moved about."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", url, {"default_group": False})
+    id_ = broker.post(f"{url}/messages", {"body": "x", "delay_ms": 60_000})["id"]
+    change = broker.call("PATCH", f"{url}/messages/{id_}", {"delay_ms": 90_000_000})
+    assert_problem(change, 404, "unknown")
+    assert_problem(broker.call("DELETE", f"{url}/messages/{id_}"), 404, "unknown")
+    answer = broker.post(f"{url}/messages:cancel", {"ids": [id_]})
+    assert answer["results"] == [{"result": "unknown"}]
+    assert broker.call("DELETE", url).status == 200
+
+
 @pytest.mark.parametrize("end", ["group", "topic", "setting"])
 def test_a_poll_ends_with_its_group(broker: Any, topic: str, assert_problem: Any, end: str) -> None:
     """Who waits for a group that goes is told at once, whatever it filters."""

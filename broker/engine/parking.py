@@ -1,0 +1,247 @@
+"""What is parked: messages that came up while their keys were held, for each queue of a group.
+
+The queue of those who take any and the queue of each filter have a lot each, and a lot holds what
+its own queue brought: so behind a lot stands nothing of its queue that came up before, whoever else
+takes messages of the key meanwhile, and a filter has to look through nothing but what it wants.
+A lot holds hints, as the queues do. What memory does not hold goes to disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import chain, islice
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.parked_spill import ParkedSpill
+from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.run_file import RunFile
+
+PARKED_MAX: Final = 262_144
+"""Refs that all lots of a group hold in memory; what is beyond goes to disk."""
+LOOK_MAX: Final = 4_096
+"""Refs looked at at once, if it is more than one of each key."""
+
+Free = Callable[[int], bool]
+"""Whether nothing holds a key."""
+
+
+class Parking:
+    """The lots of one group."""
+
+    def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
+        self._make_run = make_run
+        self.parked_max = parked_max
+        self.count = 0
+        """Refs in memory."""
+        self.any = ParkingLot(self, make_run)
+        """Of those who take any."""
+        self.filters: dict[TagFilter, ParkingLot] = {}
+
+    @property
+    def freed(self) -> bool:
+        """Whether something that was parked may go out."""
+        return self.any.freed or any(lot.freed for lot in self.filters.values())
+
+    def note_free(self, keys: list[int]) -> None:
+        """Nothing holds these keys any more."""
+        self.any.note_free(keys)
+        for lot in self.filters.values():
+            lot.note_free(keys)
+
+    def lot(self, only: TagFilter | None) -> ParkingLot:
+        """The lot of a filter, or of those who take any."""
+        if only is None:
+            return self.any
+        lot = self.filters.get(only)
+        if lot is None:
+            lot = self.filters[only] = ParkingLot(self, self._make_run)
+        return lot
+
+    def drop(self, only: TagFilter) -> None:
+        """The queue of a filter goes, and its lot with it."""
+        lot = self.filters.pop(only, None)
+        if lot is not None:
+            lot.clear()
+
+    def unpark(self, key: int) -> list[tuple[TagFilter | None, list[int]]]:
+        """What each lot holds in memory under a key, in order."""
+        parts = [(only, lot.unpark(key)) for only, lot in self.filters.items()]
+        return [part for part in [(None, self.any.unpark(key)), *parts] if part[1]]
+
+    def empty(self) -> UnparkedQueue | None:
+        """Empty all lots, for queues that start over; what stood in that of those who take any.
+
+        It is all that is parked: a filter's lot holds nothing that is not there or in a queue.
+        """
+        for lot in self.filters.values():
+            lot.clear()
+        lot = self.any
+        if not len(lot):
+            return None
+        out = UnparkedQueue(self._make_run, lot.spill)
+        out.push_front(np.fromiter(chain.from_iterable(lot.parked.values()), np.int64, lot.count))
+        lot.spill = ParkedSpill(self._make_run)
+        lot.clear()
+        return out
+
+    def clear(self) -> None:
+        """Forget the hints: what is parked will come up again, or has ended."""
+        self.any.clear()
+        for lot in self.filters.values():
+            lot.clear()
+
+
+class ParkingLot:
+    """What one queue brought: by key, in order."""
+
+    __slots__ = ("_freed", "_parking", "count", "parked", "spill")
+
+    def __init__(self, parking: Parking, make_run: Callable[[], RunFile]) -> None:
+        self._parking = parking
+        self.parked: dict[int, deque[int]] = {}
+        self.count = 0
+        """Refs in memory."""
+        self.spill = ParkedSpill(make_run)
+        """Behind them, those on disk."""
+        self._freed: dict[int, None] = {}
+        """Free keys with something parked, in the order in which they came free."""
+
+    def __len__(self) -> int:
+        return self.count + len(self.spill)
+
+    def holds(self, key: int) -> bool:
+        """Whether something is parked under a key."""
+        return key in self.parked or self.spill.holds(key)
+
+    @property
+    def freed(self) -> bool:
+        """Whether something that was parked may go out."""
+        return bool(self._freed) or self.spill.wanted
+
+    @property
+    def reading(self) -> bool:
+        """Whether parked refs are being looked for on disk."""
+        return self.spill.wanted
+
+    def park(self, key: int, ref: int) -> None:
+        """Put a ref behind all others of a key."""
+        # Behind what is on disk already, or the order inside the key would be lost. Few wait for
+        # another's end (their keys are negative): those stay in memory.
+        full = self._parking.count >= self._parking.parked_max
+        if key > 0 and (full or self.spill.holds(key)):
+            self.spill.push(key, ref)
+            return
+        queue = self.parked.get(key)
+        if queue is None:
+            queue = self.parked[key] = deque()
+        queue.append(ref)
+        self._add(1)
+
+    def _add(self, count: int) -> None:
+        self.count += count
+        self._parking.count += count
+
+    def note_free(self, keys: list[int]) -> None:
+        """Nothing holds these keys any more."""
+        if self.parked:
+            self._freed.update(dict.fromkeys(key for key in keys if key in self.parked))
+        if len(self.spill):
+            self._freed.update(dict.fromkeys(key for key in keys if self.spill.holds(key)))
+
+    def first(
+        self, keys_max: int, each_max: int, claimed: set[int], free: Free
+    ) -> list[tuple[int, list[int]]]:
+        """(key, its first parked refs) of free keys that the call has not claimed.
+
+        At most so many keys and so many refs of each. They stay parked: for each key `take` is to
+        be called.
+        """
+        out: list[tuple[int, list[int]]] = []
+        self._read_spill(free)
+        keys_max = min(keys_max, len(self._freed))
+        each = min(each_max, max(LOOK_MAX // max(keys_max, 1), 1))
+        while self._freed and len(out) < keys_max:
+            for key in list(islice(self._freed, keys_max - len(out))):
+                # A key that is claimed is held or given back in the end, and noted again.
+                del self._freed[key]
+                if key in claimed or not free(key):
+                    continue
+                queue = self.parked.get(key)
+                if queue:
+                    out.append((key, list(islice(queue, each))))
+                else:
+                    self.spill.want(key)
+        return out
+
+    def take(self, key: int, count: int, *, claimed: bool) -> None:
+        """Take off the first refs of a free key: the last is handed out, or they mean nothing."""
+        queue = self.parked[key]
+        if count < len(queue):
+            for _ in range(count):
+                queue.popleft()
+        else:
+            count = len(queue)
+            del self.parked[key]
+        self._add(-count)
+        if not claimed and self.holds(key):
+            self._freed[key] = None
+
+    def give_back(self, key: int, ref: int) -> None:
+        """One of a free key is not handed out after all: it goes before what is parked."""
+        queue = self.parked.get(key)
+        if queue is None:
+            queue = self.parked[key] = deque()
+        queue.appendleft(ref)
+        self._add(1)
+        self._freed[key] = None
+
+    def unpark(self, key: int) -> list[int]:
+        """All that is parked in memory under a key, in order."""
+        refs = list(self.parked.pop(key, ()))
+        self._add(-len(refs))
+        return refs
+
+    def _read_spill(self, free: Free) -> None:
+        """Bring refs of wanted keys back into memory, a slice at a time."""
+        if self.spill.wanted:
+            pairs = self.spill.read(free)
+            for key, ref in pairs:
+                queue = self.parked.get(key)
+                if queue is None:
+                    queue = self.parked[key] = deque()
+                    self._freed[key] = None
+                queue.append(ref)
+            self._add(len(pairs))
+
+    def clear(self) -> None:
+        """Forget the hints."""
+        self.parked.clear()
+        self._freed.clear()
+        self._add(-self.count)
+        self.spill.clear()
+
+
+class UnparkedQueue(ReadyQueue):
+    """What was parked, read as a queue: in order inside each key."""
+
+    def __init__(self, make_run: Callable[[], RunFile], spill: ParkedSpill) -> None:
+        super().__init__(make_run)
+        self._spill = spill
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._spill)
+
+    def pop(self, count: int) -> Int64Array:
+        """Take up to `count` refs."""
+        refs = super().pop(count)
+        return refs if len(refs) else self._spill.pop(count)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        super().clear()
+        self._spill.clear()
