@@ -22,8 +22,9 @@ from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.sending import all_utf8
 from delaylog.broker.web.context import BULK, Context
-from delaylog.broker.web.control import take_due, the_topic
+from delaylog.broker.web.control import take_due
 from delaylog.broker.web.jobs import job_members
+from delaylog.broker.web.places import the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     CANCEL_FORCE,

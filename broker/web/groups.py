@@ -10,7 +10,7 @@ from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics import drop_group, pause, purge, put_group
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.places import the_group, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     EPHEMERAL,
@@ -35,9 +35,8 @@ def _describe(topic: Topic, group: Group) -> dict[str, Any]:
 
 
 def _named(topic: Topic, name: str) -> Group:
-    group = topic.group(name)
-    if group is None:
-        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
+    group = the_group(topic, name)
+    assert group is not None, "a topic that is there has its group, or the call was refused"
     return group
 
 

@@ -12,12 +12,13 @@ from aiohttp import web
 
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek, receive
 from delaylog.broker.engine.sending import check_batch, send
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     ACKS,
@@ -200,14 +201,6 @@ async def _receive_members(ctx: Context) -> Any:
     if ctx.content_type == BULK:
         return unpack_map(await ctx.body())
     return await ctx.members()
-
-
-def the_group(topic: Topic | None, name: str) -> Group | None:
-    """The group of a call; None while the topic is not there yet. A named one has to exist."""
-    group = None if topic is None else topic.group(name)
-    if group is None and (topic is not None or name != DEFAULT_NAME):
-        raise Problem("unknown", f"there is no group {name!r} here; make it by PUT", field="group")
-    return group
 
 
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:

@@ -97,7 +97,7 @@ NATIVE: Final = (
         "getStats",
         "Counts of a topic.",
         {200: "Stats"},
-        query=(shapes.DELAY_BUCKETS,),
+        query=(shapes.DELAY_BUCKETS, shapes.GROUP),
         problems=(404,),
     ),
     Operation(
@@ -206,7 +206,7 @@ NATIVE: Final = (
         "getMessage",
         "Look at a message, living or lately ended.",
         {200: "Message"},
-        query=(shapes.READ, shapes.LIFE),
+        query=(shapes.READ, shapes.LIFE, shapes.GROUP),
         problems=(404,),
     ),
     Operation(

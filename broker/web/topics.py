@@ -12,9 +12,9 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import parse_settings
 from delaylog.broker.engine.topics import drop_topic
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE
+from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE, GROUP
 
 
 def group_counts(group: Group) -> dict[str, int]:
@@ -85,20 +85,22 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
 
 async def topic_stats(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}/stats."""
-    wanted = DELAY_BUCKETS.take(ctx.query(DELAY_BUCKETS))
-    topic = the_topic(ctx)
+    values = ctx.query(DELAY_BUCKETS, GROUP)
+    wanted = DELAY_BUCKETS.take(values)
+    topic, group = seen_by(ctx, values)
     members: dict[str, Any] = {}
     if wanted:
-        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic)
+        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)
         await ctx.node.run(waiting.work())
         members["delay_buckets"] = waiting.buckets(topic)
     return ctx.answer(
         {
             "topic": topic.name,
-            "counts": group_counts(topic.default),
+            "group": group.name,
+            "counts": group_counts(group),
             **members,
             "sent": topic.sent,
-            "delivered": topic.default.counts.delivered,
+            "delivered": group.counts.delivered,
             "now_ms": ctx.node.clock.now_ms(),
         }
     )

@@ -166,6 +166,7 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
                 )
             },
             topic=_TEXT,
+            group=_TEXT,
             **_topic(),
             sent=_COUNT,
             delivered=_COUNT,
