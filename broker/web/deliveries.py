@@ -68,9 +68,9 @@ def _column(values: Int64Array, dtype: str) -> int | bytes:
     return values.astype(dtype).tobytes()
 
 
-def empty_bulk(now_ms: int) -> bytes:
+def empty_bulk(columns: frozenset[str], now_ms: int) -> bytes:
     """The bulk answer of a receive that found nothing."""
-    fields = {
+    fields: dict[str, Any] = {
         "v": BATCH_VERSION,
         "n": 0,
         "now_ms": now_ms,
@@ -84,6 +84,10 @@ def empty_bulk(now_ms: int) -> bytes:
         "id_size": b"",
         "id": b"",
     }
+    for name in columns:
+        fields[name] = b""
+        if name != "priority":
+            fields[f"{name}_size"] = b""
     return bytes(msgpack.packb(fields))
 
 

@@ -16,6 +16,7 @@ from delaylog.broker.web.shapes import (
     EPHEMERAL,
     GROUP,
     GROUP_SETTINGS,
+    PAUSE,
     PURGE,
     PURGE_FORCE,
     group_name,
@@ -92,6 +93,7 @@ async def purge_topic(ctx: Context) -> web.StreamResponse:
 
 async def pause_topic(ctx: Context) -> web.StreamResponse:
     """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
+    PAUSE.check(await ctx.members())
     topic = the_topic(ctx)
     node = ctx.node
     pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")

@@ -303,9 +303,10 @@ class Shape:
             raise Problem("bad_request", f"{self.doc} must be an object", item=item)
         if not members.keys() <= self.names:
             name = next(name for name in members if name not in self.names)
+            known = f"known are {', '.join(sorted(self.names))}" if self.names else "it has none"
             raise Problem(
                 "bad_request",
-                f"unknown member {name!r}; known are {', '.join(sorted(self.names))}",
+                f"unknown member {name!r}; {known}",
                 field=str(name)[:64],
                 item=item,
             )

@@ -27,6 +27,7 @@ from delaylog.broker.web.shapes import (
     FORCE,
     IDS,
     RECEIPTS,
+    RECEIVE,
     SETTLE,
     ReceiveCall,
     Single,
@@ -181,7 +182,7 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         if delivery is None:
-            return ctx.bulk_answer(empty_bulk(now_ms))
+            return ctx.bulk_answer(empty_bulk(call.columns, now_ms))
         return ctx.bulk_answer(bulk_delivery(delivery, call.columns, now_ms))
     messages = []
     if delivery is not None:
@@ -198,9 +199,14 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
 
 
 async def _receive_members(ctx: Context) -> Any:
-    if ctx.content_type == BULK:
-        return unpack_map(await ctx.body())
-    return await ctx.members()
+    if ctx.content_type != BULK:
+        return await ctx.members()
+    fields = unpack_map(await ctx.body())
+    if "v" in fields:
+        check_columns(fields, RECEIVE.names | {"v", "n"})
+    # It has members and no rows.
+    check_count(fields, 0)
+    return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
 
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:

@@ -281,7 +281,8 @@ GROUP_CALLS: Final = (
             action,
             doc,
             {200: "Paused"},
-            problems=(404,),
+            Takes(shapes.PAUSE, needed=False),
+            problems=(404, 415),
         )
         for action, doc in (
             ("pause", "Hand nothing out; sends and settles go on."),

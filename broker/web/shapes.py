@@ -212,6 +212,7 @@ EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages
 GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
 PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
 PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE)
+PAUSE: Final = Shape("Pause or resume", "the body")
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True
 )

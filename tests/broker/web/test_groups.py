@@ -108,6 +108,18 @@ def test_pause_and_resume(broker: Any, topic: str) -> None:
     assert bodies(got) == ["x"]
 
 
+@pytest.mark.parametrize("call", ["pause", "resume"])
+def test_pause_and_resume_take_no_members(
+    broker: Any, topic: str, assert_problem: Any, call: str
+) -> None:
+    url = f"/v1/topics/{topic}/{call}"
+    send(broker, topic, "x")
+    for body, field in (({"group": "a"}, "group"), ([1], None), (b"{", None)):
+        assert_problem(broker.call("POST", url, body), 400, "bad_request", field)
+    assert broker.call("GET", f"/v1/topics/{topic}").json["paused"] is False
+    assert broker.call("POST", url, {}).status == 200
+
+
 def test_a_topic_with_messages_is_deleted_by_force(
     broker: Any, topic: str, assert_problem: Any
 ) -> None:
