@@ -96,6 +96,15 @@ class Topic:
         """Living messages, counted once for each group that has to see them yet."""
         return sum(group.counts.living for group in self.groups.values())
 
+    @property
+    def pending(self) -> int:
+        """Living messages, each once: those of the group that is furthest behind.
+
+        What another group has yet to see, and this one has not, is left out: to know it, every
+        settle would have to look into every other group.
+        """
+        return max((group.counts.living for group in self.groups.values()), default=0)
+
     def group(self, name: str) -> Group | None:
         """The group of this name."""
         return next((group for group in self.groups.values() if group.name == name), None)

@@ -168,10 +168,10 @@ def send(
     if free_bytes < state.limits.disk_reserve_bytes:
         # After the look at what was accepted before: a repeat is answered whatever the disk says.
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
-    check_quota(topic, batch, now_ms)
-    topic.used_ms = now_ms
     settings = topic.settings
     merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
+    check_quota(topic, batch, merge, now_ms)
+    topic.used_ms = now_ms
     decision = SendDecision(
         topic=topic.number,
         tag=state.tag,

@@ -70,12 +70,12 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
     """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
     force = DROP_FORCE.take(ctx.query(DROP_FORCE))
     topic = the_topic(ctx)
-    if topic.living and not force:
+    if topic.pending and not force:
         raise Problem(
             "conflict",
-            f"topic {topic.name!r} still holds {topic.living} messages; consume or purge them "
+            f"topic {topic.name!r} still holds {topic.pending} messages; consume or purge them "
             "first, or delete it with ?force=true",
-            living=topic.living,
+            living=topic.pending,
         )
     node = ctx.node
     drop_topic(node.engine.state, topic, node.clock.now_ms())

@@ -330,3 +330,25 @@ def test_acks_parameter(broker: Any, topic: str) -> None:
         path = f"/v1/topics/{topic}/messages?acks={level}"
         broker.post(path, {"body": "x", "delay_ms": 3_600_000})
     assert broker.counts(topic)["waiting"] == 3
+
+
+def test_a_repeat_needs_no_quota(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Where a quota is used up, who changes nothing is answered all the same, in every form."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", url, {"quota": {"pending": 1}})
+    for name in ("a", "b"):
+        broker.call("PUT", f"{url}/groups/{name}", {})
+    message = {"body": "x", "id": "m"}
+    path = f"{url}/messages"
+    assert broker.post(path, message)["result"] == "created"
+    assert broker.post(path, message)["result"] == "kept"
+    assert broker.post(path, message | {"merge": "replace"})["result"] == "replaced"
+    assert broker.post(path, [message])["messages"][0]["result"] == "kept"
+    rejected = broker.call("POST", path, message | {"merge": "reject"})
+    assert_problem(rejected, 409, "conflict")
+    wire = {"v": 1, "n": 1, "delay_ms": 0, "id_size": 1, "id": b"m", "body_size": 1, "bodies": b"y"}
+    assert broker.bulk(path, wire).packed["result"] == b"\1"
+    for body in (message | {"id": "n"}, [message, message | {"id": "n"}]):
+        refused = broker.call("POST", path, body)
+        assert assert_problem(refused, 429, "quota")["quota"] == "pending"
+        assert int(refused.headers["Retry-After"]) > 0
