@@ -62,6 +62,8 @@ class Topic:
     """Made by PUT (kept when empty) rather than by a first send."""
     prioritised: bool = False
     """Some message had a priority, so order asks for it."""
+    own_backoffs: bool = False
+    """Some message had a backoff of its own, so a retry looks for it."""
     paused: bool = False
     """Nothing is handed out."""
     sent: int = 0

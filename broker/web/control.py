@@ -17,7 +17,7 @@ from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.broker.web.deliveries import body_members, own_backoff, split_record
 from delaylog.broker.web.describing import describe, life_members
 from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
@@ -51,12 +51,14 @@ async def get_message(ctx: Context) -> web.StreamResponse:
     found = _find_one(ctx, topic, group)
     refs = np.array([found.ref], np.int64)
     rows = np.array([found.row])
-    text, key, tags, headers, body = split_record(state.hours.records(refs, rows), rows[0])
+    record = state.hours.records(refs, rows)
+    text, key, tags, headers, body = split_record(record, rows[0])
     row, entry, shown = found.row, found.entry, found.state
     members: dict[str, Any] = {
         "topic": topic.name,
         "namespace": topic.namespace,
         **describe(state, found.ref, row, entry, shown, id=text, key=key, tags=tags),
+        **own_backoff(record, rows[0]),
         "headers": headers,
         **body_members(body, packed=ctx.packed),
     }

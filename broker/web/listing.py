@@ -35,6 +35,7 @@ from delaylog.broker.web.shapes import (
     WITH_TAG,
 )
 from delaylog.storage.layout import MessageState
+from delaylog.storage.own_backoff import split_own_backoff
 
 
 async def list_messages(ctx: Context) -> web.StreamResponse:
@@ -114,7 +115,10 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
         tags=tags,
     )
     if listed.body is not None:
-        members["headers"] = msgpack.unpackb(head.headers) if head.headers else {}
+        backoff, headers = split_own_backoff(head.headers)
+        if backoff:
+            members["backoff"] = backoff
+        members["headers"] = msgpack.unpackb(headers) if headers else {}
         members |= body_members(listed.body, packed=ctx.packed)
     return members
 

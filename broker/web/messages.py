@@ -42,6 +42,7 @@ from delaylog.broker.web.singles import build_wire
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+from delaylog.storage.own_backoff import column_has_own_backoffs
 
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
@@ -147,6 +148,9 @@ async def _send_bulk(ctx: Context) -> web.StreamResponse:
     if node.crowded:
         await node.room()
     batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
+    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
+        # That is how the broker itself stores it: no form of a request.
+        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:

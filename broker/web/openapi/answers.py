@@ -235,6 +235,14 @@ _DESCRIBED: Final[dict[str, Schema]] = {
     "max_retry": _COUNT,
 }
 _SOMETIMES: Final[dict[str, Schema]] = {"lease_until_ms": _INT, "ended_at_ms": _INT}
+_BACKOFF: Final = _object(
+    {
+        "first_ms": _COUNT,
+        "max_ms": _COUNT,
+        "factor": {"type": "number"},
+        "jitter": {"type": "number"},
+    }
+)
 
 
 def _job() -> Schema:
@@ -259,14 +267,14 @@ def _job() -> Schema:
 def _message() -> Schema:
     schema = _body(**_DESCRIBED, headers=_CONTENT["headers"], topic=_TEXT, namespace=_TEXT)
     life = {"life": _list(_ref("Step")), "life_complete": {"type": "boolean"}}
-    schema["properties"] |= _SOMETIMES | life
+    schema["properties"] |= _SOMETIMES | life | {"backoff": _BACKOFF}
     return schema
 
 
 def _listed(**more: Schema) -> Schema:
     """A message of a list; what only some have is optional."""
     body = {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}}
-    headers = {"headers": _CONTENT["headers"]}
+    headers = {"headers": _CONTENT["headers"], "backoff": _BACKOFF}
     return _object({**_SOMETIMES, **headers, **body, **more}, **_DESCRIBED)
 
 

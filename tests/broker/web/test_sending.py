@@ -352,3 +352,47 @@ def test_a_repeat_needs_no_quota(broker: Any, topic: str, assert_problem: Any) -
         refused = broker.call("POST", path, body)
         assert assert_problem(refused, 429, "quota")["quota"] == "pending"
         assert int(refused.headers["Retry-After"]) > 0
+
+
+def test_a_backoff_of_its_own(broker: Any, topic: str) -> None:
+    """It wins over the topic's, is shown, and leaves the headers alone, in every form."""
+    url = f"/v1/topics/{topic}"
+    hour = 3_600_000
+    plain = {"body": "x", "headers": {"h": "v"}}
+    said = {"first_ms": hour, "factor": 1.5}
+    own = plain | {"backoff": said}
+    broker.post(f"{url}/messages", own | {"id": "one"})
+    broker.post(f"{url}/messages", [{**plain, "id": "none"}, {**own, "id": "two"}])
+    bare = {"body": "y", "id": "bare", "backoff": {"first_ms": 0}}
+    raw = msgpack.packb(bare)
+    broker.call("POST", f"{url}/messages", raw, {"Content-Type": "application/msgpack"})
+    wanted = {"columns": ["headers"], "max": 10, "wait_ms": 5_000}
+    accept = {"Accept": BULK}
+    got = broker.call("POST", f"{url}/receive", wanted, accept).packed
+    headers = msgpack.packb({"h": "v"})
+    assert got["headers"] == headers * 3
+    assert got["headers_size"] == struct.pack("<4H", *[len(headers)] * 3, 0)
+    assert got["bodies"] == b"xxxy"
+    broker.bulk(f"{url}/nack", {"v": 1, "lease": got["lease"], "all": True})
+    now = broker.call("GET", "/v1/clock").json["now_ms"]
+    waits = {}
+    for name in ("one", "none", "two", "bare"):
+        message = broker.call("GET", f"{url}/messages/{name}").json
+        waits[name] = message["deliver_at_ms"] - now
+        assert message.get("backoff") == {"one": said, "two": said, "bare": {"first_ms": 0}}.get(
+            name
+        )
+        assert message["headers"] == ({} if name == "bare" else {"h": "v"})
+    assert hour * 0.8 - 10_000 < waits["one"] <= hour
+    assert hour * 0.8 - 10_000 < waits["two"] <= hour
+    assert waits["none"] <= 1_000
+    assert waits["bare"] <= 0
+    (again,) = broker.post(f"{url}/receive", {"ids": ["bare"]})["messages"]
+    assert (again["attempts"], again["headers"]) == (2, {})
+    listed = broker.call("GET", f"{url}/messages?bodies=true").json["messages"]
+    assert {each["id"]: each.get("backoff") for each in listed} == {
+        "one": said,
+        "two": said,
+        "bare": {"first_ms": 0},
+        "none": None,
+    }
