@@ -245,6 +245,37 @@ def test_an_id_stays_taken_when_its_successor_is_cancelled(host: Any, merge: str
     host.recount()
 
 
+@pytest.mark.parametrize("end", ["ack", "cancel"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_successor_waits_for_the_end_wherever_the_first_one_goes(
+    host: Any, end: str, restarted: bool
+) -> None:
+    """Two messages have the id once the leased one came back, but only one may be handed out."""
+    host.configure(merge="replace")
+    (first,) = host.ids_of(host.send([b"one"], ids=["x"]))
+    held = host.receive()
+    host.send([b"two"], ids=["x"])
+    host.nack(held, 60_000)
+    assert host.reschedule([first], host.now_ms + 3_600_000) == [0]
+    assert host.reschedule(["x"], host.now_ms) == [0], "the id is the newest one's"
+    if restarted:
+        host.checkpoint()
+        host.restart()
+    host.advance(1_800_000)
+    assert host.receive() == []
+    assert host.send([b"three"], ids=["x"]).results == [REPLACED]
+    assert host.receive() == []
+    if end == "cancel":
+        assert host.cancel([first]) == [0]
+    else:
+        host.advance(1_800_000)
+        again = host.receive()
+        assert [m.body for m in again] == [b"one"]
+        host.ack(again)
+    assert host.bodies() == [b"three"]
+    host.recount()
+
+
 def test_rmq_range_merge(host: Any) -> None:
     """The first wins while it waits; what comes during the work makes one more message."""
     host.configure(merge="keep", merge_leased="successor")
