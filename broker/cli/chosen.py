@@ -96,7 +96,8 @@ async def _by_ids(
             if args.json:
                 emit({"id": message_id} | answer)
             else:
-                print(message_id, answer["result"], answer.get("state") or "")
+                late = f"too late in {','.join(late)}" if (late := answer.get("groups")) else ""
+                print(message_id, answer["result"], late or answer.get("state") or "")
     return status
 
 
