@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.rate_meter import RateMeter
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.token_bucket import TokenBucket
 from delaylog.storage.layout import (
@@ -74,6 +75,8 @@ class Topic:
     """What may still be sent by the rate of the quota; not state."""
     send_rate: int = 0
     """The rate that the bucket was made for."""
+    sent_rate: RateMeter = field(default_factory=RateMeter)
+    """Of `sent`; not state."""
     used_ms: int = 0
     """When somebody last sent to it or asked for its messages; not state."""
     groups: dict[int, Group] = field(default_factory=dict)

@@ -54,6 +54,7 @@ def receive(
     They are under a new lease.
     """
     topic.used_ms = group.used_ms = now_ms
+    group.delivered_rate.look(now_ms, group.counts.delivered)
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
     if count_max <= 0:

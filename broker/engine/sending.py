@@ -176,6 +176,7 @@ def send(
     merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
     check_quota(topic, batch, merge, now_ms)
     topic.used_ms = now_ms
+    topic.sent_rate.look(now_ms, topic.sent)
     decision = SendDecision(
         topic=topic.number,
         tag=state.tag,

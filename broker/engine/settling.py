@@ -59,6 +59,8 @@ def ack(
     lease, rows, gone = open_rows(state, topic, number, origins, except_)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
+    group = topic.groups[lease.group]
+    group.acked_rate.look(now_ms, group.counts.acked)
     _settle(state, topic, lease, rows, MessageState.ACKED, Cause.ACK, now_ms)
     return Settlement(len(rows), gone, state.log.end_position)
 

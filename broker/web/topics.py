@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from time import perf_counter
+from typing import Any, Final
 
 from aiohttp import web
 
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.listing import Listing
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import parse_settings
 from delaylog.broker.engine.topics import drop_topic
@@ -15,6 +18,9 @@ from delaylog.broker.web.context import Context
 from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE, GROUP
+from delaylog.storage.layout import MessageState
+
+_FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
 
 
 def group_counts(group: Group) -> dict[str, int]:
@@ -93,14 +99,47 @@ async def topic_stats(ctx: Context) -> web.StreamResponse:
         waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)
         await ctx.node.run(waiting.work())
         members["delay_buckets"] = waiting.buckets(topic)
+    oldest_due_ms = await _oldest_due_ms(ctx, topic, group)
+    now_ms = ctx.node.clock.now_ms()
     return ctx.answer(
         {
             "topic": topic.name,
             "group": group.name,
             "counts": group_counts(group),
             **members,
+            "oldest_due_ms": oldest_due_ms,
+            "rates": {
+                name: round(meter.per_second(now_ms, count), 3)
+                for name, meter, count in (
+                    ("sent", topic.sent_rate, topic.sent),
+                    ("delivered", group.delivered_rate, group.counts.delivered),
+                    ("acked", group.acked_rate, group.counts.acked),
+                )
+            },
             "sent": topic.sent,
             "delivered": group.counts.delivered,
-            "now_ms": ctx.node.clock.now_ms(),
+            "now_ms": now_ms,
         }
     )
+
+
+async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None:
+    """When the first message is due that waits or is ready, None when there is none."""
+    node, cursor = ctx.node, None
+    while group.counts.living > group.counts.leased:
+        listing = Listing(
+            node.engine.state,
+            topic,
+            _FIRST,
+            group=group,
+            cursor=cursor,
+            now_ms=node.clock.now_ms(),
+            clock=perf_counter,
+        )
+        await node.run(listing.work())
+        if listing.page.messages:
+            return int(listing.page.messages[0].row["deliver_at"])
+        cursor = listing.page.cursor
+        if cursor is None:
+            break
+    return None

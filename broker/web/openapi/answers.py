@@ -24,6 +24,7 @@ from delaylog.storage.layout import Cause, MessageState
 
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+_RATE: Final[Schema] = {"type": "number", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
 _STATES: Final = [
@@ -168,6 +169,13 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
             topic=_TEXT,
             group=_TEXT,
             **_topic(),
+            oldest_due_ms={"type": ["integer", "null"]},
+            rates=_object(
+                **{
+                    name: {"type": "number", "minimum": 0}
+                    for name in ("sent", "delivered", "acked")
+                }
+            ),
             sent=_COUNT,
             delivered=_COUNT,
             now_ms=_INT,
