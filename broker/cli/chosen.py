@@ -25,6 +25,9 @@ _FILTERS: Final = ("state", "due_from", "due_to", "tag", "key")
 async def cancel_command(args: argparse.Namespace) -> int:
     """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
 
+    if args.state == "dead" and not args.force:
+        raise ConfigError("to cancel dead messages takes them out of the dead letters: add --force")
+
     def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.cancel(args.topic, message_id, force=args.force)
 

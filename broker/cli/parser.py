@@ -111,8 +111,10 @@ def _add_messages(verbs: Any) -> None:
     _add_url(clock)
 
     cancel = verbs.add_parser("cancel", help="cancel messages, by id or by filter")
-    _add_chosen(cancel, ("waiting", "ready", "leased"))
-    cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
+    _add_chosen(cancel, ("waiting", "ready", "leased", "dead"))
+    cancel.add_argument(
+        "--force", action="store_true", help="also while a consumer has it, and dead letters"
+    )
 
     reschedule = verbs.add_parser(
         "reschedule", help="give messages another time, by id or by filter"

@@ -89,13 +89,17 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> web
             f"the message is {found.state.name.lower()}",
             state=found.state.name.lower(),
         )
-    fresh = _finder(ctx, topic)(result.found.group).one(0)
+    late = grouped.late_for(0)
+    # As a group sees it now where it was done.
+    find = _finder(ctx, topic)
+    seen = (find(group).one(0) for group in topic.groups.values() if group.name not in late)
+    fresh = next((each for each in seen if each is not None), found)
     members: dict[str, Any] = {
         "result": "done",
-        "state": (fresh or found).state.name.lower(),
+        "state": fresh.state.name.lower(),
         "deliver_at_ms": int(result.deliver_at_ms[0]),
     }
-    if late := grouped.late_for(0):
+    if late:
         members["groups"] = late
     return ctx.answer(members)
 
@@ -107,7 +111,7 @@ async def cancel_message(ctx: Context) -> web.StreamResponse:
     grouped = in_groups(
         topic,
         _finder(ctx, topic),
-        lambda found: control.cancel(state, topic, found, now_ms, force=force),
+        lambda found: control.cancel(state, topic, found, now_ms, force=force, dead=force),
     )
     return await _one_result(ctx, topic, grouped)
 

@@ -157,7 +157,7 @@ SETTLE: Final = Shape(
 
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
 NEW_DELAY_MS: Final = Int("delay_ms", "Due so many ms from now; 0: now.", 0, "horizon_ms")
-CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it.")
+CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it, and dead letters.")
 FILTER_STATE: Final = Choice(
     "state",
     "Its state; absent: any that can be changed.",
@@ -222,7 +222,9 @@ ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
 )
 READ: Final = Choice("read", "Whose state is read.", ("local", "leader"))
-CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also while a consumer has it.")
+CANCEL_FORCE_QUERY: Final = QueryFlag(
+    "force", "Also while a consumer has it, and as a dead letter."
+)
 DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
 EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
 GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)

@@ -253,3 +253,17 @@ def test_without_a_default_group_nobody_pretends_to_be_it(
     assert (sent["code"], sent["delayMsg"]["msg"]) == (200, "x"), "the living one is kept"
     assert broker.call("GET", f"{url}/messages/m?group=a").json["state"] == "ready"
     assert bodies(receive(broker, topic, group="a")) == ["x"]
+
+
+def test_what_was_done_is_told_by_a_group_where_it_was(broker: Any, topic: str) -> None:
+    """Not by one that was too late, though that one is asked first."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", f"{url}/groups/a", {})
+    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
+    (mine,) = receive(broker, topic, wait_ms=5_000)
+    broker.post(f"{url}/ack", {"receipts": [mine["receipt"]]})
+    moved = broker.call("PATCH", f"{url}/messages/m", {"delay_ms": 60_000}).json
+    assert (moved["result"], moved["state"], moved["groups"]) == ("done", "waiting", ["default"])
+    assert moved["deliver_at_ms"] > mine["deliver_at_ms"] + 50_000
+    ended = broker.call("DELETE", f"{url}/messages/m").json
+    assert (ended["result"], ended["state"], ended["groups"]) == ("done", "deleted", ["default"])
