@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote, urlencode
 
 import aiohttp
 from yarl import URL
@@ -44,6 +43,7 @@ from delaylog.client.bulk import (
     encode_send,
     encode_settle,
 )
+from delaylog.client.topic_calls import TopicCalls, segment, with_query
 
 __all__ = [
     "AnswerLost",
@@ -63,7 +63,7 @@ JSON_TYPE: Final = "application/json"
 Answer = TypeVar("Answer")
 
 
-class AsyncClient:
+class AsyncClient(TopicCalls):
     """One broker at `base_url`, one namespace. Use as `async with AsyncClient(url) as client:`."""
 
     def __init__(
@@ -76,7 +76,7 @@ class AsyncClient:
         connections_max: int = 100,
     ) -> None:
         self._root = base_url.rstrip("/") + "/v1"
-        self._topics = f"{self._root}/ns/{_segment(namespace)}/topics"
+        self._topics = f"{self._root}/ns/{segment(namespace)}/topics"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._call_timeout_s = call_timeout_s
         self._connections_max = connections_max
@@ -249,15 +249,21 @@ class AsyncClient:
 
     # One message, many messages, topics
 
-    async def get(self, topic: str, message_id: str, *, life: bool = False) -> dict[str, Any]:
-        """The message with its state; `life` adds its steps. ApiError 404 when it is not known."""
-        url = self._of(topic, "messages", message_id)
-        return await self._json("GET", f"{url}?life=true" if life else url)
+    async def get(
+        self, topic: str, message_id: str, *, life: bool = False, group: str | None = None
+    ) -> dict[str, Any]:
+        """The message with its state as a group sees it; `life` adds its steps.
+
+        ApiError 404 when it is not known.
+        """
+        url = with_query(
+            self._of(topic, "messages", message_id), life="true" if life else None, group=group
+        )
+        return await self._json("GET", url)
 
     async def page(self, topic: str, **query: str | int | bool | None) -> dict[str, Any]:
         """A page of the topic's messages; pass its `cursor` for the next one until it is None."""
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        return await self._json("GET", f"{self._of(topic, 'messages')}?{urlencode(given)}")
+        return await self._json("GET", with_query(self._of(topic, "messages"), **query))
 
     async def cancel(self, topic: str, message_id: str, *, force: bool = False) -> dict[str, Any]:
         """Cancel before delivery. ApiError 409 `too_late` (with `state`), 404 `unknown`."""
@@ -325,51 +331,10 @@ class AsyncClient:
         answer = await self._json("POST", self._of(topic, "messages:replay"), shape)
         return list(answer["results"])
 
-    # Jobs: the same for all messages that match
-
-    async def begin_job(
-        self, topic: str, action: str, filter: Mapping[str, Any], **members: Any
-    ) -> dict[str, Any]:
-        """Cancel, reschedule or replay whatever matches `filter`; the job that does it.
-
-        `members`: rate (messages a second), deliver_at_ms or delay_ms, force.
-        """
-        shape = {"filter": dict(filter), **members}
-        return await self._json("POST", self._of(topic, f"messages:{action}"), shape)
-
-    async def job(self, job: str) -> dict[str, Any]:
-        """How far a job is. ApiError 404 when it is not known (any more)."""
-        return await self._json("GET", f"{self._root}/jobs/{_segment(job)}")
-
-    async def jobs(self) -> dict[str, Any]:
-        """All jobs, the newest first."""
-        return await self._json("GET", f"{self._root}/jobs")
-
-    async def stop_job(self, job: str) -> dict[str, Any]:
-        """Stop a job; what it did stays done."""
-        return await self._json("DELETE", f"{self._root}/jobs/{_segment(job)}")
-
-    async def put_topic(self, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a topic, or change its settings."""
-        return await self._json("PUT", self._of(topic), dict(settings))
-
-    async def clock(self, *, accept: bool = False) -> dict[str, Any]:
-        """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
-        body = {"accept": True} if accept else None
-        return await self._json("POST" if accept else "GET", f"{self._root}/clock", body)
-
-    async def topics(self) -> dict[str, Any]:
-        """The topics of the namespace."""
-        return await self._json("GET", self._topics)
-
-    async def stats(self, topic: str) -> dict[str, Any]:
-        """Counts per state, rates, the oldest due time."""
-        return await self._json("GET", self._of(topic, "stats"))
-
     # Below: the wire
 
     def _of(self, topic: str, *rest: str) -> str:
-        return "/".join((self._topics, *map(_segment, (topic, *rest))))
+        return "/".join((self._topics, *map(segment, (topic, *rest))))
 
     async def _settle(self, topic: str, verb: str, shape: dict[str, Any]) -> list[str]:
         answer = await self._json("POST", self._of(topic, verb), shape)
@@ -422,11 +387,6 @@ class AsyncClient:
         if response.status >= 300:
             raise _api_error(response, answer)
         return answer
-
-
-def _segment(text: str) -> str:
-    """One path segment, percent-encoded so that every legal id survives; dots would be folded."""
-    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
 
 
 def _picked(shape: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,8 +105,16 @@ class MessageBatch:
     @property
     def size_bytes(self) -> int:
         """Bytes of all records."""
-        columns = (self.id, self.key, self.tags, self.headers, self.body)
-        return sum(len(memoryview(column.block)) for column in columns)
+        return sum(len(memoryview(column.block)) for column in self._texts())
+
+    def bytes_of(self, rows: npt.NDArray[np.int64] | None) -> int:
+        """Bytes of the records of some rows; None = all."""
+        if rows is None:
+            return self.size_bytes
+        return sum(int(column.sizes(self.n)[rows].sum()) for column in self._texts())
+
+    def _texts(self) -> tuple[TextColumn, ...]:
+        return (self.id, self.key, self.tags, self.headers, self.body)
 
 
 def expand(column: Column, n: int) -> npt.NDArray[Any]:

@@ -25,6 +25,9 @@ _FILTERS: Final = ("state", "due_from", "due_to", "tag", "key")
 async def cancel_command(args: argparse.Namespace) -> int:
     """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
 
+    if args.state == "dead" and not args.force:
+        raise ConfigError("to cancel dead messages takes them out of the dead letters: add --force")
+
     def cancel(client: AsyncClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.cancel(args.topic, message_id, force=args.force)
 
@@ -96,7 +99,8 @@ async def _by_ids(
             if args.json:
                 emit({"id": message_id} | answer)
             else:
-                print(message_id, answer["result"], answer.get("state") or "")
+                late = f"too late in {','.join(late)}" if (late := answer.get("groups")) else ""
+                print(message_id, answer["result"], late or answer.get("state") or "")
     return status
 
 

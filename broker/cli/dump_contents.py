@@ -16,7 +16,7 @@ import orjson
 
 from delaylog.broker.config import ConfigError
 from delaylog.broker.verify.id_pages import BadPageError, read_ids
-from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.broker.web.deliveries import body_members, own_backoff, split_record
 from delaylog.storage.file_system import File, ReadOnlyFileSystem
 from delaylog.storage.id_index import KEY, POSITION_KEY, decode_ref
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
@@ -48,11 +48,13 @@ def _record(file: File, row: RowArray) -> dict[str, Any]:
     if offset + size > file.size():
         return line | {"error": "the record lies behind the end of the file"}
     try:
-        text, key, tags, headers, body = split_record(file.pread(size, offset), row)
+        record = file.pread(size, offset)
+        text, key, tags, headers, body = split_record(record, row)
+        backoff = own_backoff(record, row)
     except (ValueError, msgpack.UnpackException) as error:
         return line | {"error": f"the record cannot be decoded: {error}"}
     line |= {"id": text or ref_to_id(int(row["origin"])), "key": key or None, "tags": tags}
-    return line | {"headers": headers} | body_members(body, packed=False)
+    return line | backoff | {"headers": headers} | body_members(body, packed=False)
 
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)

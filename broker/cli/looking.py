@@ -20,6 +20,7 @@ async def list_command(args: argparse.Namespace) -> int:
         "due_to": args.due_to_ms,
         "tag": args.tag,
         "key": args.key,
+        "group": args.group,
         "bodies": "true" if args.bodies else None,
     }
     cursor: str | None = None
@@ -51,7 +52,7 @@ def _print_line(message: dict[str, Any], args: argparse.Namespace) -> None:
 async def show_command(args: argparse.Namespace) -> int:
     """`delaylog show`: a line a member, and with --life a line a step."""
     async with AsyncClient(args.url) as client:
-        message = await client.get(args.topic, args.id, life=args.life)
+        message = await client.get(args.topic, args.id, life=args.life, group=args.group)
     if args.json:
         emit(message)
         return DONE

@@ -22,6 +22,12 @@ from delaylog.broker.cli.remote import (
     stats_command,
     topics_command,
 )
+from delaylog.broker.cli.whole_topics import (
+    groups_command,
+    pause_command,
+    purge_command,
+    resume_command,
+)
 from delaylog.broker.config import load_config
 from delaylog.broker.logs import set_up_logs
 
@@ -36,6 +42,10 @@ _REMOTE: Final = {
     "cancel": cancel_command,
     "reschedule": reschedule_command,
     "replay": replay_command,
+    "groups": groups_command,
+    "purge": purge_command,
+    "pause": pause_command,
+    "resume": resume_command,
 }
 
 

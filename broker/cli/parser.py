@@ -11,6 +11,7 @@ import shtab
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.config import OPTIONS
+from delaylog.storage.batch import MERGE_MODES
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -23,6 +24,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_serve(verbs)
     _add_messages(verbs)
+    _add_topics(verbs)
     _add_folders(verbs)
     completion = verbs.add_parser(
         "completion", help="a script that completes words of this command"
@@ -58,6 +60,9 @@ def _add_messages(verbs: Any) -> None:
     send.add_argument("--tag", action="append", default=[], help="a tag; may be given again")
     send.add_argument("--priority", type=int)
     send.add_argument("--ttl-ms", type=int, metavar="MS")
+    send.add_argument("--max-retry", type=int, metavar="N", help="deliveries beyond the first")
+    send.add_argument("--backoff-ms", type=int, metavar="MS", help="wait before its first retry")
+    send.add_argument("--merge", choices=MERGE_MODES, help="what a living message's id does")
 
     receive = verbs.add_parser("receive", help="receive messages and print them")
     _add_remote(receive)
@@ -66,6 +71,9 @@ def _add_messages(verbs: Any) -> None:
         "--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long"
     )
     receive.add_argument("--lease-ms", type=int, metavar="MS")
+    _add_group(receive)
+    receive.add_argument("--tag", action="append", help="only with this tag; may be given again")
+    receive.add_argument("--all-tags", action="store_true", help="with all the tags, not any")
     receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
     receive.add_argument("--follow", action="store_true", help="go on until interrupted")
 
@@ -78,6 +86,7 @@ def _add_messages(verbs: Any) -> None:
     listing.add_argument("--due-to-ms", type=int, metavar="MS", help="due before then")
     listing.add_argument("--tag", help="with this tag")
     listing.add_argument("--key", help="with this ordering key")
+    _add_group(listing)
     listing.add_argument("--bodies", action="store_true", help="with bodies (with --json)")
     listing.add_argument(
         "--max", type=int, default=100, metavar="N", help="at most so many; 0: all (default 100)"
@@ -86,11 +95,13 @@ def _add_messages(verbs: Any) -> None:
     show = verbs.add_parser("show", help="all that is known of a message")
     _add_remote(show)
     show.add_argument("id")
+    _add_group(show)
     show.add_argument("--life", action="store_true", help="with what happened to it")
 
     stats = verbs.add_parser("stats", help="counts of a topic, or of all topics")
     stats.add_argument("topic", nargs="?")
     _add_url(stats)
+    _add_group(stats)
 
     topics = verbs.add_parser("topics", help="the topics and their settings")
     _add_url(topics)
@@ -100,8 +111,10 @@ def _add_messages(verbs: Any) -> None:
     _add_url(clock)
 
     cancel = verbs.add_parser("cancel", help="cancel messages, by id or by filter")
-    _add_chosen(cancel, ("waiting", "ready", "leased"))
-    cancel.add_argument("--force", action="store_true", help="also while a consumer has it")
+    _add_chosen(cancel, ("waiting", "ready", "leased", "dead"))
+    cancel.add_argument(
+        "--force", action="store_true", help="also while a consumer has it, and dead letters"
+    )
 
     reschedule = verbs.add_parser(
         "reschedule", help="give messages another time, by id or by filter"
@@ -112,6 +125,33 @@ def _add_messages(verbs: Any) -> None:
     replay = verbs.add_parser("replay", help="let dead messages live again, by id or by filter")
     _add_chosen(replay, ("dead",))
     _add_time(replay.add_mutually_exclusive_group())
+
+
+def _add_topics(verbs: Any) -> None:
+    """Verbs about a topic as a whole."""
+    groups = verbs.add_parser("groups", help="a topic's groups of consumers")
+    actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_remote(actions.add_parser("list", help="the groups and their counts"))
+    make = actions.add_parser("make", help="make a group: it sees what is sent from now on")
+    _add_remote(make)
+    make.add_argument("group", help="its name")
+    make.add_argument(
+        "--ephemeral", action="store_true", help="it goes when nobody has asked for a while"
+    )
+    drop = actions.add_parser("drop", help="drop a group; what waited for it alone has ended")
+    _add_remote(drop)
+    drop.add_argument("group", help="its name")
+
+    purge = verbs.add_parser("purge", help="end what waits or is ready, in one group or in all")
+    _add_remote(purge)
+    purge.add_argument("--group", metavar="NAME", help="only there (default: in every group)")
+    purge.add_argument("--force", action="store_true", help="also what is under lease")
+    _add_remote(verbs.add_parser("pause", help="hand nothing out; sends and settles go on"))
+    _add_remote(verbs.add_parser("resume", help="hand out again"))
+
+
+def _add_group(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--group", metavar="NAME", help="as this group (default: the default one)")
 
 
 def _add_time(new: Any) -> None:

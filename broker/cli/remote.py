@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from delaylog.broker.cli.failing import DONE, NOTHING
+from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
 from delaylog.client.answers import with_body
@@ -30,12 +30,14 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         members["deliver_at_ms"] = args.at_ms
     else:
         members["delay_ms"] = args.delay_ms or 0
-    for name in ("key", "priority", "ttl_ms"):
+    for name in ("key", "priority", "ttl_ms", "max_retry", "merge"):
         value = getattr(args, name)
         if value is not None:
             members[name] = value
     if args.tag:
         members["tags"] = args.tag
+    if args.backoff_ms is not None:
+        members["backoff"] = {"first_ms": args.backoff_ms}
     return members
 
 
@@ -61,27 +63,29 @@ async def send_command(args: argparse.Namespace) -> int:
             if args.id is not None:
                 members["id"] = args.id
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
-            _print_sent(sent, args)
-            return DONE
+            return _print_sent(sent, args)
         # A terminal that shows a line a message needs no bar among them.
+        status = DONE
         done, quiet = 0, args.json or sys.stdout.isatty()
         with Progress("send", unit="messages", quiet=quiet) as progress:
             for part in _lines():
                 sent = await client.send_many(
                     args.topic, [{**members, "body": line} for line in part]
                 )
-                _print_sent(sent, args)
+                status = max(status, _print_sent(sent, args))
                 done += len(sent)
                 progress("", done)
-    return DONE
+    return status
 
 
-def _print_sent(sent: list[Any], args: argparse.Namespace) -> None:
+def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
+    """A line a message; WRONG when one was rejected."""
     for one in sent:
         if args.json:
             emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
         else:
             print(one.id, one.deliver_at_ms, one.result)
+    return WRONG if any(one.result == "rejected" for one in sent) else DONE
 
 
 async def receive_command(args: argparse.Namespace) -> int:
@@ -89,6 +93,12 @@ async def receive_command(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {"wait_ms": args.wait_ms}
     if args.lease_ms is not None:
         options["lease_ms"] = args.lease_ms
+    if args.group is not None:
+        options["group"] = args.group
+    if args.tag:
+        options |= {"tags": args.tag, "tags_mode": "all" if args.all_tags else "any"}
+    elif args.all_tags:
+        raise ConfigError("--all-tags goes with --tag")
     async with AsyncClient(args.url) as client:
         while True:
             received = await client.receive(args.topic, max=args.max, **options)
@@ -116,9 +126,11 @@ def _print_message(message: Message, args: argparse.Namespace) -> None:
 
 async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
+    if args.group is not None and args.topic is None:
+        raise ConfigError("--group goes with a topic")
     async with AsyncClient(args.url) as client:
         if args.topic is not None:
-            rows = [await client.stats(args.topic)]
+            rows = [await client.stats(args.topic, group=args.group)]
         else:
             rows = list((await client.topics())["topics"])
     if args.json:

@@ -37,6 +37,7 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
 )
+from delaylog.storage.own_backoff import column_has_own_backoffs
 from delaylog.storage.payloads import (
     LeaseDecision,
     MoveDecision,
@@ -127,6 +128,8 @@ def apply_send(
             if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
                 topic.prioritised = True
                 follow_settings(topic)
+            if not topic.own_backoffs and not batch.headers.empty:
+                topic.own_backoffs = some(column_has_own_backoffs(batch.headers, batch.n))
             if decision.successors is not None:
                 _line_up(topic, placed, refs, decision.successors)
     else:

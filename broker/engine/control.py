@@ -76,13 +76,27 @@ def _judge(
 
 
 def cancel(
-    state: EngineState, topic: Topic, found: FoundColumns, now_ms: int, *, force: bool = False
+    state: EngineState,
+    topic: Topic,
+    found: FoundColumns,
+    now_ms: int,
+    *,
+    force: bool = False,
+    dead: bool = False,
 ) -> ControlResult:
-    """Delete messages that wait or are ready; leased ones only by force."""
-    last = _LEASED if force else _READY
-    codes, at, _ = _judge(found, found.known & (found.states <= last))
-    if len(at):
-        end_found(state, topic, found.take(at), MessageState.DELETED, Cause.CANCEL, now_ms)
+    """Delete messages that wait or are ready; leased ones only by force.
+
+    `dead` takes dead letters too, out of their queue.
+    """
+    living = found.states <= (_LEASED if force else _READY)
+    letters = (found.states == _DEAD) & dead
+    codes, at, _ = _judge(found, found.known & (living | letters))
+    ended, gone = at[living[at]], at[letters[at]]
+    if len(ended):
+        end_found(state, topic, found.take(ended), MessageState.DELETED, Cause.CANCEL, now_ms)
+    if len(gone):
+        kind, cause = MessageState.DELETED, Cause.CANCEL
+        change_ended(state, topic, found.take(gone), now_ms, kind=kind, cause=cause)
     due = found.rows["deliver_at"].astype(np.int64)
     return ControlResult(codes, found, due, state.log.end_position)
 
@@ -118,13 +132,16 @@ def change_ended(
     now_ms: int,
     *,
     kind: MessageState | None = None,
+    cause: Cause | None = None,
     hide: bool = False,
 ) -> None:
-    """Give an ended message another ended state, or mark it as forgotten."""
+    """Give messages that ended alike another ended state, or mark them as forgotten."""
     entries = copy_rows(item.entries)
     if kind is not None:
         entries["state"] = kind
         entries["time"] = now_ms
+    if cause is not None:
+        entries["cause"] = cause
     if hide:
         entries["cause"] = Cause.FORGOTTEN
     _append_settle(state, topic, item, entries, now_ms, was=int(item.states[0]))

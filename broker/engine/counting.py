@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import among
@@ -48,7 +49,14 @@ class WaitingCounts:
     Counts are those of `now_ms` for messages that were there when their hour was looked at.
     """
 
-    def __init__(self, state: EngineState, now_ms: int, only: Topic | None = None) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        now_ms: int,
+        only: Topic | None = None,
+        group: Group | None = None,
+    ) -> None:
+        """Of all topics, or of one; as their default groups see them, or one of its groups."""
         self._state = state
         self._now_ms = now_ms
         self._borders = now_ms + np.array(BORDERS_MS, np.int64)
@@ -57,6 +65,10 @@ class WaitingCounts:
             topic.number: np.zeros(STRETCHES, np.int64) for topic in self._topics
         }
         self._twice: dict[int, int] = {}
+        self._group = group
+
+    def _of(self, topic: Topic) -> Group:
+        return self._group or topic.default
 
     def of(self, topic: Topic) -> list[int]:
         """The nine counts of a topic (zeros for one that came later)."""
@@ -82,8 +94,8 @@ class WaitingCounts:
         wanted: set[int] = set()
         for topic in self._topics:
             counts = self._counts[topic.number]
-            whole = {hour: n for hour, n in topic.default.hours.items() if hour > now_hour}
-            wanted.update(cut & topic.default.hours.keys())
+            whole = {hour: n for hour, n in self._of(topic).hours.items() if hour > now_hour}
+            wanted.update(cut & self._of(topic).hours.keys())
             for hour in cut & whole.keys():
                 del whole[hour]
             if whole:
@@ -114,12 +126,13 @@ class WaitingCounts:
         if len(self._topics) == 1:
             mask &= topic == self._topics[0].number
         at = np.flatnonzero(mask)
-        entries = self._state.hours.hour(hour).states().get(index[at])
+        number = DEFAULT_GROUP if self._group is None else self._group.number
+        entries = self._state.hours.hour(hour).states(number).get(index[at])
         free = entries["state"] == STATE_NONE
         for number in self._state.special & self._counts.keys():
             mine = np.flatnonzero(topic[at] == number)
             if len(mine):
-                group = self._state.by_number[number].default
+                group = self._of(self._state.by_number[number])
                 free[mine] = group.free(take_rows(rows, at[mine]), take_rows(entries, mine))
         at = at[free]
         due, topic = due[at], topic[at]

@@ -48,6 +48,9 @@ def find_origins(
     Without a group it is the default one.
     """
     group = group or topic.default
+    if topic.groups.get(group.number) is not group:
+        # Nobody sees messages by a group that is not there, such as a default one by setting.
+        return _no_message(len(origins), group)
     known = np.flatnonzero(state.hours.known(origins))
     refs = origins[known]
     rows = state.hours.rows(refs)
@@ -105,10 +108,18 @@ def _in_slots(
         return FoundColumns(
             np.ones(n, np.bool_), origins.copy(), refs, rows, entries, states, group
         )
-    known = np.zeros(n, np.bool_)
-    known[at] = True
-    out = FoundColumns(
-        known,
+    out = _no_message(n, group)
+    out.known[at] = True
+    out.origins[at], out.refs[at], out.states[at] = origins, refs, states
+    put_rows(out.rows, at, rows)
+    put_rows(out.entries, at, entries)
+    return out
+
+
+def _no_message(n: int, group: Group) -> FoundColumns:
+    """Columns of n slots of which nothing is known."""
+    return FoundColumns(
+        np.zeros(n, np.bool_),
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
         np.zeros(n, INDEX_ENTRY),
@@ -116,10 +127,6 @@ def _in_slots(
         np.zeros(n, np.uint8),
         group,
     )
-    out.origins[at], out.refs[at], out.states[at] = origins, refs, states
-    put_rows(out.rows, at, rows)
-    put_rows(out.entries, at, entries)
-    return out
 
 
 def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_], RowArray]:

@@ -39,9 +39,7 @@ def in_groups(
         return GroupedResult(act(find(topic.default)), [])
     if not topic.groups:
         # Nobody sees its messages, so there are none.
-        found = find(topic.default)
-        found.drop(np.arange(len(found)))
-        return GroupedResult(act(found), [])
+        return GroupedResult(act(find(topic.default)), [])
     best: ControlResult | None = None
     late: list[list[str]] = []
     for group in topic.groups.values():

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.key_gate import KeyGate
+from delaylog.broker.engine.rate_meter import RateMeter
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.settings import RateLimit
 from delaylog.broker.engine.token_bucket import TokenBucket
@@ -91,6 +92,10 @@ class Group:
     """What may be handed out by the topic's rate limit; not state."""
     pace: RateLimit | None = None
     """The limit that the bucket was made for."""
+    delivered_rate: RateMeter = field(default_factory=RateMeter)
+    """Of the count of deliveries; not state."""
+    acked_rate: RateMeter = field(default_factory=RateMeter)
+    """Of the count of acks; not state."""
     used_ms: int = 0
     """When somebody last asked for its messages; not state."""
     suspect_until_ms: int = 0

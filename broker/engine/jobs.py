@@ -215,6 +215,8 @@ class Jobs:
     ) -> npt.NDArray[np.uint8]:
         state = self._state
         if job.action == "cancel":
-            return control.cancel(state, topic, found, now_ms, force=job.force).codes
+            # Who asks for dead letters has said so, and `force` was needed for it.
+            dead = job.force and job.filter.state is MessageState.DEAD
+            return control.cancel(state, topic, found, now_ms, force=job.force, dead=dead).codes
         act = control.reschedule if job.action == "reschedule" else control.replay
         return act(state, topic, found, now_ms, deliver_at_ms=job.deliver_at_ms).codes

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.rate_meter import RateMeter
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.token_bucket import TokenBucket
 from delaylog.storage.layout import (
@@ -62,6 +63,8 @@ class Topic:
     """Made by PUT (kept when empty) rather than by a first send."""
     prioritised: bool = False
     """Some message had a priority, so order asks for it."""
+    own_backoffs: bool = False
+    """Some message had a backoff of its own, so a retry looks for it."""
     paused: bool = False
     """Nothing is handed out."""
     sent: int = 0
@@ -72,6 +75,8 @@ class Topic:
     """What may still be sent by the rate of the quota; not state."""
     send_rate: int = 0
     """The rate that the bucket was made for."""
+    sent_rate: RateMeter = field(default_factory=RateMeter)
+    """Of `sent`; not state."""
     used_ms: int = 0
     """When somebody last sent to it or asked for its messages; not state."""
     groups: dict[int, Group] = field(default_factory=dict)
@@ -95,6 +100,15 @@ class Topic:
     def living(self) -> int:
         """Living messages, counted once for each group that has to see them yet."""
         return sum(group.counts.living for group in self.groups.values())
+
+    @property
+    def pending(self) -> int:
+        """Living messages, each once: those of the group that is furthest behind.
+
+        What another group has yet to see, and this one has not, is left out: to know it, every
+        settle would have to look into every other group.
+        """
+        return max((group.counts.living for group in self.groups.values()), default=0)
 
     def group(self, name: str) -> Group | None:
         """The group of this name."""

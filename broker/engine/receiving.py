@@ -55,6 +55,7 @@ def receive(
     They are under a new lease.
     """
     topic.used_ms = group.used_ms = now_ms
+    group.delivered_rate.look(now_ms, group.counts.delivered)
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(count_max, room)
     if count_max <= 0:
@@ -241,7 +242,7 @@ class _Taking:
             self.claimed.add(key)
             taken.append(first)
         if len(taken) < len(refs):
-            at = np.flatnonzero(np.isin(refs, taken))
+            at = np.flatnonzero(among(refs, np.array(taken, np.int64)))
             refs, rows, entries = _some_of(refs, rows, entries, at)
         self._take_out(refs, rows, entries)
         return True

@@ -36,6 +36,7 @@ from delaylog.storage.columns import some
 from delaylog.storage.layout import (
     FrameKind,
 )
+from delaylog.storage.own_backoff import split_own_backoff
 from delaylog.storage.payloads import SendDecision
 
 ID_BYTES_MAX: Final = 255
@@ -89,10 +90,13 @@ def _check_texts(batch: MessageBatch) -> None:
                     field="tags",
                     item=item,
                 )
-    if not batch.headers.empty and column_max(batch.headers.size) > HEADERS_BYTES_MAX:
-        raise BadRequestError(f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers")
     if not batch.headers.empty:
-        for item, raw in enumerate(batch.headers.values(n)):
+        for item, whole in enumerate(batch.headers.values(n)):
+            _, raw = split_own_backoff(whole)
+            if len(raw) > HEADERS_BYTES_MAX:
+                raise BadRequestError(
+                    f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers"
+                )
             if raw and not _string_map(raw):
                 raise BadRequestError(
                     "headers must be a msgpack map of texts", field="headers", item=item
@@ -168,10 +172,11 @@ def send(
     if free_bytes < state.limits.disk_reserve_bytes:
         # After the look at what was accepted before: a repeat is answered whatever the disk says.
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
-    check_quota(topic, batch, now_ms)
-    topic.used_ms = now_ms
     settings = topic.settings
     merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
+    check_quota(topic, batch, merge, now_ms)
+    topic.used_ms = now_ms
+    topic.sent_rate.look(now_ms, topic.sent)
     decision = SendDecision(
         topic=topic.number,
         tag=state.tag,

@@ -29,10 +29,19 @@ class Backoff:
         """Delays for rows that have had so many attempts; `uniform` is n numbers in [0, 1)."""
         if self.first_ms == 0:
             return np.zeros(len(attempts), np.int64)
-        power = np.minimum(np.maximum(attempts - 1, 0), 63)
-        base = np.minimum(self.first_ms * np.power(self.factor, power), self.max_ms)
-        out: Int64Array = (base * (1 - self.jitter * uniform)).astype(np.int64)
-        return np.maximum(out, 1)
+        return delays_ms(
+            attempts, uniform, self.first_ms, self.max_ms, self.factor, jitter=self.jitter
+        )
+
+
+def delays_ms(
+    attempts: Int64Array, uniform: Any, first_ms: Any, max_ms: Any, factor: Any, *, jitter: Any
+) -> Int64Array:
+    """Delays of a backoff, or of one a row: at least 1 ms."""
+    power = np.minimum(np.maximum(attempts - 1, 0), 63)
+    base = np.minimum(first_ms * np.power(factor, power), max_ms)
+    out: Int64Array = (base * (1 - jitter * uniform)).astype(np.int64)
+    return np.maximum(out, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.applying import apply_lease, apply_move, apply_settle
+from delaylog.broker.engine.backoffs import retry_delays
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.leases import Lease
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
@@ -59,6 +60,8 @@ def ack(
     lease, rows, gone = open_rows(state, topic, number, origins, except_)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
+    group = topic.groups[lease.group]
+    group.acked_rate.look(now_ms, group.counts.acked)
     _settle(state, topic, lease, rows, MessageState.ACKED, Cause.ACK, now_ms)
     return Settlement(len(rows), gone, state.log.end_position)
 
@@ -138,9 +141,7 @@ def give_back(
     if len(rows) == 0:
         return
     if delay_ms is None:
-        delay = topic.settings.backoff.delay_ms(
-            attempts, np.array([state.random.random() for _ in range(len(rows))])
-        )
+        delay = retry_delays(state, topic, lease.refs[rows], kept, attempts)
     else:
         delay = np.full(len(rows), delay_ms, np.int64)
     # After the clock was set back a message may be out before its time: it waits for it.

@@ -50,6 +50,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "made": topic.made,
                 "paused": topic.paused,
                 "prioritised": topic.prioritised,
+                "own_backoffs": topic.own_backoffs,
                 "sent": topic.sent,
                 "bytes_sent": topic.bytes_sent,
                 "keep": topic.keep_until_ms,
@@ -124,6 +125,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
                 "start that version once more, drain the folder, and begin an empty one"
             )
         topic.paused, topic.prioritised = item["paused"], item["prioritised"]
+        topic.own_backoffs = item.get("own_backoffs", False)
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
         for saved_group in item["groups"]:

@@ -13,16 +13,18 @@ from delaylog.broker.engine import control
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.group_control import GroupedResult, in_groups
-from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.deliveries import body_members, split_record
+from delaylog.broker.web.deliveries import body_members, own_backoff, split_record
 from delaylog.broker.web.describing import describe, life_members
+from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     CANCEL_FORCE_QUERY,
     DELIVER_AT_MS,
+    GROUP,
     LIFE,
     NEW_DELAY_MS,
     PRIORITY,
@@ -31,44 +33,39 @@ from delaylog.broker.web.shapes import (
 )
 
 
-def the_topic(ctx: Context) -> Topic:
-    """The topic of the path, or 404."""
-    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
-    if topic is None:
-        raise Problem("unknown", f"there is no topic {ctx.topic_key[1]!r}")
-    return topic
-
-
-def _find_one(ctx: Context) -> tuple[Topic, Found]:
-    topic = the_topic(ctx)
+def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
     text = ctx.params["id"]
-    found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms())[0]
+    found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms(), group)[0]
     if found is None:
-        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}")
-    return topic, found
+        where = "" if group.name == DEFAULT_NAME else f" for group {group.name!r}"
+        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}{where}")
+    return found
 
 
 async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
-    values = ctx.query(READ, LIFE)
+    values = ctx.query(READ, LIFE, GROUP)
     READ.take(values)
     state = ctx.node.engine.state
-    topic, found = _find_one(ctx)
+    topic, group = seen_by(ctx, values)
+    found = _find_one(ctx, topic, group)
     refs = np.array([found.ref], np.int64)
     rows = np.array([found.row])
-    text, key, tags, headers, body = split_record(state.hours.records(refs, rows), rows[0])
+    record = state.hours.records(refs, rows)
+    text, key, tags, headers, body = split_record(record, rows[0])
     row, entry, shown = found.row, found.entry, found.state
     members: dict[str, Any] = {
         "topic": topic.name,
         "namespace": topic.namespace,
         **describe(state, found.ref, row, entry, shown, id=text, key=key, tags=tags),
+        **own_backoff(record, rows[0]),
         "headers": headers,
         **body_members(body, packed=ctx.packed),
     }
     await ctx.node.durable(state.log.end_position)
     if LIFE.take(values):
         now_ms = ctx.node.clock.now_ms()
-        lives = Lives(state, topic, [found], now_ms=now_ms, clock=perf_counter)
+        lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)
         await ctx.node.run(lives.work())
         members |= life_members(lives.lives[0], "life")
     return ctx.answer(members)
@@ -92,13 +89,17 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> web
             f"the message is {found.state.name.lower()}",
             state=found.state.name.lower(),
         )
-    fresh = _finder(ctx, topic)(result.found.group).one(0)
+    late = grouped.late_for(0)
+    # As a group sees it now where it was done.
+    find = _finder(ctx, topic)
+    seen = (find(group).one(0) for group in topic.groups.values() if group.name not in late)
+    fresh = next((each for each in seen if each is not None), found)
     members: dict[str, Any] = {
         "result": "done",
-        "state": (fresh or found).state.name.lower(),
+        "state": fresh.state.name.lower(),
         "deliver_at_ms": int(result.deliver_at_ms[0]),
     }
-    if late := grouped.late_for(0):
+    if late:
         members["groups"] = late
     return ctx.answer(members)
 
@@ -110,7 +111,7 @@ async def cancel_message(ctx: Context) -> web.StreamResponse:
     grouped = in_groups(
         topic,
         _finder(ctx, topic),
-        lambda found: control.cancel(state, topic, found, now_ms, force=force),
+        lambda found: control.cancel(state, topic, found, now_ms, force=force, dead=force),
     )
     return await _one_result(ctx, topic, grouped)
 

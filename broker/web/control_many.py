@@ -22,8 +22,9 @@ from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.sending import all_utf8
 from delaylog.broker.web.context import BULK, Context
-from delaylog.broker.web.control import take_due, the_topic
+from delaylog.broker.web.control import take_due
 from delaylog.broker.web.jobs import job_members
+from delaylog.broker.web.places import the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     CANCEL_FORCE,
@@ -67,7 +68,7 @@ async def control_many(ctx: Context) -> web.StreamResponse:
         raise Problem("bad_request", "give ids, or a filter", field="ids")
     _check_time(action, due)
     if filtered is not None:
-        wanted = _filter(ctx, action, filtered)
+        wanted = _filter(ctx, action, filtered, force=force)
         return await _begin(ctx, action, wanted, rate=rate, due=due, force=force)
     if rate is not None:
         raise Problem("bad_request", "a rate goes with a filter", field="rate")
@@ -99,7 +100,7 @@ def _act(
 ) -> ControlResult:
     state = ctx.node.engine.state
     if action == "cancel":
-        return control.cancel(state, topic, found, now_ms, force=force)
+        return control.cancel(state, topic, found, now_ms, force=force, dead=force)
     act = control.reschedule if action == "reschedule" else control.replay
     return act(state, topic, found, now_ms, deliver_at_ms=due)
 
@@ -122,10 +123,14 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- by filter
 
 
-def _filter(ctx: Context, action: str, members: dict[str, Any]) -> Filter:
+def _filter(ctx: Context, action: str, members: dict[str, Any], *, force: bool) -> Filter:
     limits = ctx.node.engine.limits
     word = FILTER_STATE.take(members)
-    if word is not None and (word == "dead") != (action == "replay"):
+    letters = action == "cancel" and word == "dead"
+    if letters and not force:
+        detail = "to cancel dead messages takes them out of the dead letters: that needs force"
+        raise Problem("bad_request", detail, field="state")
+    if word is not None and not letters and (word == "dead") != (action == "replay"):
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
     return Filter(
         None if word is None else MessageState[word.upper()],

@@ -14,6 +14,7 @@ from delaylog.storage.batch import BATCH_VERSION
 from delaylog.storage.columns import alike, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
+from delaylog.storage.own_backoff import OWN_BACKOFF_SIZE, have_own_backoff, split_own_backoff
 
 NO_TAGS: list[str] = []
 NO_HEADERS: dict[str, str] = {}
@@ -51,9 +52,13 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
     for name in ("id", "key", "tags", "headers"):
         size = sizes[f"{name}_size"]
         if name == "id" or name in columns:
+            at = starts
+            if name == "headers" and some(size):
+                own = have_own_backoff(delivery.records, starts, size) * OWN_BACKOFF_SIZE
+                at, size = starts + own, size - own
             fields[f"{name}_size"] = _column(size, "<u2")
-            fields[name] = gather(delivery.records, starts, size) if some(size) else b""
-        starts = starts + size
+            fields[name] = gather(delivery.records, at, size) if some(size) else b""
+        starts = starts + sizes[f"{name}_size"]
     fields["body_size"] = _column(total - meta, "<u4")
     fields["bodies"] = gather(delivery.records, starts, total - meta)
     if "priority" in columns:
@@ -68,9 +73,9 @@ def _column(values: Int64Array, dtype: str) -> int | bytes:
     return values.astype(dtype).tobytes()
 
 
-def empty_bulk(now_ms: int) -> bytes:
+def empty_bulk(columns: frozenset[str], now_ms: int) -> bytes:
     """The bulk answer of a receive that found nothing."""
-    fields = {
+    fields: dict[str, Any] = {
         "v": BATCH_VERSION,
         "n": 0,
         "now_ms": now_ms,
@@ -84,6 +89,10 @@ def empty_bulk(now_ms: int) -> bytes:
         "id_size": b"",
         "id": b"",
     }
+    for name in columns:
+        fields[name] = b""
+        if name != "priority":
+            fields[f"{name}_size"] = b""
     return bytes(msgpack.packb(fields))
 
 
@@ -98,10 +107,11 @@ def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
 
 
 def split_record(record: bytes, row: RowArray) -> tuple[str, str, list[str], dict[str, str], bytes]:
-    """(id, key, tags, headers, body) of one record."""
+    """(id, key, tags, headers, body) of one record; see `own_backoff` for the one thing more."""
     ends = np.cumsum([int(row[name]) for name in _META]).tolist()
     raw_id, key = record[: ends[0]], record[ends[0] : ends[1]]
-    tags, headers = record[ends[1] : ends[2]], record[ends[2] : ends[3]]
+    tags = record[ends[1] : ends[2]]
+    _, headers = split_own_backoff(record[ends[2] : ends[3]])
     return (
         raw_id.decode(),
         key.decode(),
@@ -109,6 +119,13 @@ def split_record(record: bytes, row: RowArray) -> tuple[str, str, list[str], dic
         msgpack.unpackb(headers) if headers else {},
         record[ends[3] :],
     )
+
+
+def own_backoff(record: bytes, row: RowArray) -> dict[str, Any]:
+    """The member `backoff` of a message that has one of its own."""
+    start = sum(int(row[name]) for name in _META[:3])
+    said, _ = split_own_backoff(record[start : start + int(row["headers_size"])])
+    return {"backoff": said} if said else {}
 
 
 def message_objects(

@@ -10,12 +10,13 @@ from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics import drop_group, pause, purge, put_group
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.places import the_group, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     EPHEMERAL,
     GROUP,
     GROUP_SETTINGS,
+    PAUSE,
     PURGE,
     PURGE_FORCE,
     group_name,
@@ -35,9 +36,8 @@ def _describe(topic: Topic, group: Group) -> dict[str, Any]:
 
 
 def _named(topic: Topic, name: str) -> Group:
-    group = topic.group(name)
-    if group is None:
-        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
+    group = the_group(topic, name)
+    assert group is not None, "a topic that is there has its group, or the call was refused"
     return group
 
 
@@ -93,6 +93,7 @@ async def purge_topic(ctx: Context) -> web.StreamResponse:
 
 async def pause_topic(ctx: Context) -> web.StreamResponse:
     """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
+    PAUSE.check(await ctx.members())
     topic = the_topic(ctx)
     node = ctx.node
     pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")

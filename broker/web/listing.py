@@ -9,17 +9,15 @@ import msgpack
 from aiohttp import web
 
 from delaylog.broker.engine.forecast import Forecast
-from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
-from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.engine.model import Found
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.control import the_topic
 from delaylog.broker.web.deliveries import body_members
 from delaylog.broker.web.describing import describe, life_members
-from delaylog.broker.web.messages import the_group
+from delaylog.broker.web.places import seen_by
 from delaylog.broker.web.shapes import (
     BODIES,
     CURSOR,
@@ -35,9 +33,9 @@ from delaylog.broker.web.shapes import (
     STATE,
     WITH_KEY,
     WITH_TAG,
-    group_name,
 )
 from delaylog.storage.layout import MessageState
+from delaylog.storage.own_backoff import split_own_backoff
 
 
 async def list_messages(ctx: Context) -> web.StreamResponse:
@@ -61,7 +59,7 @@ async def list_dead(ctx: Context) -> web.StreamResponse:
             for each in page.messages
         ]
         state = ctx.node.engine.state
-        topic, group = _seen_by(ctx, values)
+        topic, group = seen_by(ctx, values)
         lives = Lives(state, topic, found, group=group, now_ms=now_ms, clock=perf_counter)
         await ctx.node.run(lives.work())
         for members, life in zip(messages, lives.lives, strict=True):
@@ -88,7 +86,7 @@ async def _page(
         BODIES.take(values),
     )
     now_ms = node.clock.now_ms()
-    topic, group = _seen_by(ctx, values)
+    topic, group = seen_by(ctx, values)
     listing = Listing(
         node.engine.state,
         topic,
@@ -101,14 +99,6 @@ async def _page(
     await node.run(listing.work())
     await node.durable(node.engine.state.log.end_position)
     return listing.page, now_ms
-
-
-def _seen_by(ctx: Context, values: dict[str, str]) -> tuple[Topic, Group]:
-    """The topic, and the group whose sight of it is asked for."""
-    topic = the_topic(ctx)
-    group = the_group(topic, group_name(values))
-    assert group is not None, "a topic that is there has its group, or the call was refused"
-    return topic, group
 
 
 def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
@@ -125,7 +115,10 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
         tags=tags,
     )
     if listed.body is not None:
-        members["headers"] = msgpack.unpackb(head.headers) if head.headers else {}
+        backoff, headers = split_own_backoff(head.headers)
+        if backoff:
+            members["backoff"] = backoff
+        members["headers"] = msgpack.unpackb(headers) if headers else {}
         members |= body_members(listed.body, packed=ctx.packed)
     return members
 
@@ -135,7 +128,7 @@ async def forecast(ctx: Context) -> web.StreamResponse:
     node, limits = ctx.node, ctx.node.engine.limits
     values = ctx.query(MINUTES, HOURS, GROUP)
     minutes, hours = MINUTES.take(values, limits), HOURS.take(values, limits)
-    topic, group = _seen_by(ctx, values)
+    topic, group = seen_by(ctx, values)
     now_ms = node.clock.now_ms()
     counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
     await node.run(counted.work())

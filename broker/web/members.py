@@ -75,6 +75,29 @@ class Int(Member):
 
 
 @dataclass(frozen=True, slots=True)
+class Number(Member):
+    """A number, whole or not."""
+
+    low: float
+    high: float
+
+    def take(self, members: Values, item: int | None = None) -> float | None:
+        """The number, None when absent."""
+        value = members.get(self.name)
+        if value is None:
+            return None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise self.wrong("must be a number", item)
+        # What is no number at all (NaN) lies nowhere.
+        if not self.low <= value <= self.high:
+            raise self.wrong(f"must lie from {self.low} to {self.high}, not {value}", item)
+        return value
+
+    def _kind(self, _limits: Limits) -> Schema:
+        return {"type": ["number", "null"], "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
 class QueryInt(Int):
     """The same as a query parameter."""
 
@@ -303,9 +326,10 @@ class Shape:
             raise Problem("bad_request", f"{self.doc} must be an object", item=item)
         if not members.keys() <= self.names:
             name = next(name for name in members if name not in self.names)
+            known = f"known are {', '.join(sorted(self.names))}" if self.names else "it has none"
             raise Problem(
                 "bad_request",
-                f"unknown member {name!r}; known are {', '.join(sorted(self.names))}",
+                f"unknown member {name!r}; {known}",
                 field=str(name)[:64],
                 item=item,
             )
@@ -331,7 +355,11 @@ class Nested(Member):
     def take(self, members: Values, item: int | None = None) -> dict[str, Any] | None:
         """Its values, None when absent."""
         value = members.get(self.name)
-        return None if value is None else self.shape.check(value, item)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong("must be an object", item)
+        return self.shape.check(value, item)
 
     def _kind(self, limits: Limits) -> Schema:
         return {**self.shape.schema(limits), "type": ["object", "null"]}

@@ -12,12 +12,13 @@ from aiohttp import web
 
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek, receive
 from delaylog.broker.engine.sending import check_batch, send
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     ACKS,
@@ -26,6 +27,7 @@ from delaylog.broker.web.shapes import (
     FORCE,
     IDS,
     RECEIPTS,
+    RECEIVE,
     SETTLE,
     ReceiveCall,
     Single,
@@ -40,6 +42,7 @@ from delaylog.broker.web.singles import build_wire
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+from delaylog.storage.own_backoff import column_has_own_backoffs
 
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
@@ -145,6 +148,9 @@ async def _send_bulk(ctx: Context) -> web.StreamResponse:
     if node.crowded:
         await node.room()
     batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
+    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
+        # That is how the broker itself stores it: no form of a request.
+        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:
@@ -180,7 +186,7 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         if delivery is None:
-            return ctx.bulk_answer(empty_bulk(now_ms))
+            return ctx.bulk_answer(empty_bulk(call.columns, now_ms))
         return ctx.bulk_answer(bulk_delivery(delivery, call.columns, now_ms))
     messages = []
     if delivery is not None:
@@ -197,17 +203,14 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
 
 
 async def _receive_members(ctx: Context) -> Any:
-    if ctx.content_type == BULK:
-        return unpack_map(await ctx.body())
-    return await ctx.members()
-
-
-def the_group(topic: Topic | None, name: str) -> Group | None:
-    """The group of a call; None while the topic is not there yet. A named one has to exist."""
-    group = None if topic is None else topic.group(name)
-    if group is None and (topic is not None or name != DEFAULT_NAME):
-        raise Problem("unknown", f"there is no group {name!r} here; make it by PUT", field="group")
-    return group
+    if ctx.content_type != BULK:
+        return await ctx.members()
+    fields = unpack_map(await ctx.body())
+    if "v" in fields:
+        check_columns(fields, RECEIVE.names | {"v", "n"})
+    # It has members and no rows.
+    check_count(fields, 0)
+    return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
 
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:

@@ -97,7 +97,7 @@ NATIVE: Final = (
         "getStats",
         "Counts of a topic.",
         {200: "Stats"},
-        query=(shapes.DELAY_BUCKETS,),
+        query=(shapes.DELAY_BUCKETS, shapes.GROUP),
         problems=(404,),
     ),
     Operation(
@@ -206,7 +206,7 @@ NATIVE: Final = (
         "getMessage",
         "Look at a message, living or lately ended.",
         {200: "Message"},
-        query=(shapes.READ, shapes.LIFE),
+        query=(shapes.READ, shapes.LIFE, shapes.GROUP),
         problems=(404,),
     ),
     Operation(
@@ -281,7 +281,8 @@ GROUP_CALLS: Final = (
             action,
             doc,
             {200: "Paused"},
-            problems=(404,),
+            Takes(shapes.PAUSE, needed=False),
+            problems=(404, 415),
         )
         for action, doc in (
             ("pause", "Hand nothing out; sends and settles go on."),

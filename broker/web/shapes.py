@@ -23,6 +23,7 @@ from delaylog.broker.engine.sending import (
     KEY_BYTES_MAX,
     check_id,
 )
+from delaylog.broker.engine.settings import OBJECT_BOUNDS
 from delaylog.broker.web.members import (
     INT64_MAX,
     Base64,
@@ -30,6 +31,7 @@ from delaylog.broker.web.members import (
     Flag,
     Int,
     Nested,
+    Number,
     QueryFlag,
     QueryInt,
     QueryWords,
@@ -40,6 +42,7 @@ from delaylog.broker.web.members import (
 )
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.batch import BATCH_VERSION, DEFAULT_I64, DEFAULT_U16, MERGE_MODES
+from delaylog.storage.own_backoff import encode_own_backoff
 
 ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
@@ -63,6 +66,18 @@ TAGS: Final = TextList(
 KEY: Final = Text("key", "Ordering key.", KEY_BYTES_MAX)
 MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
 HEADERS: Final = TextMap("headers", "Texts that are carried along.")
+_BACKOFF_BOUNDS: Final = OBJECT_BOUNDS["backoff"]
+FIRST_MS: Final = Int("first_ms", "Before the first retry; 0: at once.", 0, 86_400_000)
+BACKOFF_MAX_MS: Final = Int("max_ms", "Before any retry at most.", 0, 30 * 86_400_000)
+FACTOR: Final = Number("factor", "So much longer each time.", *_BACKOFF_BOUNDS["factor"])
+JITTER: Final = Number("jitter", "Shortened by up to this share.", *_BACKOFF_BOUNDS["jitter"])
+assert (FIRST_MS.low, FIRST_MS.high) == _BACKOFF_BOUNDS["first_ms"]
+assert (BACKOFF_MAX_MS.low, BACKOFF_MAX_MS.high) == _BACKOFF_BOUNDS["max_ms"]
+BACKOFF: Final = Nested(
+    "backoff",
+    "The wait before a retry; what it does not say its topic does.",
+    Shape("Backoff", "a backoff", FIRST_MS, BACKOFF_MAX_MS, FACTOR, JITTER),
+)
 MESSAGE: Final = Shape(
     "Message to send",
     "a message",
@@ -78,6 +93,7 @@ MESSAGE: Final = Shape(
     KEY,
     MERGE,
     HEADERS,
+    BACKOFF,
     rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
 )
 _PLAIN: Final = frozenset({"body", "delay_ms", "deliver_at_ms"})
@@ -141,7 +157,7 @@ SETTLE: Final = Shape(
 
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
 NEW_DELAY_MS: Final = Int("delay_ms", "Due so many ms from now; 0: now.", 0, "horizon_ms")
-CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it.")
+CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it, and dead letters.")
 FILTER_STATE: Final = Choice(
     "state",
     "Its state; absent: any that can be changed.",
@@ -206,12 +222,15 @@ ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
 )
 READ: Final = Choice("read", "Whose state is read.", ("local", "leader"))
-CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also while a consumer has it.")
+CANCEL_FORCE_QUERY: Final = QueryFlag(
+    "force", "Also while a consumer has it, and as a dead letter."
+)
 DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
 EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
 GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
 PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
 PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE)
+PAUSE: Final = Shape("Pause or resume", "the body")
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True
 )
@@ -250,6 +269,7 @@ class Single:
     key: bytes = b""
     tags: bytes = b""
     headers: bytes = b""
+    """Packed; its own backoff in front, if it has one."""
     priority: int = 0
     ttl_ms: int = DEFAULT_I64
     max_retry: int = DEFAULT_U16
@@ -314,6 +334,9 @@ def _parse_rest(
     single.key = KEY.take(members, item) or b""
     single.tags = _join_tags(TAGS.take(members, limits, item), item)
     single.headers = _pack_headers(HEADERS.take(members, item), item)
+    backoff = _take_backoff(members, limits, item)
+    if backoff:
+        single.headers = encode_own_backoff(backoff) + single.headers
     single.priority = PRIORITY.take(members, limits, item) or 0
     ttl = TTL_MS.take(members, limits, item)
     if ttl is not None:
@@ -322,6 +345,20 @@ def _parse_rest(
     if retry is not None:
         single.max_retry = retry
     single.merge = MERGE.take(members, item)
+
+
+def _take_backoff(members: Mapping[str, Any], limits: Limits, item: int | None) -> dict[str, float]:
+    """What a message says of its backoff."""
+    values = BACKOFF.take(members, item)
+    if not values:
+        return {}
+    said = {
+        "first_ms": FIRST_MS.take(values, limits, item),
+        "max_ms": BACKOFF_MAX_MS.take(values, limits, item),
+        "factor": FACTOR.take(values, item),
+        "jitter": JITTER.take(values, item),
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _join_tags(texts: list[str] | None, item: int | None) -> bytes:

@@ -25,7 +25,7 @@ Answer: TypeAlias = tuple[SendResult, int]
 """The batch's result and this message's row in it."""
 Items: TypeAlias = "list[tuple[Single, asyncio.Future[Answer]]]"
 _ALIKE: Final = ("rate", "pending")
-"""Quotas that refuse every message of a turn once they have refused one."""
+"""Quotas that refuse every new message of a turn once they have refused one."""
 
 
 def build_wire(singles: list[Single], now_ms: int, merge: str | None, **scalars: object) -> bytes:
@@ -97,12 +97,17 @@ class SingleMerger:
             try:
                 result = self._send([single for single, _ in part], key, merge)
             except Exception as error:
+                alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
+                if alike and (split := _apart(part, error)):
+                    # What is no new message needs no quota: it goes first, and by itself.
+                    parts += split
+                    continue
                 if len(part) > 1 and _may_be_of_one(error):
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
                     continue
                 _refuse(part, error)
-                if isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE:
+                if alike:
                     for rest in parts:
                         _refuse(rest, error)
                     return
@@ -133,6 +138,18 @@ class _Answers:
         for row, future in enumerate(self._futures):
             if not future.done():
                 future.set_result((self._result, row))
+
+
+def _apart(items: Items, error: Exception) -> list[Items]:
+    """The new messages of what a quota refused, and the others; nothing unless there are both."""
+    fresh = getattr(error, "fresh", None)
+    if fresh is None or not 0 < len(fresh) < len(items):
+        return []
+    new = set(fresh.tolist())
+    return [
+        [item for at, item in enumerate(items) if at in new],
+        [item for at, item in enumerate(items) if at not in new],
+    ]
 
 
 def _may_be_of_one(error: Exception) -> bool:

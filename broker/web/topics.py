@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from time import perf_counter
+from typing import Any, Final
 
 from aiohttp import web
 
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.listing import Listing
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import parse_settings
 from delaylog.broker.engine.topics import drop_topic
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.control import the_topic
+from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE
+from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE, GROUP
+from delaylog.storage.layout import MessageState
+
+_FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
 
 
 def group_counts(group: Group) -> dict[str, int]:
@@ -70,12 +76,12 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
     """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
     force = DROP_FORCE.take(ctx.query(DROP_FORCE))
     topic = the_topic(ctx)
-    if topic.living and not force:
+    if topic.pending and not force:
         raise Problem(
             "conflict",
-            f"topic {topic.name!r} still holds {topic.living} messages; consume or purge them "
+            f"topic {topic.name!r} still holds {topic.pending} messages; consume or purge them "
             "first, or delete it with ?force=true",
-            living=topic.living,
+            living=topic.pending,
         )
     node = ctx.node
     drop_topic(node.engine.state, topic, node.clock.now_ms())
@@ -85,20 +91,55 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
 
 async def topic_stats(ctx: Context) -> web.StreamResponse:
     """GET /v1/topics/{t}/stats."""
-    wanted = DELAY_BUCKETS.take(ctx.query(DELAY_BUCKETS))
-    topic = the_topic(ctx)
+    values = ctx.query(DELAY_BUCKETS, GROUP)
+    wanted = DELAY_BUCKETS.take(values)
+    topic, group = seen_by(ctx, values)
     members: dict[str, Any] = {}
     if wanted:
-        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic)
+        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)
         await ctx.node.run(waiting.work())
         members["delay_buckets"] = waiting.buckets(topic)
+    oldest_due_ms = await _oldest_due_ms(ctx, topic, group)
+    now_ms = ctx.node.clock.now_ms()
     return ctx.answer(
         {
             "topic": topic.name,
-            "counts": group_counts(topic.default),
+            "group": group.name,
+            "counts": group_counts(group),
             **members,
+            "oldest_due_ms": oldest_due_ms,
+            "rates": {
+                name: round(meter.per_second(now_ms, count), 3)
+                for name, meter, count in (
+                    ("sent", topic.sent_rate, topic.sent),
+                    ("delivered", group.delivered_rate, group.counts.delivered),
+                    ("acked", group.acked_rate, group.counts.acked),
+                )
+            },
             "sent": topic.sent,
-            "delivered": topic.default.counts.delivered,
-            "now_ms": ctx.node.clock.now_ms(),
+            "delivered": group.counts.delivered,
+            "now_ms": now_ms,
         }
     )
+
+
+async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None:
+    """When the first message is due that waits or is ready, None when there is none."""
+    node, cursor = ctx.node, None
+    while group.counts.living > group.counts.leased:
+        listing = Listing(
+            node.engine.state,
+            topic,
+            _FIRST,
+            group=group,
+            cursor=cursor,
+            now_ms=node.clock.now_ms(),
+            clock=perf_counter,
+        )
+        await node.run(listing.work())
+        if listing.page.messages:
+            return int(listing.page.messages[0].row["deliver_at"])
+        cursor = listing.page.cursor
+        if cursor is None:
+            break
+    return None

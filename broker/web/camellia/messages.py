@@ -55,6 +55,7 @@ def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
     found = find_ids(state, topic, [msg_id], now_ms)[0]
     if found is None or found.state is MessageState.ACKED or not is_shown(topic, found, now_ms):
         return
+    topic.default.acked_rate.look(now_ms, topic.default.counts.acked)
     if found.state < MessageState.ACKED:
         end_found(state, topic, just(found, topic.default), MessageState.ACKED, Cause.ACK, now_ms)
     else:

@@ -15,9 +15,10 @@ from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.merging import CREATED
-from delaylog.broker.engine.model import DEFAULT_NAMESPACE, SendResult, Topic
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, Topic
 from delaylog.broker.engine.sending import check_id
 from delaylog.broker.engine.settings import Backoff, TopicSettings
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
@@ -25,7 +26,7 @@ from delaylog.broker.web.context import Context
 from delaylog.broker.web.messages import receive_or_wait, settled
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import ReceiveCall, Single
-from delaylog.storage.layout import MessageState
+from delaylog.storage.layout import Int64Array, MessageState
 
 TTL_MS: Final = 3_600_000
 MAX_RETRY: Final = 10
@@ -133,7 +134,7 @@ class QueueCalls:
             state, topic = node.engine.state, self.topic(name)
             if topic is None:
                 continue
-            old = find_origins(state, result.refs[row : row + 1], topic, node.clock.now_ms())[0]
+            old = _seen(state, topic, result.refs[row : row + 1], node.clock.now_ms())
             if old is None:
                 # It ended and was forgotten while this call waited for the disk, maybe with its
                 # topic. Nothing was added yet, and now there is nothing in the way.
@@ -223,3 +224,12 @@ class QueueCalls:
             return {"code": 404}
         self._monitor.calls(name).get += 1
         return {"msg": "success", "delayMsg": shown}
+
+
+def _seen(state: EngineState, topic: Topic, origins: Int64Array, now_ms: int) -> Found | None:
+    """A message as the first group that has it sees it: a topic may have no default one."""
+    for group in topic.groups.values():
+        found = find_origins(state, origins, topic, now_ms, group)[0]
+        if found is not None:
+            return found
+    return None

@@ -24,6 +24,7 @@ from delaylog.storage.layout import Cause, MessageState
 
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+_RATE: Final[Schema] = {"type": "number", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
 _STATES: Final = [
@@ -166,7 +167,15 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
                 )
             },
             topic=_TEXT,
+            group=_TEXT,
             **_topic(),
+            oldest_due_ms={"type": ["integer", "null"]},
+            rates=_object(
+                **{
+                    name: {"type": "number", "minimum": 0}
+                    for name in ("sent", "delivered", "acked")
+                }
+            ),
             sent=_COUNT,
             delivered=_COUNT,
             now_ms=_INT,
@@ -234,6 +243,14 @@ _DESCRIBED: Final[dict[str, Schema]] = {
     "max_retry": _COUNT,
 }
 _SOMETIMES: Final[dict[str, Schema]] = {"lease_until_ms": _INT, "ended_at_ms": _INT}
+_BACKOFF: Final = _object(
+    {
+        "first_ms": _COUNT,
+        "max_ms": _COUNT,
+        "factor": {"type": "number"},
+        "jitter": {"type": "number"},
+    }
+)
 
 
 def _job() -> Schema:
@@ -258,14 +275,14 @@ def _job() -> Schema:
 def _message() -> Schema:
     schema = _body(**_DESCRIBED, headers=_CONTENT["headers"], topic=_TEXT, namespace=_TEXT)
     life = {"life": _list(_ref("Step")), "life_complete": {"type": "boolean"}}
-    schema["properties"] |= _SOMETIMES | life
+    schema["properties"] |= _SOMETIMES | life | {"backoff": _BACKOFF}
     return schema
 
 
 def _listed(**more: Schema) -> Schema:
     """A message of a list; what only some have is optional."""
     body = {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}}
-    headers = {"headers": _CONTENT["headers"]}
+    headers = {"headers": _CONTENT["headers"], "backoff": _BACKOFF}
     return _object({**_SOMETIMES, **headers, **body, **more}, **_DESCRIBED)
 
 

@@ -25,6 +25,7 @@ VERBS = {
         "restore",
     ),
     *("send", "serve", "show", "stats", "topics", "verify"),
+    *("groups", "pause", "purge", "resume"),
 }
 
 
@@ -65,7 +66,10 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
-    assert offered("delaylog", "re") == {"receive", "replay", "reschedule", "restore"}
+    assert offered("delaylog", "re") == {
+        *("receive", "replay", "reschedule", "restore", "resume"),
+    }
+    assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 
 
@@ -73,6 +77,9 @@ def test_bash_completes_options() -> None:
     assert {"--json", "--delay-ms", "--at-ms", "--url"} <= offered("delaylog", "send", "t", "--")
     assert {"--data-dir", "--http", "--config"} <= offered("delaylog", "serve", "--")
     assert offered("delaylog", "backup", "--j") == {"--json"}
+    assert {"--group", "--force", "--json"} <= offered("delaylog", "purge", "t", "--")
+    assert {"--ephemeral", "--json"} <= offered("delaylog", "groups", "make", "t", "g", "--")
+    assert "--group" in offered("delaylog", "list", "t", "--gr")
 
 
 def test_bash_completes_folders(tmp_path: Path) -> None:

@@ -275,6 +275,37 @@ def test_an_id_stays_taken_when_its_successor_is_cancelled(host: Any, merge: str
     host.recount()
 
 
+@pytest.mark.parametrize("end", ["ack", "cancel"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_successor_waits_for_the_end_wherever_the_first_one_goes(
+    host: Any, end: str, restarted: bool
+) -> None:
+    """Two messages have the id once the leased one came back, but only one may be handed out."""
+    host.configure(merge="replace")
+    (first,) = host.ids_of(host.send([b"one"], ids=["x"]))
+    held = host.receive()
+    host.send([b"two"], ids=["x"])
+    host.nack(held, 60_000)
+    assert host.reschedule([first], host.now_ms + 3_600_000) == [0]
+    assert host.reschedule(["x"], host.now_ms) == [0], "the id is the newest one's"
+    if restarted:
+        host.checkpoint()
+        host.restart()
+    host.advance(1_800_000)
+    assert host.receive() == []
+    assert host.send([b"three"], ids=["x"]).results == [REPLACED]
+    assert host.receive() == []
+    if end == "cancel":
+        assert host.cancel([first]) == [0]
+    else:
+        host.advance(1_800_000)
+        again = host.receive()
+        assert [m.body for m in again] == [b"one"]
+        host.ack(again)
+    assert host.bodies() == [b"three"]
+    host.recount()
+
+
 def test_rmq_range_merge(host: Any) -> None:
     """The first wins while it waits; what comes during the work makes one more message."""
     host.configure(merge="keep", merge_leased="successor")
@@ -346,6 +377,71 @@ def test_quotas(host: Any) -> None:
     host.send([b"x" * 1_000])
     host.configure(quota=None)
     assert host.topic.default.counts.living == 1
+
+
+def full(host: Any, quota: str, *, far: int = 0) -> None:
+    """A topic whose quota two messages with ids use up."""
+    host.send([b"a", b"b"], ids=["a", "b"], delay=far)
+    room = {"rate": 1, "pending": 2, "bytes": 4, "horizon_ms": 1_000}
+    host.configure(quota={quota: room[quota]})
+    if quota == "rate":
+        host.send(10)
+
+
+@pytest.mark.parametrize("quota", ["rate", "pending", "bytes", "horizon_ms"])
+@pytest.mark.parametrize(("merge", "code"), [("keep", 1), ("reject", 3)])
+def test_who_repeats_a_living_id_needs_no_quota(
+    host: Any, quota: str, merge: str, code: int
+) -> None:
+    full(host, quota, far=5_000)
+    for _ in range(3):
+        result = host.send([b"A", b"B"], ids=["a", "b"], merge=merge, delay=5_000)
+        assert result.results.tolist() == [code, code]
+    with pytest.raises(QuotaError) as refused:
+        host.send([b"A", b"C"], ids=["a", "c"], merge=merge, delay=5_000)
+    assert refused.value.facts["quota"] == quota
+    assert refused.value.fresh.tolist() == [1]
+
+
+@pytest.mark.parametrize("quota", ["rate", "pending", "bytes"])
+def test_who_takes_the_place_of_another_needs_no_quota(host: Any, quota: str) -> None:
+    full(host, quota)
+    for body in (b"1", b"2", b"3"):
+        result = host.send([b"x", body], ids=["a", "a"], merge="replace")
+        assert result.results.tolist() == [2, 2]
+    with pytest.raises(QuotaError):
+        host.send([b"A", b"C"], ids=["a", "c"], merge="replace")
+    with pytest.raises(QuotaError):
+        host.send(1)
+
+
+def test_a_replacement_has_to_be_near_enough(host: Any) -> None:
+    full(host, "horizon_ms")
+    with pytest.raises(QuotaError):
+        host.send([b"A"], ids=["a"], merge="replace", delay=2_000)
+
+
+def test_a_successor_is_a_new_message(host: Any) -> None:
+    full(host, "pending")
+    host.receive(2)
+    with pytest.raises(QuotaError):
+        host.send([b"A"], ids=["a"], merge="replace")
+
+
+def test_a_message_counts_once_whatever_the_number_of_groups(host: Any) -> None:
+    for name in ("g", "h"):
+        topics.put_group(host.engine.state, host.topic, name, host.now_ms)
+    host.configure(quota={"pending": 3, "bytes": 3})
+    host.send([b"a", b"b", b"c"])
+    for group in (None, "g"):
+        with pytest.raises(QuotaError):
+            host.send(1)
+        host.ack(host.receive(**({} if group is None else {"group": group})))
+    with pytest.raises(QuotaError) as refused:
+        host.send([b"d"])
+    assert "3 messages live" in str(refused.value)
+    host.ack(host.receive(1, group="h"))
+    host.send([b"d"])
 
 
 # --------------------------------------------------------------------------- going

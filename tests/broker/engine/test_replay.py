@@ -179,3 +179,25 @@ def test_a_rebuilt_id_index_leads_to_the_one_that_lives(mortal, delay: int) -> N
     assert mortal.send([b"third"], ids=["m"]).results == [1], "kept: the replayed one lives"
     mortal.advance(delay)
     assert mortal.bodies() == [b"first"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_deleted_dead_letter_goes_with_its_hour(mortal, restarted: bool) -> None:
+    """It is no dead letter any more, over restarts; without being asked for it stays one."""
+    mortal.send([b"x"], ids=["m"])
+    kill(mortal, "m")
+    state, topic = mortal.engine.state, mortal.topic
+    found = control.find(state, topic, ["m"], None, mortal.now_ms)
+    assert control.cancel(state, topic, found, mortal.now_ms, force=True).codes == [TOO_LATE]
+    result = control.cancel(state, topic, found, mortal.now_ms, dead=True)
+    assert result.codes == [DONE]
+    mortal.turn()
+    if restarted:
+        mortal.restart()
+    assert mortal.state_of("m") is S.DELETED
+    counts = mortal.topic.default.counts
+    assert (counts.dead, counts.deleted, counts.living) == (0, 1, 0)
+    assert mortal.replay(["m"]) == [TOO_LATE]
+    assert mortal.cancel(["m"], force=True) == [TOO_LATE]
+    mortal.check_counts()
+    mortal.recount()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgpack
+import numpy as np
 import pytest
 
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState as S
+from delaylog.storage.own_backoff import encode_own_backoff
 
 CREATED, KEPT, REPLACED, REJECTED = 0, 1, 2, 3
 HOUR = 3_600_000
@@ -27,6 +32,74 @@ def test_backoff_doubles_within_its_jitter(host) -> None:
         assert base * 0.8 - 1 <= min(waits)
         assert max(waits) <= base
         assert len(waits) > 10, "jitter spreads them"
+
+
+def backoffs(*said: dict[str, Any] | None) -> dict[str, Any]:
+    """The column of headers in which messages say their backoffs; every second has headers too."""
+    headers = msgpack.packb({"h": "v"})
+    values = [
+        (b"" if each is None else encode_own_backoff(each)) + (headers if k % 2 else b"")
+        for k, each in enumerate(said)
+    ]
+    return {"headers_size": np.array([len(each) for each in values]), "headers": b"".join(values)}
+
+
+@pytest.mark.parametrize("how", ["nack", "expiry"])
+@pytest.mark.parametrize("again", ["", "restart", "checkpoint"])
+def test_a_message_may_say_its_own_backoff(host: Any, how: str, again: str) -> None:
+    """What it says wins, what it does not say is the topic's; restarts and moves keep it."""
+    host.configure(backoff=Backoff(first_ms=1_000, max_ms=4_000, factor=2.0, jitter=0.0))
+    wanted = {
+        "none": (None, [1_000, 2_000, 4_000, 4_000]),
+        "first": ({"first_ms": 300}, [300, 600, 1_200, 2_400]),
+        "at once": ({"first_ms": 0}, [0, 0, 0, 0]),
+        "long": ({"first_ms": 10_000}, [10_000] * 4),
+        "least": ({"max_ms": 1_500}, [1_000, 1_500, 1_500, 1_500]),
+        "steady": ({"factor": 1.0}, [1_000] * 4),
+        "empty": ({}, [1_000, 2_000, 4_000, 4_000]),
+        "all": (
+            {"first_ms": 100, "max_ms": HOUR, "factor": 10.0, "jitter": 0.0},
+            [100, 1_000, 10_000, 100_000],
+        ),
+    }
+    host.send(len(wanted), ids=list(wanted), **backoffs(*(said for said, _ in wanted.values())))
+    for at in range(4):
+        got = host.receive(lease=500)
+        assert {m.id for m in got} == set(wanted)
+        if again == "restart":
+            host.restart()
+        elif again == "checkpoint":
+            host.checkpoint()
+            host.restart()
+        if how == "nack":
+            host.nack(got)
+        else:
+            host.advance(500)
+        now = host.now_ms
+        waits = {name: host.find([name])[0].row["deliver_at"] - now for name in wanted}
+        expected = {name: each[at] for name, (_, each) in wanted.items()}
+        assert {name: max(wait, 0) for name, wait in waits.items()} == expected
+        host.advance(200_000)
+    host.check_counts()
+
+
+def test_an_own_backoff_has_jitter(host: Any) -> None:
+    host.configure(backoff=Backoff(first_ms=0))
+    said = {"first_ms": 1_000, "max_ms": 1_000, "jitter": 0.5}
+    host.send(50, **backoffs(*([said] * 50)))
+    host.nack(host.receive())
+    now = host.now_ms
+    host.advance(1_000)
+    waits = {m.deliver_at_ms - now for m in host.receive()}
+    assert 500 <= min(waits) < max(waits) <= 1_000
+    assert len(waits) > 10
+
+
+def test_a_nack_with_a_delay_wins_over_an_own_backoff(host: Any) -> None:
+    host.send([b"a"], **backoffs({"first_ms": HOUR}))
+    host.nack(host.receive(), 5)
+    host.advance(5)
+    assert host.bodies() == [b"a"]
 
 
 @pytest.mark.parametrize("delay", [0, 1, 5_000, 2 * HOUR])

@@ -9,6 +9,8 @@ from typing import Any
 import msgpack
 import pytest
 
+from delaylog.storage.own_backoff import encode_own_backoff
+
 SEND: dict[str, Any] = {
     "v": 1,
     "n": 3,
@@ -32,6 +34,7 @@ SEND: dict[str, Any] = {
 }
 assert len(SEND["headers"]) == 5
 
+OWN_BACKOFF = encode_own_backoff({"first_ms": 5})
 LARGE_HEADERS = msgpack.packb({"h": "x" * 20_000})
 assert len(LARGE_HEADERS) == 20_006
 
@@ -103,6 +106,8 @@ SENDS: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "headers no msgpack": ({"headers": b"\xc1\xc1\xc1\xc1\xc1"}, "headers"),
     "headers a text": ({"headers": msgpack.packb("text")}, "headers"),
+    "headers as they are stored": ({"headers_size": 37, "headers": OWN_BACKOFF * 3}, "headers"),
+    "headers cut short": ({"headers_size": 1, "headers": b"\x94" * 3}, "headers"),
     "headers of numbers": ({"headers_size": 4, "headers": msgpack.packb({"h": 5}) * 3}, "headers"),
     "headers with bytes keys": (
         {"headers": b"\x81\xc4\x01h\x01", "headers_size": struct.pack("<3H", 0, 5, 0)},

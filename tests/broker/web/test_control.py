@@ -183,13 +183,23 @@ def test_stats(broker: Any, topic: str) -> None:
     """Counts per state, and how many were ever sent and delivered."""
     path = f"/v1/topics/{topic}"
     broker.post(f"{path}/messages", [LATER, LATER, {"body": "now"}])
-    broker.post(f"{path}/receive", {"wait_ms": 20_000})
+    early = broker.post(f"{path}/messages", LATER | {"delay_ms": 3_000_000})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
     stats = broker.call("GET", f"{path}/stats").json
+    assert stats["oldest_due_ms"] == early["deliver_at_ms"]
+    broker.call("DELETE", f"{path}/messages/{early['id']}")
+    stats = broker.call("GET", f"{path}/stats").json
+    assert stats.pop("oldest_due_ms") > early["deliver_at_ms"]
+    rates = stats.pop("rates")
+    assert rates.pop("acked") == 0
+    assert 0 < rates.pop("delivered") < rates.pop("sent") <= 4
+    assert rates == {}
     assert stats.pop("now_ms") > 0
     assert sum(bucket["count"] for bucket in stats.pop("delay_buckets")) == 2
     assert stats == {
         "topic": topic,
-        "sent": 3,
+        "group": "default",
+        "sent": 4,
         "delivered": 1,
         "counts": {
             "waiting": 2,
@@ -198,9 +208,13 @@ def test_stats(broker: Any, topic: str) -> None:
             "acked": 0,
             "expired": 0,
             "dead": 0,
-            "deleted": 0,
+            "deleted": 1,
         },
     }
+    broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
+    assert broker.call("GET", f"{path}/stats").json["rates"]["acked"] > 0
+    broker.post(f"{path}/purge", {})
+    assert broker.call("GET", f"{path}/stats").json["oldest_due_ms"] is None
 
 
 def test_namespaces(broker: Any, topic: str) -> None:
@@ -279,3 +293,39 @@ def test_stats_refuse_an_unknown_query(
 ) -> None:
     broker.call("PUT", f"/v1/topics/{topic}", {})
     assert_problem(broker.call("GET", f"/v1/topics/{topic}/stats?{query}"), 400, "bad_request")
+
+
+def test_dead_letters_are_deleted_by_force(broker: Any, topic: str, assert_problem: Any) -> None:
+    """One by one, in a list and by a filter that says so; without force they are too late."""
+    url = f"/v1/topics/{topic}"
+    path = f"{url}/messages"
+    broker.call("PUT", url, {"max_retry": 0, "ended_keep_ms": 60_000})
+    names = [*"abcdef"]
+    broker.post(path, [{"id": name, "body": "x", "tags": [name]} for name in names])
+    receipts: list[str] = []
+    while len(receipts) < len(names):
+        got = broker.post(f"{url}/receive", {"wait_ms": 20_000, "max": 10})["messages"]
+        receipts += [each["receipt"] for each in got]
+    broker.post(f"{url}/nack", {"receipts": receipts})
+    broker.post(path, {"id": "alive", "body": "x"})
+    assert assert_problem(broker.call("DELETE", f"{path}/a"), 409, "too_late")["state"] == "dead"
+    assert broker.call("DELETE", f"{path}/a?force=true").json["state"] == "deleted"
+    answer = broker.post(f"{path}:cancel", {"ids": ["a", "b", "no"], "force": True})
+    assert [each["result"] for each in answer["results"]] == ["too_late", "done", "unknown"]
+    assert answer["results"][0]["state"] == "deleted"
+    refused = broker.call("POST", f"{path}:cancel", {"filter": {"state": "dead"}})
+    assert "force" in assert_problem(refused, 400, "bad_request", "state")["detail"]
+    for wanted, matched in (({"state": "dead", "tag": "c"}, 1), ({"state": "dead"}, 3)):
+        begun = broker.call("POST", f"{path}:cancel", {"filter": wanted, "force": True}).json
+        while begun["state"] == "running":
+            begun = broker.call("GET", f"/v1/jobs/{begun['job']}").json
+        assert (begun["matched"], begun["done"]) == (matched, matched)
+    assert broker.call("GET", f"{url}/dead").json["messages"] == []
+    counts = broker.counts(topic)
+    assert (counts["dead"], counts["deleted"], counts["ready"]) == (0, 6, 1)
+    message = broker.call("GET", f"{path}/f").json
+    assert (message["state"], message["cause"], message["attempts"]) == ("deleted", "cancel", 1)
+    assert broker.call("POST", f"{path}:replay", {"ids": ["f"]}).json["results"][0] == {
+        "result": "too_late",
+        "state": "deleted",
+    }

@@ -108,6 +108,18 @@ def test_pause_and_resume(broker: Any, topic: str) -> None:
     assert bodies(got) == ["x"]
 
 
+@pytest.mark.parametrize("call", ["pause", "resume"])
+def test_pause_and_resume_take_no_members(
+    broker: Any, topic: str, assert_problem: Any, call: str
+) -> None:
+    url = f"/v1/topics/{topic}/{call}"
+    send(broker, topic, "x")
+    for body, field in (({"group": "a"}, "group"), ([1], None), (b"{", None)):
+        assert_problem(broker.call("POST", url, body), 400, "bad_request", field)
+    assert broker.call("GET", f"/v1/topics/{topic}").json["paused"] is False
+    assert broker.call("POST", url, {}).status == 200
+
+
 def test_a_topic_with_messages_is_deleted_by_force(
     broker: Any, topic: str, assert_problem: Any
 ) -> None:
@@ -180,3 +192,93 @@ def test_a_poll_keeps_an_ephemeral_group(start_broker: Any, topic: str) -> None:
     send(broker, topic, "x", delay_ms=7_000)
     assert bodies(call.result(20).json["messages"]) == ["x"]
     assert broker.stop() == 0
+
+
+def test_a_message_as_each_group_sees_it(broker: Any, topic: str, assert_problem: Any) -> None:
+    """State, attempts and the next time are a group's own; so are a topic's counts."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", f"{url}/groups/a", {})
+    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
+    (mine,) = receive(broker, topic, group="a", wait_ms=5_000)
+    broker.post(f"{url}/nack", {"receipts": [mine["receipt"]], "delay_ms": 3_600_000})
+    seen = broker.call("GET", f"{url}/messages/m?group=a").json
+    assert (seen["state"], seen["attempts"]) == ("waiting", 1)
+    assert seen["deliver_at_ms"] >= mine["deliver_at_ms"] + 3_600_000
+    seen = broker.call("GET", f"{url}/messages/m").json
+    assert (seen["state"], seen["attempts"]) == ("ready", 0)
+    assert seen["deliver_at_ms"] == mine["deliver_at_ms"]
+    lines = {
+        group: [
+            step["event"]
+            for step in broker.call("GET", f"{url}/messages/m?life=1&group={group}").json["life"]
+        ]
+        for group in ("a", "default")
+    }
+    assert lines["a"] == ["sent", "ready", "leased", "nacked", "due"]
+    assert lines["default"] == ["sent", "ready"]
+    stats = {
+        group: broker.call("GET", f"{url}/stats?group={group}").json for group in ("a", "default")
+    }
+    assert (stats["a"]["counts"]["waiting"], stats["a"]["counts"]["ready"]) == (1, 0)
+    assert (stats["a"]["group"], stats["a"]["delivered"]) == ("a", 1)
+    assert sum(each["count"] for each in stats["a"]["delay_buckets"]) == 1
+    assert (stats["default"]["counts"]["waiting"], stats["default"]["counts"]["ready"]) == (0, 1)
+    assert sum(each["count"] for each in stats["default"]["delay_buckets"]) == 0
+    assert broker.call("GET", f"{url}/stats").json["group"] == "default"
+    for path in ("messages/m", "stats"):
+        answer = broker.call("GET", f"{url}/{path}?group=no")
+        problem = assert_problem(answer, 404, "unknown", "group")
+        assert "default, a" in problem["detail"]
+        assert "PUT …/groups/no" in problem["detail"]
+
+
+def test_a_group_knows_nothing_of_what_came_before_it(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    url = f"/v1/topics/{topic}"
+    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
+    broker.call("PUT", f"{url}/groups/a", {})
+    problem = assert_problem(broker.call("GET", f"{url}/messages/m?group=a"), 404, "unknown")
+    assert "for group 'a'" in problem["detail"]
+
+
+CAMELLIA = "/camellia/delayQueue"
+
+
+def test_without_a_default_group_nobody_pretends_to_be_it(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """What no default group sees has no state for one, in any face."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", url, {"default_group": False})
+    problem = assert_problem(broker.call("GET", f"{url}/stats"), 404, "unknown", "group")
+    assert "none yet" in problem["detail"]
+    broker.call("PUT", f"{url}/groups/a", {})
+    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
+    for path in ("messages/m", "stats", "messages/m?life=true"):
+        problem = assert_problem(broker.call("GET", f"{url}/{path}"), 404, "unknown", "group")
+        assert "its groups are a" in problem["detail"]
+    form = f"topic={topic}&msgId=m".encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert broker.call("POST", f"{CAMELLIA}/getMsg", form, kind).json["code"] == 404
+    for call in ("deleteMsg", "ackMsg"):
+        answer = broker.call("POST", f"{CAMELLIA}/{call}", form + b"&ack=true", kind)
+        assert answer.json["code"] == (404 if call == "deleteMsg" else 200)
+    sent = broker.call("POST", f"{CAMELLIA}/sendMsg", form + b"&msg=y&delayMillis=0", kind).json
+    assert (sent["code"], sent["delayMsg"]["msg"]) == (200, "x"), "the living one is kept"
+    assert broker.call("GET", f"{url}/messages/m?group=a").json["state"] == "ready"
+    assert bodies(receive(broker, topic, group="a")) == ["x"]
+
+
+def test_what_was_done_is_told_by_a_group_where_it_was(broker: Any, topic: str) -> None:
+    """Not by one that was too late, though that one is asked first."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", f"{url}/groups/a", {})
+    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
+    (mine,) = receive(broker, topic, wait_ms=5_000)
+    broker.post(f"{url}/ack", {"receipts": [mine["receipt"]]})
+    moved = broker.call("PATCH", f"{url}/messages/m", {"delay_ms": 60_000}).json
+    assert (moved["result"], moved["state"], moved["groups"]) == ("done", "waiting", ["default"])
+    assert moved["deliver_at_ms"] > mine["deliver_at_ms"] + 50_000
+    ended = broker.call("DELETE", f"{url}/messages/m").json
+    assert (ended["result"], ended["state"], ended["groups"]) == ("done", "deleted", ["default"])

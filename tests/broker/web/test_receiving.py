@@ -31,6 +31,28 @@ def test_empty(broker: Any, topic: str) -> None:
     got = broker.call("POST", f"{path}/receive", {"max": 5}, {"Accept": BULK})
     assert got.headers["Content-Type"] == BULK
     assert got.packed["n"] == 0
+    names = ["headers", "key", "priority", "tags"]
+    got = broker.call("POST", f"{path}/receive", {"columns": names}, {"Accept": BULK})
+    wanted = {*names, "headers_size", "key_size", "tags_size"}
+    assert {got.packed.get(name) for name in wanted} == {b""}
+
+
+def test_a_bulk_body_asks(broker: Any, topic: str, path: str, assert_problem: Any) -> None:
+    """The members of a receive in a bulk body, which has a version and no rows."""
+    broker.post(f"{path}/messages", {"body": "x", "tags": ["a"], "priority": 3})
+    url = f"{path}/receive"
+    for fields, field in (
+        ({"v": 2}, "v"),
+        ({"v": 1, "n": 1}, "n"),
+        ({"v": 1, "refs": b""}, "refs"),
+        ({"v": 1, "max": 0}, "max"),
+    ):
+        assert_problem(broker.bulk(url, fields), 400, "bad_request", field)
+    wanted = {"v": 1, "n": 0, **WAIT, "columns": ["tags", "priority"], "tags": ["a"]}
+    got = broker.bulk(url, wanted).packed
+    assert (got["v"], got["n"], got["bodies"], got["tags"]) == (1, 1, b"x", b"a")
+    assert got["priority"] == 3
+    assert "key" not in got
 
 
 def test_settling(broker: Any, topic: str, path: str) -> None:

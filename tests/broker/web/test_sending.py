@@ -330,3 +330,69 @@ def test_acks_parameter(broker: Any, topic: str) -> None:
         path = f"/v1/topics/{topic}/messages?acks={level}"
         broker.post(path, {"body": "x", "delay_ms": 3_600_000})
     assert broker.counts(topic)["waiting"] == 3
+
+
+def test_a_repeat_needs_no_quota(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Where a quota is used up, who changes nothing is answered all the same, in every form."""
+    url = f"/v1/topics/{topic}"
+    broker.call("PUT", url, {"quota": {"pending": 1}})
+    for name in ("a", "b"):
+        broker.call("PUT", f"{url}/groups/{name}", {})
+    message = {"body": "x", "id": "m"}
+    path = f"{url}/messages"
+    assert broker.post(path, message)["result"] == "created"
+    assert broker.post(path, message)["result"] == "kept"
+    assert broker.post(path, message | {"merge": "replace"})["result"] == "replaced"
+    assert broker.post(path, [message])["messages"][0]["result"] == "kept"
+    rejected = broker.call("POST", path, message | {"merge": "reject"})
+    assert_problem(rejected, 409, "conflict")
+    wire = {"v": 1, "n": 1, "delay_ms": 0, "id_size": 1, "id": b"m", "body_size": 1, "bodies": b"y"}
+    assert broker.bulk(path, wire).packed["result"] == b"\1"
+    for body in (message | {"id": "n"}, [message, message | {"id": "n"}]):
+        refused = broker.call("POST", path, body)
+        assert assert_problem(refused, 429, "quota")["quota"] == "pending"
+        assert int(refused.headers["Retry-After"]) > 0
+
+
+def test_a_backoff_of_its_own(broker: Any, topic: str) -> None:
+    """It wins over the topic's, is shown, and leaves the headers alone, in every form."""
+    url = f"/v1/topics/{topic}"
+    hour = 3_600_000
+    plain = {"body": "x", "headers": {"h": "v"}}
+    said = {"first_ms": hour, "factor": 1.5}
+    own = plain | {"backoff": said}
+    broker.post(f"{url}/messages", own | {"id": "one"})
+    broker.post(f"{url}/messages", [{**plain, "id": "none"}, {**own, "id": "two"}])
+    bare = {"body": "y", "id": "bare", "backoff": {"first_ms": 0}}
+    raw = msgpack.packb(bare)
+    broker.call("POST", f"{url}/messages", raw, {"Content-Type": "application/msgpack"})
+    wanted = {"columns": ["headers"], "max": 10, "wait_ms": 5_000}
+    accept = {"Accept": BULK}
+    got = broker.call("POST", f"{url}/receive", wanted, accept).packed
+    headers = msgpack.packb({"h": "v"})
+    assert got["headers"] == headers * 3
+    assert got["headers_size"] == struct.pack("<4H", *[len(headers)] * 3, 0)
+    assert got["bodies"] == b"xxxy"
+    broker.bulk(f"{url}/nack", {"v": 1, "lease": got["lease"], "all": True})
+    now = broker.call("GET", "/v1/clock").json["now_ms"]
+    waits = {}
+    for name in ("one", "none", "two", "bare"):
+        message = broker.call("GET", f"{url}/messages/{name}").json
+        waits[name] = message["deliver_at_ms"] - now
+        assert message.get("backoff") == {"one": said, "two": said, "bare": {"first_ms": 0}}.get(
+            name
+        )
+        assert message["headers"] == ({} if name == "bare" else {"h": "v"})
+    assert hour * 0.8 - 10_000 < waits["one"] <= hour
+    assert hour * 0.8 - 10_000 < waits["two"] <= hour
+    assert waits["none"] <= 1_000
+    assert waits["bare"] <= 0
+    (again,) = broker.post(f"{url}/receive", {"ids": ["bare"]})["messages"]
+    assert (again["attempts"], again["headers"]) == (2, {})
+    listed = broker.call("GET", f"{url}/messages?bodies=true").json["messages"]
+    assert {each["id"]: each.get("backoff") for each in listed} == {
+        "one": said,
+        "two": said,
+        "bare": {"first_ms": 0},
+        "none": None,
+    }

@@ -99,6 +99,23 @@ def test_a_quota_takes_what_it_has_room_for(stub: Stub, quota: str, room: int) -
     assert stub.frames <= 6
 
 
+@pytest.mark.parametrize("quota", ["rate", "pending"])
+def test_who_repeats_an_id_is_answered_among_the_refused(stub: Stub, quota: str) -> None:
+    """A quota refuses what would be new, and nobody beside it."""
+
+    def named(*ids: int) -> list[Single]:
+        return [Single(b"x", 0, True, id=b"%d" % id_, plain=False) for id_ in ids]
+
+    stub.configure(**({"rate": 5} if quota == "rate" else {"pending": 50}))
+    assert stub.send(*named(*range(50))) == [0] * 50
+    stub.frames = 0
+    answers = stub.send(*named(60, *range(40), 61), *plain(9), *named(60, 49))
+    good = [*range(1, 41), len(answers) - 1]
+    assert [at for at, each in enumerate(answers) if each == 0] == good
+    assert all(each.facts["quota"] == quota for each in answers if each)
+    assert stub.frames <= 3
+
+
 def test_only_who_asks_for_too_much_is_refused(stub: Stub) -> None:
     stub.configure(horizon_ms=1_000, bytes=100)
     far, large = Single(b"x", 2_000, True), Single(b"x" * 200, 0, True)

@@ -1,0 +1,63 @@
+"""Verbs about a topic as a whole: its groups, purge, pause and resume."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.remote import emit
+from delaylog.client.http_client import AsyncClient
+
+
+async def groups_command(args: argparse.Namespace) -> int:
+    """`delaylog groups list|make|drop`."""
+    async with AsyncClient(args.url) as client:
+        if args.action == "list":
+            for group in (await client.groups(args.topic))["groups"]:
+                _print_group(group, args)
+        elif args.action == "make":
+            made = await client.put_group(args.topic, args.group, ephemeral=args.ephemeral)
+            _print_group(made, args)
+        else:
+            dropped = await client.drop_group(args.topic, args.group)
+            _say({"group": args.group, **dropped}, f"{args.group} dropped", args)
+    return DONE
+
+
+def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
+    words = [group["group"], *(f"{name}={count}" for name, count in group["counts"].items())]
+    if group["ephemeral"]:
+        words.append("ephemeral")
+    _say(group, " ".join(words), args)
+
+
+async def purge_command(args: argparse.Namespace) -> int:
+    """`delaylog purge`: what waits or is ready has ended; by force what is leased too."""
+    async with AsyncClient(args.url) as client:
+        answer = await client.purge(args.topic, group=args.group, force=args.force)
+    _say({"topic": args.topic, **answer}, f"{args.topic} purged {answer['purged']}", args)
+    return DONE
+
+
+async def pause_command(args: argparse.Namespace) -> int:
+    """`delaylog pause`: hand nothing out."""
+    async with AsyncClient(args.url) as client:
+        answer = await client.pause(args.topic)
+    _say({"topic": args.topic, **answer}, f"{args.topic} paused", args)
+    return DONE
+
+
+async def resume_command(args: argparse.Namespace) -> int:
+    """`delaylog resume`: hand out again."""
+    async with AsyncClient(args.url) as client:
+        answer = await client.resume(args.topic)
+    _say({"topic": args.topic, **answer}, f"{args.topic} resumed", args)
+    return DONE
+
+
+def _say(members: dict[str, Any], text: str, args: argparse.Namespace) -> None:
+    if args.json:
+        emit(members)
+    else:
+        print(text)

@@ -1,0 +1,88 @@
+"""A message's own backoff, where it says one: 37 bytes in front of its headers.
+
+A row has no room for it and few messages have one, so it stands in the record, and `headers_size`
+counts it. It is itself msgpack, an array of four in their longest forms, so it is told from
+headers, which are a map, by its first byte::
+
+    0   u8   0x94, an array of 4
+    1   u8   0xD3    2  i64  first_ms
+    10  u8   0xD3   11  i64  max_ms
+    19  u8   0xCB   20  f64  factor
+    28  u8   0xCB   29  f64  jitter      all big-endian, -1 = not said: the topic's
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.batch import Block, TextColumn
+from delaylog.storage.layout import Int64Array
+
+OWN_BACKOFF: Final = np.dtype(
+    [
+        ("array", "u1"),
+        ("first_kind", "u1"),
+        ("first_ms", ">i8"),
+        ("max_kind", "u1"),
+        ("max_ms", ">i8"),
+        ("factor_kind", "u1"),
+        ("factor", ">f8"),
+        ("jitter_kind", "u1"),
+        ("jitter", ">f8"),
+    ]
+)
+OWN_BACKOFF_SIZE: Final = 37
+assert OWN_BACKOFF.itemsize == OWN_BACKOFF_SIZE
+PARTS: Final = ("first_ms", "max_ms", "factor", "jitter")
+NOT_SAID: Final = -1
+_ARRAY: Final = 0x94
+_KINDS: Final = {
+    "array": _ARRAY,
+    "first_kind": 0xD3,
+    "max_kind": 0xD3,
+    "factor_kind": 0xCB,
+    "jitter_kind": 0xCB,
+}
+
+
+def encode_own_backoff(said: dict[str, Any]) -> bytes:
+    """The bytes of what a message says of its backoff."""
+    entry = np.zeros(1, OWN_BACKOFF)
+    for name, kind in _KINDS.items():
+        entry[name] = kind
+    for name in PARTS:
+        entry[name] = said.get(name, NOT_SAID)
+    return entry.tobytes()
+
+
+def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """(what a message says of its backoff, its packed headers)."""
+    if not raw or raw[0] != _ARRAY:
+        return {}, raw
+    entry = np.frombuffer(raw, OWN_BACKOFF, 1)[0]
+    said = {name: entry[name].item() for name in PARTS if entry[name] != NOT_SAID}
+    return said, raw[OWN_BACKOFF_SIZE:]
+
+
+def have_own_backoff(block: Block, starts: Int64Array, sizes: Int64Array) -> npt.NDArray[np.bool_]:
+    """Which of the texts (headers) at these places of a block begin with a backoff."""
+    out = np.zeros(len(starts), np.bool_)
+    at = np.flatnonzero(sizes)
+    out[at] = np.frombuffer(block, np.uint8)[starts[at]] == _ARRAY
+    return out
+
+
+def column_has_own_backoffs(column: TextColumn, n: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a column of headers begin with a backoff."""
+    sizes = column.sizes(n)
+    return have_own_backoff(column.block, np.cumsum(sizes) - sizes, sizes)
+
+
+def own_backoffs(block: Block, starts: Int64Array) -> npt.NDArray[np.void]:
+    """The backoffs at these places of a block."""
+    raw = np.frombuffer(block, np.uint8)
+    picked = raw[starts[:, None] + np.arange(OWN_BACKOFF_SIZE)]
+    return np.ascontiguousarray(picked).view(OWN_BACKOFF)[:, 0]

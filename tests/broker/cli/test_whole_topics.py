@@ -1,0 +1,135 @@
+"""`delaylog groups`, `purge`, `pause`, `resume`, and `--group` of other verbs, on a live broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+
+
+@pytest.fixture
+def run(broker: Any) -> Any:
+    """Runs the command against the broker."""
+
+    def call(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, *map(str, words), "--url", broker.url],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Lines of JSON of a command that went well."""
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 1
+    error: dict[str, Any] = json.loads(done.stderr)["error"]
+    return error
+
+
+def test_groups(broker: Any, topic: str, run: Any) -> None:
+    """Made, listed, dropped; each verb that looks can look as one of them."""
+    (made,) = rows(run("groups", "make", topic, "mail", "--ephemeral", "--json"))
+    assert (made["group"], made["ephemeral"]) == ("mail", True)
+    assert run("groups", "make", topic, "log").stdout.startswith("log waiting=0 ")
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
+    (got,) = rows(run("receive", topic, "--group", "mail", "--wait-ms", 5_000, "--json"))
+    assert got["id"] == "m"
+    listed = {
+        each["group"]: each["counts"] for each in rows(run("groups", "list", topic, "--json"))
+    }
+    assert (listed["mail"]["acked"], listed["log"]["acked"]) == (1, 0)
+    lines = run("groups", "list", topic).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["default", "mail", "log"]
+    assert lines[1].endswith("ephemeral")
+    for group, state in (("mail", "acked"), ("log", "ready")):
+        (shown,) = rows(run("show", topic, "m", "--group", group, "--json"))
+        assert shown["state"] == state
+        (line,) = rows(run("list", topic, "--group", group, "--json"))
+        assert line["state"] == state
+        (stats,) = rows(run("stats", topic, "--group", group, "--json"))
+        assert (stats["group"], stats["counts"][state]) == (group, 1)
+    done = run("cancel", topic, "m")
+    assert done.stdout == "m done too late in mail\n"
+    assert run("groups", "drop", topic, "log").stdout == "log dropped\n"
+    (dropped,) = rows(run("groups", "drop", topic, "mail", "--json"))
+    assert dropped == {"group": "mail", "result": "done"}
+
+
+def test_refusals(broker: Any, topic: str, run: Any) -> None:
+    """The broker's reason, which names what is there; wrong words are usage."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
+    for words in (
+        ("groups", "drop", topic, "no"),
+        ("purge", topic, "--group", "no"),
+        ("show", topic, "m", "--group", "no"),
+        ("list", topic, "--group", "no"),
+        ("stats", topic, "--group", "no"),
+        ("receive", topic, "--group", "no"),
+    ):
+        error = error_of(run(*words, "--json"))
+        assert (error["code"], error["field"]) == ("unknown", "group"), words
+        assert "its groups are default" in error["message"]
+    assert error_of(run("groups", "make", topic, "default", "--json"))["code"] == "conflict"
+    assert error_of(run("groups", "make", topic, "a b", "--json"))["code"] == "bad_request"
+    for verb in ("purge", "pause", "resume"):
+        assert error_of(run(verb, "not-there", "--json"))["code"] == "unknown"
+    for words in (
+        ("groups",),
+        ("groups", "rename", topic, "a"),
+        ("groups", "make", topic),
+        ("stats", "--group", "a"),
+        ("receive", topic, "--all-tags"),
+        ("send", topic, "x", "--merge", "append"),
+    ):
+        assert run(*words).returncode == 2, words
+
+
+def test_purge(broker: Any, topic: str, run: Any) -> None:
+    """In one group or in all; what is under lease stays, but by force."""
+    url = f"/v1/topics/{topic}"
+    run("groups", "make", topic, "mail")
+    broker.post(f"{url}/messages", [{"body": "x"}] * 3)
+    broker.post(f"{url}/receive", {"wait_ms": 5_000})
+    assert run("purge", topic, "--group", "mail").stdout == f"{topic} purged 3\n"
+    (purged,) = rows(run("purge", topic, "--json"))
+    assert purged == {"topic": topic, "result": "done", "purged": 2}
+    assert run("purge", topic, "--force").stdout == f"{topic} purged 1\n"
+
+
+def test_pause_and_resume(broker: Any, topic: str, run: Any) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    assert run("pause", topic).stdout == f"{topic} paused\n"
+    assert run("receive", topic).returncode == 3
+    assert rows(run("resume", topic, "--json")) == [
+        {"topic": topic, "result": "done", "paused": False}
+    ]
+    assert run("receive", topic).stdout == "x\n"
+
+
+def test_what_a_message_says(broker: Any, topic: str, run: Any) -> None:
+    """A send's further words, and a receive that filters by tags."""
+    words = ("--max-retry", 3, "--backoff-ms", 700, "--merge", "reject", "--tag", "a", "--tag", "b")
+    assert run("send", topic, "x", "--id", "m", *words).returncode == 0
+    again = run("send", topic, "x", "--id", "m", *words)
+    assert (again.returncode, again.stdout.split()[-1]) == (1, "rejected")
+    run("send", topic, "y", "--tag", "a")
+    (shown,) = rows(run("show", topic, "m", "--json"))
+    assert (shown["max_retry"], shown["backoff"]) == (3, {"first_ms": 700})
+    tags = ("--tag", "a", "--tag", "b")
+    assert run("receive", topic, "--max", 5, *tags, "--all-tags").stdout == "x\n"
+    assert run("receive", topic, "--max", 5, *tags).stdout == "y\n"

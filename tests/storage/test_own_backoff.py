@@ -1,0 +1,53 @@
+"""A message's own backoff: its bytes, told apart from headers, and many at once."""
+
+from __future__ import annotations
+
+import msgpack
+import numpy as np
+
+from delaylog.storage.batch import TextColumn
+from delaylog.storage.own_backoff import (
+    OWN_BACKOFF_SIZE,
+    column_has_own_backoffs,
+    encode_own_backoff,
+    own_backoffs,
+    split_own_backoff,
+)
+
+SAID = {"first_ms": 500, "max_ms": 2**40, "factor": 1.5, "jitter": 0.25}
+
+
+def test_the_bytes() -> None:
+    """A known one, which is msgpack as well."""
+    raw = encode_own_backoff(SAID)
+    assert raw.hex() == (
+        "94d300000000000001f4d30000010000000000cb3ff8000000000000cb3fd0000000000000"
+    )
+    assert msgpack.unpackb(raw) == list(SAID.values())
+    assert len(raw) == OWN_BACKOFF_SIZE
+
+
+def test_what_is_not_said_is_absent() -> None:
+    for name, value in SAID.items():
+        assert split_own_backoff(encode_own_backoff({name: value})) == ({name: value}, b"")
+
+
+def test_it_stands_in_front_of_headers() -> None:
+    """Headers of any size are a map; nothing of a map looks like it."""
+    for count in (0, 1, 15, 16, 70_000):
+        headers = msgpack.packb({str(k): "v" for k in range(count)})
+        assert split_own_backoff(headers) == ({}, headers)
+        assert split_own_backoff(encode_own_backoff(SAID) + headers) == (SAID, headers)
+    assert split_own_backoff(b"") == ({}, b"")
+
+
+def test_columns() -> None:
+    headers = msgpack.packb({"a": "b"})
+    values = [b"", encode_own_backoff(SAID), headers, encode_own_backoff({}) + headers, b""]
+    column = TextColumn(np.array([len(each) for each in values]), b"".join(values))
+    own = column_has_own_backoffs(column, len(values))
+    assert own.tolist() == [False, True, False, True, False]
+    sizes = column.sizes(len(values))
+    found = own_backoffs(column.block, (np.cumsum(sizes) - sizes)[own])
+    assert found["first_ms"].tolist() == [500, -1]
+    assert found["jitter"].tolist() == [0.25, -1.0]
