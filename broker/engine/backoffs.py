@@ -28,7 +28,9 @@ def retry_delays(
     """Delays of messages that have had so many attempts."""
     uniform = np.array([state.random.random() for _ in range(len(refs))])
     out = topic.settings.backoff.delay_ms(attempts, uniform)
-    at = np.flatnonzero(rows["headers_size"] >= OWN_BACKOFF_SIZE) if topic.own_backoffs else ()
+    if not topic.own_backoffs:
+        return out
+    at = np.flatnonzero(rows["headers_size"] >= OWN_BACKOFF_SIZE)
     if len(at):
         heads = heads_of(take_rows(rows, at), "id_size", "key_size", "tags_size", "headers_size")
         records = state.hours.records(refs[at], heads)
