@@ -5,6 +5,8 @@ What is met past its ttl is ended here.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,9 @@ from delaylog.storage.layout import (
 from delaylog.storage.payloads import SettleDecision
 from delaylog.storage.rows import heads_of
 from delaylog.storage.whole_rows import put_rows, take_rows
+
+WHOLE_BYTES_MAX: Final = 1 << 20
+"""Records of so many bytes are read whole for a look at their tags."""
 
 
 def deliverable(
@@ -98,19 +103,28 @@ def records_of(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
 
 def with_tags(
     state: EngineState, refs: Int64Array, rows: RowArray, only: TagFilter
-) -> npt.NDArray[np.bool_]:
-    """Which rows match a filter by their stored tags."""
-    heads = heads_of(rows, "id_size", "key_size", "tags_size")
+) -> tuple[npt.NDArray[np.bool_], bytes | None]:
+    """Which rows match a filter by their stored tags; their records, if they were read whole."""
+    # Who matches is handed out, most often: then its record is needed whole in any case.
+    whole = int(rows["size"].sum()) <= WHOLE_BYTES_MAX
+    heads = rows if whole else heads_of(rows, "id_size", "key_size", "tags_size")
     records = records_of(state, refs, heads)
     sizes = rows["tags_size"].astype(np.int64)
-    starts = np.cumsum(heads["size"].astype(np.int64)) - sizes
+    starts = np.cumsum(heads["size"].astype(np.int64)) - heads["size"]
+    starts += rows["id_size"].astype(np.int64) + rows["key_size"]
+    return _tags_match(records, starts, sizes, only), records if whole else None
+
+
+def _tags_match(
+    records: bytes, starts: Int64Array, sizes: Int64Array, only: TagFilter
+) -> npt.NDArray[np.bool_]:
     size = int(sizes[0])
     if size == 0 or not alike(sizes):
         ends = (starts + sizes).tolist()
         return only.exact_match([records[a:b] for a, b in zip(starts.tolist(), ends, strict=True)])
     tags = gather(records, starts, sizes)
-    if tags == tags[:size] * len(rows):
-        return np.full(len(rows), only.exact_match([tags[:size]])[0])
+    if tags == tags[:size] * len(sizes):
+        return np.full(len(sizes), only.exact_match([tags[:size]])[0])
     return only.exact_match(np.frombuffer(tags, f"V{size}").tolist())
 
 

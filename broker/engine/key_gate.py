@@ -180,6 +180,10 @@ class KeyGate:
         """Whether no message holds a key."""
         return key not in self._working and key not in self._retries
 
+    def held(self, keys: list[int]) -> set[int]:
+        """Those of the keys that a message holds."""
+        return self._working.intersection(keys) | (self._retries.keys() & keys)
+
     def admit(
         self,
         refs: Int64Array,
@@ -220,29 +224,36 @@ class KeyGate:
         """Places of those that may go out: all but a few, which are looked at one by one."""
         hashes = rows["key_hash"]
         keys = hashes.tolist()
-        good = np.ones(len(refs), np.bool_)
-        if self._waits:
-            at = list(range(len(refs)))
-        else:
-            distinct = set(keys)
-            doubtful = (distinct & self._working) | (distinct & claimed)
-            doubtful |= distinct & self._retries.keys()
-            doubtful |= distinct & lot.parked.keys()
-            if len(lot.spill):
-                doubtful.update(key for key in distinct if lot.spill.holds(key))
-            if len(distinct) < len(keys):
-                found, counts = np.unique(hashes, return_counts=True)
-                doubtful.update(found[counts > 1].tolist())
+        distinct = set(keys)
+        # All sets at once: a look at each key would cost as much as the rest of the call.
+        held = (distinct & self._working) | (distinct & claimed) | lot.held(distinct)
+        odd = distinct if self._waits else distinct & self._retries.keys()
+        doubtful = held | odd
+        if len(distinct) < len(keys):
+            found, counts = np.unique(hashes, return_counts=True)
+            doubtful.update(found[counts > 1].tolist())
+        if not self._waits:
             distinct.discard(0)
             doubtful.discard(0)
-            claimed |= distinct - doubtful
-            if not doubtful:
-                return np.arange(len(refs))
-            at = [place for place, key in enumerate(keys) if key in doubtful]
-        origins = rows["origin"].tolist()
-        for place in at:
-            if not self._admit_one(keys[place], origins[place], int(refs[place]), claimed, lot):
-                good[place] = False
+        if not doubtful:
+            claimed |= distinct
+            return np.arange(len(refs))
+        claimed |= distinct - doubtful
+        good = np.ones(len(refs), np.bool_)
+        waiting: list[int] = []
+        for place in [place for place, key in enumerate(keys) if key in doubtful]:
+            key = keys[place]
+            if key in odd:
+                origin = int(rows["origin"][place])
+                good[place] = self._admit_one(key, origin, int(refs[place]), claimed, lot)
+            elif key in held:
+                waiting.append(place)
+            else:
+                # The first of several: the others wait for it.
+                held.add(key)
+                claimed.add(key)
+        lot.park_many([keys[place] for place in waiting], refs[waiting].tolist())
+        good[waiting] = False
         return np.flatnonzero(good)
 
     def _admit_one(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import chain, islice
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -28,6 +28,16 @@ LOOK_MAX: Final = 4_096
 
 Free = Callable[[int], bool]
 """Whether nothing holds a key."""
+
+
+class Holders(Protocol):
+    """Who knows which keys are held."""
+
+    def free(self, key: int) -> bool:
+        """Whether no message holds a key."""
+
+    def held(self, keys: list[int]) -> set[int]:
+        """Those of the keys that a message holds."""
 
 
 class Parking:
@@ -84,7 +94,10 @@ class Parking:
         if not len(lot):
             return None
         out = UnparkedQueue(self._make_run, lot.spill)
-        out.push_front(np.fromiter(chain.from_iterable(lot.parked.values()), np.int64, lot.count))
+        refs = chain.from_iterable(
+            (queue,) if isinstance(queue, int) else queue for queue in lot.parked.values()
+        )
+        out.push_front(np.fromiter(refs, np.int64, lot.count))
         lot.spill = ParkedSpill(self._make_run)
         lot.clear()
         return out
@@ -103,7 +116,8 @@ class ParkingLot:
 
     def __init__(self, parking: Parking, make_run: Callable[[], RunFile]) -> None:
         self._parking = parking
-        self.parked: dict[int, deque[int]] = {}
+        self.parked: dict[int, int | deque[int]] = {}
+        """One ref stands for itself: it takes a tenth of a deque."""
         self.count = 0
         """Refs in memory."""
         self.spill = ParkedSpill(make_run)
@@ -136,11 +150,35 @@ class ParkingLot:
         if key > 0 and (full or self.spill.holds(key)):
             self.spill.push(key, ref)
             return
+        self._append(key, ref)
+        self._add(1)
+
+    def park_many(self, keys: list[int], refs: list[int]) -> None:
+        """The same for many; none of them waits for another's end."""
+        room = self._parking.parked_max - self._parking.count
+        if len(self.spill) or len(keys) > room:
+            for key, ref in zip(keys, refs, strict=True):
+                self.park(key, ref)
+            return
+        for key, ref in zip(keys, refs, strict=True):
+            self._append(key, ref)
+        self._add(len(keys))
+
+    def _append(self, key: int, ref: int) -> None:
         queue = self.parked.get(key)
         if queue is None:
-            queue = self.parked[key] = deque()
-        queue.append(ref)
-        self._add(1)
+            self.parked[key] = ref
+        elif isinstance(queue, int):
+            self.parked[key] = deque((queue, ref))
+        else:
+            queue.append(ref)
+
+    def held(self, keys: set[int]) -> set[int]:
+        """Those of the keys under which something is parked."""
+        found = self.parked.keys() & keys
+        if len(self.spill):
+            found.update(key for key in keys if self.spill.holds(key))
+        return found
 
     def _add(self, count: int) -> None:
         self.count += count
@@ -149,12 +187,12 @@ class ParkingLot:
     def note_free(self, keys: list[int]) -> None:
         """Nothing holds these keys any more."""
         if self.parked:
-            self._freed.update(dict.fromkeys(key for key in keys if key in self.parked))
+            self._freed.update(dict.fromkeys(self.parked.keys() & keys))
         if len(self.spill):
             self._freed.update(dict.fromkeys(key for key in keys if self.spill.holds(key)))
 
     def first(
-        self, keys_max: int, each_max: int, claimed: set[int], free: Free
+        self, keys_max: int, each_max: int, claimed: set[int], gate: Holders
     ) -> list[tuple[int, list[int]]]:
         """(key, its first parked refs) of free keys that the call has not claimed.
 
@@ -162,30 +200,44 @@ class ParkingLot:
         be called.
         """
         out: list[tuple[int, list[int]]] = []
-        self._read_spill(free)
+        self._read_spill(gate.free)
         keys_max = min(keys_max, len(self._freed))
         each = min(each_max, max(LOOK_MAX // max(keys_max, 1), 1))
         while self._freed and len(out) < keys_max:
-            for key in list(islice(self._freed, keys_max - len(out))):
+            keys = list(islice(self._freed, keys_max - len(out)))
+            held = gate.held(keys) | claimed.intersection(keys)
+            for key in keys:
                 # A key that is claimed is held or given back in the end, and noted again.
                 del self._freed[key]
-                if key in claimed or not free(key):
+                if key in held:
                     continue
                 queue = self.parked.get(key)
-                if queue:
-                    out.append((key, list(islice(queue, each))))
-                else:
+                if queue is None:
                     self.spill.want(key)
+                elif isinstance(queue, int):
+                    out.append((key, [queue]))
+                else:
+                    out.append((key, list(islice(queue, each))))
         return out
+
+    def take_first(self, keys: list[int]) -> None:
+        """Take off the first ref of each of these free keys: they are handed out."""
+        for key in keys:
+            queue = self.parked[key]
+            if isinstance(queue, int) or len(queue) == 1:
+                del self.parked[key]
+            else:
+                queue.popleft()
+        self._add(-len(keys))
 
     def take(self, key: int, count: int, *, claimed: bool) -> None:
         """Take off the first refs of a free key: the last is handed out, or they mean nothing."""
         queue = self.parked[key]
-        if count < len(queue):
+        if not isinstance(queue, int) and count < len(queue):
             for _ in range(count):
                 queue.popleft()
         else:
-            count = len(queue)
+            count = 1 if isinstance(queue, int) else len(queue)
             del self.parked[key]
         self._add(-count)
         if not claimed and self.holds(key):
@@ -195,14 +247,18 @@ class ParkingLot:
         """One of a free key is not handed out after all: it goes before what is parked."""
         queue = self.parked.get(key)
         if queue is None:
-            queue = self.parked[key] = deque()
-        queue.appendleft(ref)
+            self.parked[key] = ref
+        elif isinstance(queue, int):
+            self.parked[key] = deque((ref, queue))
+        else:
+            queue.appendleft(ref)
         self._add(1)
         self._freed[key] = None
 
     def unpark(self, key: int) -> list[int]:
         """All that is parked in memory under a key, in order."""
-        refs = list(self.parked.pop(key, ()))
+        queue = self.parked.pop(key, ())
+        refs = [queue] if isinstance(queue, int) else list(queue)
         self._add(-len(refs))
         return refs
 
@@ -211,11 +267,9 @@ class ParkingLot:
         if self.spill.wanted:
             pairs = self.spill.read(free)
             for key, ref in pairs:
-                queue = self.parked.get(key)
-                if queue is None:
-                    queue = self.parked[key] = deque()
+                if key not in self.parked:
                     self._freed[key] = None
-                queue.append(ref)
+                self._append(key, ref)
             self._add(len(pairs))
 
     def clear(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,7 @@ _READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
 """Rounds of ended refs that one call works through before it lets others run."""
 _ROUND_REFS = 4_096
-"""Refs looked at in a round once the first one met refs that are not handed out."""
+"""At most so many refs are looked at in a round when few of those before were handed out."""
 
 
 def receive(
@@ -80,13 +81,25 @@ def receive(
     return delivery
 
 
-def _some_of(
-    refs: Int64Array, rows: RowArray, entries: StateArray, at: Int64Array
-) -> tuple[Int64Array, RowArray, StateArray]:
-    """What stands at some places, in their order; most often that is all of it."""
-    if len(at) == len(refs):
-        return refs, rows, entries
-    return refs[at], take_rows(rows, at), take_rows(entries, at)
+class _Part(NamedTuple):
+    """Messages that were found together, in columns; their records, if they have been read."""
+
+    refs: Int64Array
+    rows: RowArray
+    entries: StateArray
+    records: bytes | None = None
+
+    def take(self, at: Int64Array) -> _Part:
+        """What stands at some places, in their order; most often that is all of it."""
+        if len(at) == len(self.refs):
+            return self
+        return _Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
+
+    def first(self, count: int) -> _Part:
+        """The first ones."""
+        if count >= len(self.refs):
+            return self
+        return _Part(self.refs[:count], self.rows[:count], self.entries[:count])
 
 
 class _Taking:
@@ -109,7 +122,7 @@ class _Taking:
         self.left = count_max
         self.now_ms = now_ms
         self.only = only
-        self.found: list[tuple[Int64Array, RowArray, StateArray]] = []
+        self.found: list[_Part] = []
         self.claimed: set[int] = set()
         """Keys of what was found."""
         self.lot = group.gate.parking.any
@@ -119,19 +132,27 @@ class _Taking:
         """Find up to `left` messages, in a bounded number of rounds."""
         self.state.hot.drop_read()
         self.lot = self.group.ready.lot(self.only, self.now_ms)
+        least = 0
         for number in range(_ROUNDS_MAX):
             if self.lot.freed and self._take_freed(number):
                 if self.left == 0:
                     return
                 continue
-            popped = self._pop(max(self.left, _ROUND_REFS) if number else self.left)
+            wanted = self.left
+            if self.group.gate.holding:
+                # Some of them will have to wait for their keys.
+                wanted += wanted // 8 + 64
+            popped = self._pop(max(wanted, least))
             if len(popped) == 0:
                 if self.group.ready.filtered and self.group.ready.unsorted:
                     break
                 return
+            before = self.left
             self._take(popped)
             if self.left == 0:
                 return
+            if before - self.left < len(popped) // 2:
+                least = min(4 * len(popped), _ROUND_REFS)
         # More may be ready behind what is not handed out: whoever waits is to ask again.
         self.state.woken.add((self.topic.number, self.group.number))
 
@@ -140,44 +161,40 @@ class _Taking:
         for _ in range(_ROUNDS_MAX):
             popped = self._pop(self.left)
             if len(popped):
-                self._keep(*self._wanted(*self._look(popped)))
+                self._keep(self._wanted(self._look(popped)))
             elif self.only is None or not self.group.ready.unsorted:
                 break
             if self.left == 0:
                 break
         if self.found:
-            self._unpop(np.concatenate([refs for refs, _, _ in self.found]))
+            self._unpop(np.concatenate([part.refs for part in self.found]))
 
     def look_for(self, ids: Sequence[str]) -> None:
         """Find messages by their ids, as far as they are ready and, with a filter, wanted."""
-        refs, rows, entries = self._named(ids)
-        self._keep(refs[: self.left], rows[: self.left], entries[: self.left])
+        self._keep(self._named(ids).first(self.left))
 
-    def _named(self, ids: Sequence[str]) -> tuple[Int64Array, RowArray, StateArray]:
+    def _named(self, ids: Sequence[str]) -> _Part:
         found = find_ids(self.state, self.topic, list(ids), self.now_ms, self.group)
         refs = distinct(found.refs[found.states == _READY])
         refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
-        return self._wanted(refs, rows, entries)
+        return self._wanted(_Part(refs, rows, entries))
 
-    def _wanted(
-        self, refs: Int64Array, rows: RowArray, entries: StateArray
-    ) -> tuple[Int64Array, RowArray, StateArray]:
+    def _wanted(self, part: _Part) -> _Part:
         """What a filter wants: by mask before, now exactly."""
-        if self.only is None or len(refs) == 0:
-            return refs, rows, entries
-        wanted = np.flatnonzero(with_tags(self.state, refs, rows, self.only))
-        return _some_of(refs, rows, entries, wanted)
+        if self.only is None or len(part.refs) == 0:
+            return part
+        wanted, records = with_tags(self.state, part.refs, part.rows, self.only)
+        return part._replace(records=records).take(np.flatnonzero(wanted))
 
     def choose(self, ids: Sequence[str]) -> None:
         """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
-        refs, rows, entries = self._named(ids)
-        if len(refs):
-            places = self.group.gate.choose(rows, self.left, self.claimed)
+        part = self._named(ids)
+        if len(part.refs):
+            places = self.group.gate.choose(part.rows, self.left, self.claimed)
             # They stay in the ready queue as well, so what does not fit is not put back.
-            places = places[: self.fitting(take_rows(rows, places))]
-            refs, rows, entries = _some_of(refs, rows, entries, places)
-            self._keep(refs, rows, entries)
-            self.group.ready.left(self.state.count_released(rows))
+            part = part.take(places[: self.fitting(take_rows(part.rows, places))])
+            self._keep(part)
+            self.group.ready.left(self.state.count_released(part.rows))
 
     def _rows_of(self, refs: Int64Array) -> tuple[Int64Array, RowArray]:
         return known_rows(self.state, refs)
@@ -194,31 +211,30 @@ class _Taking:
         else:
             self.group.ready.push_front_for(self.only, refs)
 
-    def _look(self, refs: Int64Array) -> tuple[Int64Array, RowArray, StateArray]:
+    def _look(self, refs: Int64Array) -> _Part:
         """Of refs those that may be handed out and were not found before."""
         refs, rows, entries, stale = deliverable(
             self.state, self.topic, self.group, refs, self.now_ms
         )
         if self.only is None:
             self.group.ready.dropped(stale)
+        looked = _Part(refs, rows, entries)
         if self.found and len(refs):
-            before = np.concatenate([part[0] for part in self.found])
-            fresh = np.flatnonzero(~among(refs, before))
-            refs, rows, entries = _some_of(refs, rows, entries, fresh)
-        return refs, rows, entries
+            before = np.concatenate([part.refs for part in self.found])
+            looked = looked.take(np.flatnonzero(~among(refs, before)))
+        return looked
 
     def _take(self, popped: Int64Array) -> None:
         # One that does not match is never looked at again here.
-        refs, rows, entries = self._wanted(*self._look(popped))
+        part = self._wanted(self._look(popped))
         gate = self.group.gate
-        if len(refs) and (gate.holding or some(rows["key_hash"])):
-            places, looked = gate.admit(refs, rows, self.left, self.claimed, self.lot)
-            self._unpop(refs[looked:])
-            refs, rows, entries = _some_of(refs, rows, entries, places)
+        if len(part.refs) and (gate.holding or some(part.rows["key_hash"])):
+            places, looked = gate.admit(part.refs, part.rows, self.left, self.claimed, self.lot)
+            self._unpop(part.refs[looked:])
+            self._take_out(part.take(places))
         else:
-            self._unpop(refs[self.left :])
-            refs, rows, entries = refs[: self.left], rows[: self.left], entries[: self.left]
-        self._take_out(refs, rows, entries)
+            self._unpop(part.refs[self.left :])
+            self._take_out(part.first(self.left))
 
     def _take_freed(self, number: int) -> bool:
         """Take the first parked messages of free keys; False if there was none.
@@ -226,12 +242,19 @@ class _Taking:
         In each round it looks further into what is parked: what others took stands there still.
         """
         lot, gate = self.lot, self.group.gate
-        parts = lot.first(self.left, 4**number, self.claimed, gate.free)
+        parts = lot.first(self.left, 4**number, self.claimed, gate)
         if not parts:
             return lot.reading
         parked = list(chain.from_iterable(refs for _, refs in parts))
-        refs, rows, entries = self._look(np.array(parked, np.int64))
-        good = set(refs.tolist())
+        part = self._look(np.array(parked, np.int64))
+        if len(part.refs) == len(parts) == len(parked):
+            # As it is most often: one of each, and each is good.
+            keys = [key for key, _ in parts]
+            lot.take_first(keys)
+            self.claimed.update(keys)
+            self._take_out(part)
+            return True
+        good = set(part.refs.tolist())
         taken: list[int] = []
         for key, mine in parts:
             first = next((ref for ref in mine if ref in good), None)
@@ -241,46 +264,53 @@ class _Taking:
             lot.take(key, mine.index(first) + 1, claimed=True)
             self.claimed.add(key)
             taken.append(first)
-        if len(taken) < len(refs):
-            at = np.flatnonzero(among(refs, np.array(taken, np.int64)))
-            refs, rows, entries = _some_of(refs, rows, entries, at)
-        self._take_out(refs, rows, entries)
+        if len(taken) < len(part.refs):
+            part = part.take(np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
+        self._take_out(part)
         return True
 
-    def _take_out(self, refs: Int64Array, rows: RowArray, entries: StateArray) -> None:
+    def _take_out(self, part: _Part) -> None:
         """These were in the queue, or the lot, and are not any more."""
-        self._keep(refs, rows, entries)
+        self._keep(part)
         if self.only is not None:
             # Those who take any have them too.
-            self.group.ready.left(len(refs))
+            self.group.ready.left(len(part.refs))
 
-    def _keep(self, refs: Int64Array, rows: RowArray, entries: StateArray) -> None:
-        if len(refs):
-            self.found.append((refs, rows, entries))
-            self.left -= len(refs)
+    def _keep(self, part: _Part) -> None:
+        if len(part.refs):
+            self.found.append(part)
+            self.left -= len(part.refs)
 
     def lease(self, lease_ms: int) -> Delivery | None:
         """Put what was found under a lease."""
         if not self.found:
             return None
-        refs, rows, entries = self.joined()
-        fit = self.fitting(rows)
-        if fit < len(refs):
-            self._put_aside(refs[fit:], rows[fit:])
-            refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
-        return self._lease(refs, rows, entries, lease_ms)
+        whole = self.joined()
+        fit = self.fitting(whole.rows)
+        if fit < len(whole.refs):
+            self._put_aside(whole.refs[fit:], whole.rows[fit:])
+            return self._lease(whole.first(fit), lease_ms)
+        # Part by part: what stands close together is read together.
+        return self._lease(whole._replace(records=self._records()), lease_ms)
 
-    def joined(self) -> tuple[Int64Array, RowArray, StateArray]:
-        """All that was found."""
+    def joined(self) -> _Part:
+        """All that was found, without the records."""
         if len(self.found) == 1:
             return self.found[0]
         if not self.found:
-            return np.zeros(0, np.int64), np.zeros(0, INDEX_ENTRY), np.zeros(0, STATE_ENTRY)
-        return (
-            np.concatenate([part[0] for part in self.found]),
-            concat_rows([part[1] for part in self.found]),
-            concat_rows([part[2] for part in self.found]),
+            return _Part(np.zeros(0, np.int64), np.zeros(0, INDEX_ENTRY), np.zeros(0, STATE_ENTRY))
+        return _Part(
+            np.concatenate([part.refs for part in self.found]),
+            concat_rows([part.rows for part in self.found]),
+            concat_rows([part.entries for part in self.found]),
         )
+
+    def _records(self) -> bytes:
+        read = [
+            records_of(self.state, part.refs, part.rows) if part.records is None else part.records
+            for part in self.found
+        ]
+        return read[0] if len(read) == 1 else b"".join(read)
 
     def fitting(self, rows: RowArray) -> int:
         """How many of the first rows one answer holds: at least one."""
@@ -302,10 +332,8 @@ class _Taking:
         if self.only is not None:
             self.group.ready.left(-len(refs))
 
-    def _lease(
-        self, refs: Int64Array, rows: RowArray, entries: StateArray, lease_ms: int
-    ) -> Delivery:
-        state = self.state
+    def _lease(self, part: _Part, lease_ms: int) -> Delivery:
+        state, (refs, rows, entries, records) = self.state, part
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
         state.lease_number += 1
@@ -318,7 +346,8 @@ class _Taking:
             refs=refs,
             attempts=attempts if same is None else same,
         )
-        records = records_of(state, refs, rows)
+        if records is None:
+            records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
         apply_lease(state, decision, end, rows)
         return Delivery(
@@ -348,7 +377,6 @@ def peek(
         taking.look_through()
     else:
         taking.look_for(chosen)
-    refs, rows, entries = taking.joined()
-    fit = taking.fitting(rows)
-    refs, rows, entries = refs[:fit], rows[:fit], entries[:fit]
-    return refs, rows, entries, records_of(state, refs, rows)
+    part = taking.joined()
+    part = part.first(taking.fitting(part.rows))
+    return part.refs, part.rows, part.entries, records_of(state, part.refs, part.rows)
