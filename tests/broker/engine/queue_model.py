@@ -75,9 +75,13 @@ class Group:
     asleep: set[TagFilter | None] = field(default_factory=set)
     """Filters of consumers that found nothing and wait to be woken."""
 
-    def release(self, view: View) -> None:
-        """A message ended or got another time: it holds nobody up any more."""
+    def free_key(self, view: View) -> None:
+        """Somebody gave a message another time: others with its key do not wait for that."""
         self.holders = {k: v for k, v in self.holders.items() if v is not view}
+
+    def release(self, view: View) -> None:
+        """A message ended: it holds nobody up any more, nor those that follow it by their id."""
+        self.free_key(view)
         self.waits = {m: v for m, v in self.waits.items() if v is not view}
         self.heirs = {i: v for i, v in self.heirs.items() if v is not view}
 
@@ -228,7 +232,7 @@ class Model:
             view.expires += due - view.due
         view.due, view.placed, view.loose = due, self.next_place(), False
         view.state = S.READY if due <= now else S.WAITING
-        group.release(view)
+        group.free_key(view)
 
     def replay(self, view: View, due: int, now: int) -> None:
         """A dead message begins a new life."""

@@ -244,6 +244,24 @@ def test_a_replacement_of_a_leased_message_comes_after_it(host: Any) -> None:
     assert host.bodies() == [b"three"]
 
 
+def test_a_successor_waits_for_one_that_got_another_time(host: Any) -> None:
+    """The first one failed and was put off: it has not ended, and would undo what follows it."""
+    host.configure(merge="replace", backoff={"first_ms": 0})
+    sent = host.send([b"one"], ids=["x"])
+    held = host.receive()
+    host.send([b"two"], ids=["x"])
+    host.nack(held, 0)
+    assert host.reschedule(host.ids_of(sent), host.now_ms + 5_000) == [0]
+    assert host.receive() == []
+    host.restart()
+    assert host.receive() == []
+    host.advance(5_000)
+    again = host.receive()
+    assert [m.body for m in again] == [b"one"]
+    host.ack(again)
+    assert host.bodies() == [b"two"]
+
+
 def test_a_successor_that_is_cancelled_leaves_its_place(host: Any) -> None:
     host.configure(merge="replace")
     host.send([b"one"], ids=["x"])
