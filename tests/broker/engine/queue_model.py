@@ -78,7 +78,7 @@ class Group:
     """Something ready ended or moved: what was looked at behind it goes before newcomers."""
 
     def release(self, view: View) -> None:
-        """A message ended or got another time: it holds nobody up any more."""
+        """A message ended: it holds nobody up any more."""
         self.holders = {k: v for k, v in self.holders.items() if v is not view}
         self.waits = {m: v for m, v in self.waits.items() if v is not view}
         self.heirs = {i: v for i, v in self.heirs.items() if v is not view}
@@ -225,7 +225,8 @@ class Model:
         group.stale = group.stale or view.state is S.READY
         view.due, view.loose = due, False
         view.state = S.READY if due <= now else S.WAITING
-        group.release(view)
+        # It gives its key up, not its id: its successor waits for its end.
+        group.holders = {k: v for k, v in group.holders.items() if v is not view}
 
     def replay(self, view: View, due: int, now: int) -> None:
         """A dead message begins a new life."""
