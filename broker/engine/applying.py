@@ -261,7 +261,7 @@ def apply_lease(
         group.counts.leased += len(refs)
         group.counts.delivered += len(refs)
         if keys is not None:
-            group.gate.hold(keys[keys != 0].tolist())
+            group.gate.hold(keys[keys != 0])
 
 
 def _leave_leases(

@@ -12,17 +12,16 @@ the same way, under a key of its own: minus the origin it waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.key_table import Claims, Keys, KeyTable, member_mask, repeated
 from delaylog.broker.engine.parking import Parking, ParkingLot
+from delaylog.storage.columns import Mask, some
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
-
-_FEW: Final = 64
-"""So few are looked at one by one: columns would cost more."""
 
 
 class KeyGate:
@@ -33,8 +32,8 @@ class KeyGate:
         self._named: set[int] = set()
         """Held keys of messages that somebody asked for by name: those may not be parked."""
         self._named_free = False
-        self._working: set[int] = set()
-        """Keys of messages under lease: whole columns go in and out, at the speed of C."""
+        self._working = KeyTable()
+        """Keys of messages under lease."""
         self._retries: dict[int, int] = {}
         """Keys of messages that wait for a retry or are ready for it, and those origins."""
         self._retry_keys: dict[int, int] = {}
@@ -51,25 +50,25 @@ class KeyGate:
     @property
     def holding(self) -> bool:
         """Whether anything is held, or waited for."""
-        return bool(self._working or self._retries or self._awaited)
+        return bool(len(self._working) or self._retries or self._awaited)
 
     @property
     def remembers_origins(self) -> bool:
         """Whether the end of a message that is not under lease can matter."""
         return bool(self._retries or self._awaited)
 
-    def hold(self, keys: list[int]) -> None:
+    def hold(self, keys: Keys) -> None:
         """Messages with these keys were handed out."""
-        self._working.update(keys)
+        self._working.add(keys)
         if self._retries:
-            for key in self._retries.keys() & set(keys):
+            for key in self._retries.keys() & keys.tolist():
                 del self._retry_keys[self._retries.pop(key)]
 
-    def retry(self, keys: list[int], origins: list[int]) -> None:
+    def retry(self, keys: Keys, origins: Int64Array) -> None:
         """Messages came back from their leases and keep their keys."""
-        self._working.difference_update(keys)
-        self._retries.update(zip(keys, origins, strict=True))
-        self._retry_keys.update(zip(origins, keys, strict=True))
+        self._working.remove(keys)
+        self._retries.update(zip(keys.tolist(), origins.tolist(), strict=True))
+        self._retry_keys.update(zip(origins.tolist(), keys.tolist(), strict=True))
 
     def wait_for(self, origin: int, predecessor: int, id_hash: int) -> None:
         """Message `origin` is not to be handed out before `predecessor` has ended."""
@@ -89,9 +88,9 @@ class KeyGate:
         """Origin of the message under lease that the next one with this id has to wait for."""
         return self._heirs.get(id_hash)
 
-    def release(self, keys: list[int]) -> None:
+    def release(self, keys: Keys) -> None:
         """Messages with these keys ended under their leases."""
-        self._working.difference_update(keys)
+        self._working.remove(keys)
         self._note_free(keys)
 
     def give_up(self, origins: Iterable[int]) -> None:
@@ -100,17 +99,17 @@ class KeyGate:
             keys = [key for origin in origins if (key := self._retry_keys.pop(origin, 0))]
             for key in keys:
                 del self._retries[key]
-            self._note_free(keys)
+            self._note_free(np.array(keys, np.uint64))
 
-    def _note_free(self, keys: list[int]) -> None:
+    def _note_free(self, keys: Keys) -> None:
         self.parking.note_free(keys)
-        self._note_named(keys)
+        if self._named:
+            self._note_named(keys.tolist())
 
     def _note_named(self, keys: list[int]) -> None:
-        if self._named:
-            free = self._named.intersection(keys)
-            self._named -= free
-            self._named_free |= bool(free)
+        free = self._named.intersection(keys)
+        self._named -= free
+        self._named_free |= bool(free)
 
     def end(self, origins: Iterable[int]) -> list[tuple[TagFilter | None, list[int]]]:
         """Messages ended: by queue, refs that it brought and that waited for one of them."""
@@ -153,8 +152,7 @@ class KeyGate:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Fill a new gate from a checkpoint; `hold` adds what is under lease."""
-        keys = np.frombuffer(saved["keys"], "<u8").tolist()
-        self.retry(keys, np.frombuffer(saved["owners"], "<i8").tolist())
+        self.retry(np.frombuffer(saved["keys"], "<u8"), np.frombuffer(saved["owners"], "<i8"))
         for origin, predecessor in saved["waits"]:
             self._wait(origin, predecessor)
         self._heirs.update(saved["heirs"])
@@ -180,16 +178,21 @@ class KeyGate:
         """Whether no message holds a key."""
         return key not in self._working and key not in self._retries
 
-    def held(self, keys: list[int]) -> set[int]:
-        """Those of the keys that a message holds."""
-        return self._working.intersection(keys) | (self._retries.keys() & keys)
+    def held(self, keys: Keys) -> Mask:
+        """Which of the keys a message holds."""
+        found = self._working.find(keys)
+        return found | self._retrying(keys) if self._retries else found
+
+    def _retrying(self, keys: Keys) -> Mask:
+        """Which of the keys wait for a retry."""
+        return member_mask(keys.tolist(), lambda listed: self._retries.keys() & listed)
 
     def admit(
         self,
         refs: Int64Array,
         rows: RowArray,
         count_max: int,
-        claimed: set[int],
+        claimed: Claims,
         lot: ParkingLot,
     ) -> tuple[Int64Array, int]:
         """(places of refs that may go out now, how many refs were looked at).
@@ -197,104 +200,67 @@ class KeyGate:
         At most `count_max` are let through; what has to wait is parked in the lot of the queue
         that brought it. `claimed` are the keys that this call hands out already.
         """
-        out: list[Int64Array] = []
-        at, left = 0, count_max
-        while left and at < len(refs):
-            if left < _FEW:
-                keys, origins = rows["key_hash"][at:].tolist(), rows["origin"][at:].tolist()
-                good: list[int] = []
-                begun = at
-                for key, origin in zip(keys, origins, strict=True):
-                    if self._admit_one(key, origin, int(refs[at]), claimed, lot):
-                        good.append(at - begun)
-                    at += 1
-                    if len(good) == left:
-                        break
-                out.append(np.array(good, np.int64) + begun)
-                break
-            end = min(at + left, len(refs))
-            out.append(self._admit_block(refs[at:end], rows[at:end], claimed, lot) + at)
-            left -= len(out[-1])
-            at = end
-        return (np.concatenate(out) if out else np.zeros(0, np.int64)), at
-
-    def _admit_block(
-        self, refs: Int64Array, rows: RowArray, claimed: set[int], lot: ParkingLot
-    ) -> Int64Array:
-        """Places of those that may go out: all but a few, which are looked at one by one."""
-        hashes = rows["key_hash"]
-        keys = hashes.tolist()
-        distinct = set(keys)
-        # All sets at once: a look at each key would cost as much as the rest of the call.
-        held = (distinct & self._working) | (distinct & claimed) | lot.held(distinct)
-        odd = distinct if self._waits else distinct & self._retries.keys()
-        doubtful = held | odd
-        if len(distinct) < len(keys):
-            found, counts = np.unique(hashes, return_counts=True)
-            doubtful.update(found[counts > 1].tolist())
-        if not self._waits:
-            distinct.discard(0)
-            doubtful.discard(0)
-        if not doubtful:
-            claimed |= distinct
-            return np.arange(len(refs))
-        claimed |= distinct - doubtful
-        good = np.ones(len(refs), np.bool_)
-        waiting: list[int] = []
-        for place in [place for place, key in enumerate(keys) if key in doubtful]:
-            key = keys[place]
-            if key in odd:
-                origin = int(rows["origin"][place])
-                good[place] = self._admit_one(key, origin, int(refs[place]), claimed, lot)
-            elif key in held:
-                waiting.append(place)
-            else:
-                # The first of several: the others wait for it.
-                held.add(key)
-                claimed.add(key)
-        lot.park_many([keys[place] for place in waiting], refs[waiting].tolist())
-        good[waiting] = False
-        return np.flatnonzero(good)
-
-    def _admit_one(
-        self, key: int, origin: int, ref: int, claimed: set[int], lot: ParkingLot
-    ) -> bool:
-        """Let one message through, or park it."""
-        end_of = self._waits.get(origin) if self._waits else None
-        if end_of is not None:
-            lot.park(end_of, ref)
-            return False
-        if not key:
-            return True
-        owner = self._retries.get(key)
+        keys, origins = rows["key_hash"].astype(np.uint64), rows["origin"]
+        waiting = self._working.find(keys) | claimed.find(keys)
         # Behind what is parked, when the key is free: that came first.
-        if owner is None:
-            other = lot.holds(key)
-        else:
-            other = owner != origin
-        if other or key in claimed or key in self._working:
-            lot.park(key, ref)
-            return False
-        claimed.add(key)
-        return True
+        behind = lot.held(keys)
+        if self._retries:
+            retrying = self._retrying(keys)
+            if some(retrying):
+                waiting |= retrying & ~self._owners(keys, origins, retrying)
+                behind &= ~retrying
+        waiting |= behind
+        follows = self._followers(origins) if self._waits else {}
+        waiting[list(follows)] = True
+        good = np.flatnonzero(~waiting)
+        # Of several with one key the first goes.
+        good = good[~repeated(keys[good])]
+        looked = len(refs)
+        if len(good) >= count_max:
+            good = good[:count_max]
+            looked = int(good[-1]) + 1 if count_max else 0
+        stays = np.ones(looked, np.bool_)
+        stays[good] = False
+        for place, key in follows.items():
+            if place < looked:
+                stays[place] = False
+                lot.park(key, int(refs[place]))
+        if some(stays):
+            lot.park_many(keys[:looked][stays], refs[:looked][stays])
+        mine = keys[good]
+        claimed.add(mine[mine != 0])
+        return good, looked
 
-    def choose(self, rows: RowArray, count_max: int, claimed: set[int]) -> Int64Array:
+    def _owners(self, keys: Keys, origins: Int64Array, retrying: Mask) -> Mask:
+        """Which of the messages are those that keep their keys for a retry."""
+        out = np.zeros(len(keys), np.bool_)
+        for place in np.flatnonzero(retrying).tolist():
+            out[place] = self._retries[int(keys[place])] == int(origins[place])
+        return out
+
+    def _followers(self, origins: Int64Array) -> dict[int, int]:
+        """Places of messages that wait for another's end, and under which key."""
+        waits = self._waits
+        return {at: waits[each] for at, each in enumerate(origins.tolist()) if each in waits}
+
+    def choose(self, rows: RowArray, count_max: int) -> Int64Array:
         """Places of at most `count_max` rows, asked for by name, that may go out now.
 
         What has to wait stays where it is, in the queue or parked: who names one message changes
         nothing about the order of the others.
         """
         out: list[int] = []
-        for at, (key, origin) in enumerate(
-            zip(rows["key_hash"].tolist(), rows["origin"].tolist(), strict=True)
-        ):
+        claimed: set[int] = set()
+        keys = rows["key_hash"].astype(np.uint64)
+        columns = (keys.tolist(), rows["origin"].tolist(), self._working.find(keys).tolist())
+        for at, (key, origin, is_held) in enumerate(zip(*columns, strict=True)):
             if len(out) == count_max:
                 break
             if origin in self._waits:
                 self._named.add(self._waits[origin])
                 continue
             if key:
-                if key in self._working or self._retries.get(key, origin) != origin:
+                if is_held or self._retries.get(key, origin) != origin:
                     self._named.add(key)
                     continue
                 if key in claimed:

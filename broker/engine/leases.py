@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
-from delaylog.storage.columns import among
+from delaylog.storage.columns import among, every
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.payloads import LeaseDecision
 
@@ -54,13 +54,13 @@ class Lease:
 class Keyed:
     """Ordering keys (hashes) and the origins of the messages that have them."""
 
-    keys: list[int]
-    origins: list[int]
+    keys: npt.NDArray[np.uint64]
+    origins: Int64Array
 
 
 def _keyed(keys: npt.NDArray[np.uint64], origins: Int64Array) -> Keyed:
     there = keys != 0
-    return Keyed(keys[there].tolist(), origins[there].tolist())
+    return Keyed(keys, origins) if every(there) else Keyed(keys[there], origins[there])
 
 
 class LeaseTable:
@@ -133,7 +133,7 @@ class LeaseTable:
     def _of(self, topic: int, group: int) -> list[Lease]:
         return [x for x in self._leases.values() if x.topic == topic and x.group == group]
 
-    def held_keys(self) -> Iterator[tuple[int, int, list[int]]]:
+    def held_keys(self) -> Iterator[tuple[int, int, npt.NDArray[np.uint64]]]:
         """(topic, group, keys) of what is under lease, lease by lease."""
         for lease in self._leases.values():
             if lease.keys is not None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.storage.columns import among, distinct
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.run_file import RunFile
@@ -42,6 +43,8 @@ class ParkedSpill:
         """Oldest first; the last takes what is pushed."""
         self._buffer: list[tuple[int, int]] = []
         self._wanted: set[int] = set()
+        self._again: set[int] = set()
+        """Wanted once more by the time the reading that goes on had brought some: for the next."""
         self._kept: RunFile | None = None
         """While a reading goes on: what it passed on."""
         self._left = 0
@@ -58,15 +61,19 @@ class ParkedSpill:
         """Whether pairs of a key are here."""
         return key in self._counts
 
+    def held(self, keys: list[int]) -> set[int]:
+        """Those of the keys of which pairs are here."""
+        return self._counts.keys() & keys
+
     @property
     def wanted(self) -> bool:
         """Whether `read` has something to look for."""
-        return bool(self._wanted)
+        return bool(self._wanted or self._again)
 
     def want(self, key: int) -> None:
         """Bring pairs of a key back at the next reading."""
         if key in self._counts:
-            self._wanted.add(key)
+            (self._again if key in self._brought else self._wanted).add(key)
 
     def push(self, key: int, ref: int) -> None:
         """Put a pair behind all others of its key."""
@@ -89,7 +96,8 @@ class ParkedSpill:
     def read(self, free: Callable[[int], bool]) -> list[tuple[int, int]]:
         """Go on reading, one slice; pairs of wanted keys that are free."""
         self._wanted = {key for key in self._wanted if key in self._counts and free(key)}
-        if not self._wanted:
+        self._again = {key for key in self._again if key in self._counts and free(key)}
+        if not self.wanted:
             return []
         self._flush()
         try:
@@ -112,7 +120,7 @@ class ParkedSpill:
                 run.close()
                 self._runs.pop(0)
             looked_for = np.fromiter(self._wanted - self._passed, np.uint64)
-            found = np.isin(pairs[:, 0].view(np.uint64), looked_for)
+            found = among(pairs[:, 0], looked_for.view(np.int64))
             passed_on = [pairs[~found]]
             for key, ref in zip(
                 pairs[found, 0].view(np.uint64).tolist(), pairs[found, 1].tolist(), strict=True
@@ -125,7 +133,7 @@ class ParkedSpill:
                 out.append((key, ref))
                 self._forget(key)
             rest = np.concatenate(passed_on)
-            self._passed.update(np.unique(rest[:, 0].view(np.uint64)).tolist())
+            self._passed.update(distinct(rest[:, 0]).view(np.uint64).tolist())
             self._unwritten.append(rest.ravel())
             with suppress(DiskFullError):
                 self._write_passed()
@@ -177,7 +185,8 @@ class ParkedSpill:
         assert self._kept is not None
         self._runs.insert(0, self._kept)
         self._kept = None
-        self._wanted -= self._brought.keys()
+        self._wanted = (self._wanted - self._brought.keys()) | self._again
+        self._again.clear()
         self._passed.clear()
         self._brought.clear()
 
@@ -189,6 +198,7 @@ class ParkedSpill:
         self._buffer.clear()
         self._counts.clear()
         self._wanted.clear()
+        self._again.clear()
         self._passed.clear()
         self._brought.clear()
         self._unwritten.clear()

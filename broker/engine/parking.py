@@ -16,8 +16,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.key_table import Claims, Keys, member_mask
 from delaylog.broker.engine.parked_spill import ParkedSpill
 from delaylog.broker.engine.ready_queue import ReadyQueue
+from delaylog.storage.columns import Mask
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.run_file import RunFile
 
@@ -36,8 +38,8 @@ class Holders(Protocol):
     def free(self, key: int) -> bool:
         """Whether no message holds a key."""
 
-    def held(self, keys: list[int]) -> set[int]:
-        """Those of the keys that a message holds."""
+    def held(self, keys: Keys) -> Mask:
+        """Which of the keys a message holds."""
 
 
 class Parking:
@@ -57,7 +59,7 @@ class Parking:
         """Whether something that was parked may go out."""
         return self.any.freed or any(lot.freed for lot in self.filters.values())
 
-    def note_free(self, keys: list[int]) -> None:
+    def note_free(self, keys: Keys) -> None:
         """Nothing holds these keys any more."""
         self.any.note_free(keys)
         for lot in self.filters.values():
@@ -153,14 +155,15 @@ class ParkingLot:
         self._append(key, ref)
         self._add(1)
 
-    def park_many(self, keys: list[int], refs: list[int]) -> None:
+    def park_many(self, keys: Keys, refs: Int64Array) -> None:
         """The same for many; none of them waits for another's end."""
         room = self._parking.parked_max - self._parking.count
+        pairs = zip(keys.tolist(), refs.tolist(), strict=True)
         if len(self.spill) or len(keys) > room:
-            for key, ref in zip(keys, refs, strict=True):
+            for key, ref in pairs:
                 self.park(key, ref)
             return
-        for key, ref in zip(keys, refs, strict=True):
+        for key, ref in pairs:
             self._append(key, ref)
         self._add(len(keys))
 
@@ -173,26 +176,27 @@ class ParkingLot:
         else:
             queue.append(ref)
 
-    def held(self, keys: set[int]) -> set[int]:
-        """Those of the keys under which something is parked."""
+    def held(self, keys: Keys) -> Mask:
+        """Under which of the keys something is parked."""
+        if not len(self):
+            return np.zeros(len(keys), np.bool_)
+        return member_mask(keys.tolist(), self._held)
+
+    def _held(self, keys: list[int]) -> set[int]:
         found = self.parked.keys() & keys
-        if len(self.spill):
-            found.update(key for key in keys if self.spill.holds(key))
-        return found
+        return found | self.spill.held(keys) if len(self.spill) else found
 
     def _add(self, count: int) -> None:
         self.count += count
         self._parking.count += count
 
-    def note_free(self, keys: list[int]) -> None:
+    def note_free(self, keys: Keys) -> None:
         """Nothing holds these keys any more."""
-        if self.parked:
-            self._freed.update(dict.fromkeys(self.parked.keys() & keys))
-        if len(self.spill):
-            self._freed.update(dict.fromkeys(key for key in keys if self.spill.holds(key)))
+        if len(self):
+            self._freed.update(dict.fromkeys(self._held(keys.tolist())))
 
     def first(
-        self, keys_max: int, each_max: int, claimed: set[int], gate: Holders
+        self, keys_max: int, each_max: int, claimed: Claims, gate: Holders
     ) -> list[tuple[int, list[int]]]:
         """(key, its first parked refs) of free keys that the call has not claimed.
 
@@ -205,11 +209,12 @@ class ParkingLot:
         each = min(each_max, max(LOOK_MAX // max(keys_max, 1), 1))
         while self._freed and len(out) < keys_max:
             keys = list(islice(self._freed, keys_max - len(out)))
-            held = gate.held(keys) | claimed.intersection(keys)
-            for key in keys:
+            column = np.array(keys, np.uint64)
+            held = gate.held(column) | claimed.find(column)
+            for key, is_held in zip(keys, held.tolist(), strict=True):
                 # A key that is claimed is held or given back in the end, and noted again.
                 del self._freed[key]
-                if key in held:
+                if is_held:
                     continue
                 queue = self.parked.get(key)
                 if queue is None:

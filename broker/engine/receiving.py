@@ -17,6 +17,7 @@ from delaylog.broker.engine.deliverable import deliverable, records_of, with_tag
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.key_table import Claims
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import known_rows
@@ -123,7 +124,7 @@ class _Taking:
         self.now_ms = now_ms
         self.only = only
         self.found: list[_Part] = []
-        self.claimed: set[int] = set()
+        self.claimed = Claims()
         """Keys of what was found."""
         self.lot = group.gate.parking.any
         """Where what it meets and may not hand out is parked."""
@@ -190,7 +191,7 @@ class _Taking:
         """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
         part = self._named(ids)
         if len(part.refs):
-            places = self.group.gate.choose(part.rows, self.left, self.claimed)
+            places = self.group.gate.choose(part.rows, self.left)
             # They stay in the ready queue as well, so what does not fit is not put back.
             part = part.take(places[: self.fitting(take_rows(part.rows, places))])
             self._keep(part)
@@ -251,19 +252,20 @@ class _Taking:
             # As it is most often: one of each, and each is good.
             keys = [key for key, _ in parts]
             lot.take_first(keys)
-            self.claimed.update(keys)
+            self.claimed.add(np.array(keys, np.uint64))
             self._take_out(part)
             return True
         good = set(part.refs.tolist())
-        taken: list[int] = []
+        keys, taken = [], []
         for key, mine in parts:
             first = next((ref for ref in mine if ref in good), None)
             if first is None:
                 lot.take(key, len(mine), claimed=False)
                 continue
             lot.take(key, mine.index(first) + 1, claimed=True)
-            self.claimed.add(key)
+            keys.append(key)
             taken.append(first)
+        self.claimed.add(np.array(keys, np.uint64))
         if len(taken) < len(part.refs):
             part = part.take(np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
         self._take_out(part)
@@ -320,14 +322,10 @@ class _Taking:
 
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
         """What does not fit into the answer goes back, before what was parked behind it."""
-        stays = np.ones(len(refs), np.bool_)
-        if self.claimed:
-            for at, (key, ref) in enumerate(
-                zip(rows["key_hash"].tolist(), refs.tolist(), strict=True)
-            ):
-                if key in self.claimed and self.lot.holds(key):
-                    self.lot.give_back(key, ref)
-                    stays[at] = False
+        keys = rows["key_hash"].astype(np.uint64)
+        stays = ~(self.claimed.find(keys) & self.lot.held(keys))
+        for key, ref in zip(keys[~stays].tolist(), refs[~stays].tolist(), strict=True):
+            self.lot.give_back(key, ref)
         self._unpop(refs[stays])
         if self.only is not None:
             self.group.ready.left(-len(refs))

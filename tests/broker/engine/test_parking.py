@@ -213,3 +213,43 @@ def test_what_others_gave_back_is_shown_to_filters(host: Any) -> None:
     assert host.cancel(host.ids_of(sent)[:1]) == [0]
     assert host.bodies(1) == [b"1"]
     assert host.bodies(only=y) == [b"%d" % k for k in range(2, 10)]
+
+
+def all_on_disk(host: Any) -> None:
+    """Nothing is parked in memory, and what is on disk is read two by two."""
+    parking = host.topic.default.gate.parking
+    parking.parked_max = 0
+    for lot in (parking.any, *parking.filters.values()):
+        lot.spill._slice_pairs, lot.spill._per_key_max = 2, 1
+
+
+def test_a_key_that_is_wanted_again_while_a_reading_goes_on_is_read_again(open_host: Any) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=24))
+    host.configure(backoff={"first_ms": 0}, max_retry=0)
+    all_on_disk(host)
+    send(host, ("k", "0"), ("", "x"))
+    send(host, *[("k", f"{k}") for k in range(1, 6)])
+    got = host.receive(3, lease=1)
+    assert [m.body for m in got] == [b"0", b"x"]
+    host.ack(got)
+    assert host.bodies(1) == [b"1"]
+    host.advance(30_000)
+    send(host, ("k", "6"))
+    seen = []
+    while got := host.receive(1):
+        seen += [m.body for m in got]
+        host.ack(got)
+    assert seen == [b"%d" % k for k in range(2, 7)], "1 is dead"
+
+
+def test_what_does_not_fit_goes_before_what_is_parked_on_disk(open_host: Any) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=3))
+    all_on_disk(host)
+    send(host, ("k", "0"), ("k", "1"), ("l", "2"), ("l", "3"))
+    seen = []
+    while got := host.receive(4):
+        seen += [m.body for m in got]
+        host.ack(got)
+    assert sorted(seen) == [b"0", b"1", b"2", b"3"]
+    assert seen.index(b"0") < seen.index(b"1")
+    assert seen.index(b"2") < seen.index(b"3")

@@ -253,7 +253,12 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
             real = state.by_number[number].groups[group["number"]]
             group["hours"], group["guests"] = real.hours, real.guests
             gate = real.gate
-            group["gate"] = [gate._working, gate._retries, gate._waits, gate._heirs]
+            group["gate"] = [
+                set(gate._working.column().tolist()),
+                gate._retries,
+                gate._waits,
+                gate._heirs,
+            ]
     out["leases"] = sorted(out["leases"], key=lambda lease: lease["number"])
     return out
 
