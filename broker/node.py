@@ -294,10 +294,10 @@ class Node:
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
-            if self.engine.dispatcher.loading:
-                self.spawn("load", self.engine.dispatcher.load_work)
-            if self.engine.dispatcher.laying_out:
-                self.spawn("lay out", self.engine.dispatcher.lay_out_work)
+            if self.engine.dispatcher.loader.loading:
+                self.spawn("load", self.engine.dispatcher.loader.load_work)
+            if self.engine.dispatcher.loader.laying_out:
+                self.spawn("lay out", self.engine.dispatcher.loader.lay_out_work)
         except Exception as error:
             self._on_fatal(error)
             return

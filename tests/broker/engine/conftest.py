@@ -93,10 +93,10 @@ class Host:
         while True:
             self.sync()
             more = self.engine.run_due(self.now_ms)
-            if self.engine.dispatcher.loading:
-                self.engine.run_inline(self.engine.dispatcher.load_work())
-            elif self.engine.dispatcher.laying_out:
-                self.engine.run_inline(self.engine.dispatcher.lay_out_work())
+            if self.engine.dispatcher.loader.loading:
+                self.engine.run_inline(self.engine.dispatcher.loader.load_work())
+            elif self.engine.dispatcher.loader.laying_out:
+                self.engine.run_inline(self.engine.dispatcher.loader.lay_out_work())
             elif not more and not self.engine.state.log.pending_size:
                 return
 

@@ -135,7 +135,7 @@ def test_rows_that_were_shown_before_they_were_durable(host: Any) -> None:
     host.set_back(5 * SECOND, turn=False)
     write_and_show()
     host.engine.run_due(host.now_ms)
-    host.engine.run_inline(host.engine.dispatcher.load_work())
+    host.engine.run_inline(host.engine.dispatcher.loader.load_work())
     host.turn()
     assert [body for body, _ in collect(host, 3 * HOUR)] == [b"soon", b"later"]
 
@@ -241,7 +241,7 @@ def test_frames_in_flight_and_work_under_way(host: Any) -> None:
     host.now_ms += HOUR + 6_000
     host.engine.run_due(host.now_ms)
     old = host.engine.dispatcher
-    work = old.load_work()
+    work = old.loader.load_work()
     next(work)
     host.engine.run_due(host.now_ms)
     for _ in range(3):

@@ -116,7 +116,7 @@ def test_a_backlog_streams_in_oldest_first_while_new_messages_are_served(host) -
     host.sync()
     engine.run_due(host.now_ms)
     assert len(host.topic.default.ready) >= 1, "served before the backlog is loaded"
-    assert engine.dispatcher.loading
+    assert engine.dispatcher.loader.loading
     host.turn()
     bodies = host.bodies(10_000)
     assert bodies.count(b"fresh") == 1

@@ -194,8 +194,8 @@ class Life:
         """Everything that is due becomes ready."""
         while True:
             more = self.engine.run_due(self.book.now_ms)
-            if self.engine.dispatcher.loading:
-                self.run(self.engine.dispatcher.load_work(), meddle=False)
+            if self.engine.dispatcher.loader.loading:
+                self.run(self.engine.dispatcher.loader.load_work(), meddle=False)
             elif not more:
                 return
 

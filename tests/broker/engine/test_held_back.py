@@ -29,7 +29,7 @@ class SlowLoads:
 
     @property
     def loading(self) -> bool:
-        return self._work is not None or self.host.engine.dispatcher.loading
+        return self._work is not None or self.host.engine.dispatcher.loader.loading
 
     def crash(self, pause_ms: int) -> None:
         self._work = None
@@ -40,8 +40,8 @@ class SlowLoads:
         host.sync()
         while True:
             more = host.engine.run_due(host.now_ms)
-            if self._work is None and host.engine.dispatcher.loading:
-                self._work = host.engine.dispatcher.load_work()
+            if self._work is None and host.engine.dispatcher.loader.loading:
+                self._work = host.engine.dispatcher.loader.load_work()
             if self._work is not None and left > 0:
                 left -= 1
                 step = next(self._work, "end")

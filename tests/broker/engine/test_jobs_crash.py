@@ -104,8 +104,8 @@ def work(life: Life) -> None:
         life.sync()
         told.refs[tag] = refs
     told.now_ms += 60_000
-    while life.engine.run_due(told.now_ms) or life.engine.dispatcher.loading:
-        life.run(life.engine.dispatcher.load_work(), meddle=False)
+    while life.engine.run_due(told.now_ms) or life.engine.dispatcher.loader.loading:
+        life.run(life.engine.dispatcher.loader.load_work(), meddle=False)
     topic = life.engine.topic("t")
     got = receive(state, topic, topic.default, count_max=100, lease_ms=60_000, now_ms=told.now_ms)
     nack(state, topic, got.lease, None, told.now_ms, delay_ms=0)
