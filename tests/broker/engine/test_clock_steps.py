@@ -250,7 +250,7 @@ def test_frames_in_flight_and_work_under_way(host: Any) -> None:
     host.set_back(1_000, turn=False)
     assert host.engine.dispatcher is not old
     host.engine.run_inline(work)
-    assert not old.loading
+    assert not old.loader.loading
     host.turn()
     got = collect(host, 4 * HOUR)
     assert [body for body, _ in got] == [b"flying", b"s0", b"s1", b"s2", b"s3", b"p"]
