@@ -152,7 +152,7 @@ class _Taking:
             self._take(popped)
             if self.left == 0:
                 return
-            if before - self.left < len(popped) // 2:
+            if 2 * (before - self.left) < len(popped):
                 least = min(4 * len(popped), _ROUND_REFS)
         # More may be ready behind what is not handed out: whoever waits is to ask again.
         self.state.woken.add((self.topic.number, self.group.number))
