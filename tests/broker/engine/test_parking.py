@@ -257,6 +257,25 @@ def test_what_does_not_fit_goes_before_what_is_parked_on_disk(open_host: Any) ->
     assert seen.index(b"2") < seen.index(b"3")
 
 
+@pytest.mark.parametrize("tag", [None, "x"])
+def test_a_retry_that_does_not_fit_is_not_parked_behind_itself(
+    open_host: Any, tag: str | None
+) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=6))
+    only = None if tag is None else TagFilter.parse([tag])
+    send(host, ("k", "0"), ("k", "1"), **tagged("x", "x"))
+    held = host.receive(only=only)
+    assert [m.body for m in held] == [b"0"]
+    send(host, ("", "long"), **tagged("x"))
+    host.nack(held, delay=1)
+    host.advance(1)
+    seen = []
+    while got := host.receive(only=only):
+        seen += [m.body for m in got]
+        host.ack(got)
+    assert seen == [b"long", b"0", b"1"]
+
+
 @pytest.mark.parametrize("full_from_the_start", [True, False])
 def test_a_full_disk_holds_up_no_other_deliveries(
     host: Any, monkeypatch: pytest.MonkeyPatch, full_from_the_start: bool
