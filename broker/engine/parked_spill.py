@@ -42,6 +42,10 @@ class ParkedSpill:
         self._runs: list[RunFile] = []
         """Oldest first; the last takes what is pushed."""
         self._buffer: list[tuple[int, int]] = []
+        self._flush_at = BUFFER_PAIRS
+        """So many in the buffer are worth a write; a full disk is not tried with each pair."""
+        self._stuck = False
+        """The disk was full when it was last read: others are not to wait for that."""
         self._wanted: set[int] = set()
         self._again: set[int] = set()
         """Wanted once more by the time the reading that goes on had brought some: for the next."""
@@ -70,6 +74,11 @@ class ParkedSpill:
         """Whether `read` has something to look for."""
         return bool(self._wanted or self._again)
 
+    @property
+    def reading(self) -> bool:
+        """Whether another `read` may give what this one did not: not on a full disk."""
+        return self.wanted and not self._stuck
+
     def want(self, key: int) -> None:
         """Bring pairs of a key back at the next reading."""
         if key in self._counts:
@@ -79,7 +88,7 @@ class ParkedSpill:
         """Put a pair behind all others of its key."""
         self._counts[key] = self._counts.get(key, 0) + 1
         self._buffer.append((key, ref))
-        if len(self._buffer) >= BUFFER_PAIRS:
+        if len(self._buffer) >= self._flush_at:
             self._flush()
 
     def _flush(self) -> None:
@@ -90,8 +99,10 @@ class ParkedSpill:
                 self._runs[-1].push(_pack(self._buffer))
             except DiskFullError:
                 # They stay in memory until space returns; deliveries go on.
+                self._flush_at = len(self._buffer) + BUFFER_PAIRS
                 return
             self._buffer.clear()
+        self._flush_at = BUFFER_PAIRS
 
     def read(self, free: Callable[[int], bool]) -> list[tuple[int, int]]:
         """Go on reading, one slice; pairs of wanted keys that are free."""
@@ -100,10 +111,31 @@ class ParkedSpill:
         if not self.wanted:
             return []
         self._flush()
+        if self._buffer and self._kept is None and not any(map(len, self._runs)):
+            return self._read_buffer()
+        self._stuck = False
         try:
             return self._read_slice()
         except DiskFullError:
+            self._stuck = True
             return []
+
+    def _read_buffer(self) -> list[tuple[int, int]]:
+        """The disk is full, but all that is here is in memory still."""
+        out: list[tuple[int, int]] = []
+        left: list[tuple[int, int]] = []
+        brought: dict[int, int] = {}
+        for key, ref in self._buffer:
+            count = brought.get(key, 0)
+            if key in self._wanted and count < self._per_key_max:
+                brought[key] = count + 1
+                out.append((key, ref))
+                self._forget(key)
+            else:
+                left.append((key, ref))
+        self._buffer = left
+        self._wanted.clear()
+        return out
 
     def _read_slice(self) -> list[tuple[int, int]]:
         self._write_passed()
@@ -183,7 +215,12 @@ class ParkedSpill:
 
     def _end_reading(self) -> None:
         assert self._kept is not None
-        self._runs.insert(0, self._kept)
+        runs = [self._kept, *self._runs]
+        self._runs = [run for run in runs if len(run)]
+        for run in runs:
+            if not len(run):
+                # Each reading begins two, or they would pile up.
+                run.close()
         self._kept = None
         self._wanted = (self._wanted - self._brought.keys()) | self._again
         self._again.clear()
@@ -204,6 +241,8 @@ class ParkedSpill:
         self._unwritten.clear()
         self._kept = None
         self._left = 0
+        self._flush_at = BUFFER_PAIRS
+        self._stuck = False
 
 
 def _pack(pairs: list[tuple[int, int]]) -> Int64Array:

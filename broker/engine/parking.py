@@ -141,8 +141,8 @@ class ParkingLot:
 
     @property
     def reading(self) -> bool:
-        """Whether parked refs are being looked for on disk."""
-        return self.spill.wanted
+        """Whether parked refs are being looked for on disk, which another call goes on with."""
+        return self.spill.reading
 
     def park(self, key: int, ref: int) -> None:
         """Put a ref behind all others of a key."""

@@ -323,7 +323,10 @@ class _Taking:
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
         """What does not fit into the answer goes back, before what was parked behind it."""
         keys = rows["key_hash"].astype(np.uint64)
-        stays = ~(self.claimed.find(keys) & self.lot.held(keys))
+        # Who holds its key for a retry came from the queue and is not behind what is parked; in
+        # the lot it would wait for itself.
+        holds = self.group.gate.held(keys)
+        stays = ~(self.claimed.find(keys) & self.lot.held(keys)) | holds
         for key, ref in zip(keys[~stays].tolist(), refs[~stays].tolist(), strict=True):
             self.lot.give_back(key, ref)
         self._unpop(refs[stays])

@@ -13,6 +13,8 @@ import pytest
 
 from delaylog.broker.engine import Limits
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.run_file import RunFile
 from tests.broker.engine.test_keys import send, tagged
 
 
@@ -253,3 +255,65 @@ def test_what_does_not_fit_goes_before_what_is_parked_on_disk(open_host: Any) ->
     assert sorted(seen) == [b"0", b"1", b"2", b"3"]
     assert seen.index(b"0") < seen.index(b"1")
     assert seen.index(b"2") < seen.index(b"3")
+
+
+@pytest.mark.parametrize("tag", [None, "x"])
+def test_a_retry_that_does_not_fit_is_not_parked_behind_itself(
+    open_host: Any, tag: str | None
+) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=6))
+    only = None if tag is None else TagFilter.parse([tag])
+    send(host, ("k", "0"), ("k", "1"), **tagged("x", "x"))
+    held = host.receive(only=only)
+    assert [m.body for m in held] == [b"0"]
+    send(host, ("", "long"), **tagged("x"))
+    host.nack(held, delay=1)
+    host.advance(1)
+    seen = []
+    while got := host.receive(only=only):
+        seen += [m.body for m in got]
+        host.ack(got)
+    assert seen == [b"long", b"0", b"1"]
+
+
+@pytest.mark.parametrize("full_from_the_start", [True, False])
+def test_a_full_disk_holds_up_no_other_deliveries(
+    host: Any, monkeypatch: pytest.MonkeyPatch, full_from_the_start: bool
+) -> None:
+    """What of a free key lies on disk comes when there is space; what never got there, at once."""
+    full, push = full_from_the_start, RunFile.push
+
+    def push_if_room(self: RunFile, values: np.ndarray) -> None:
+        if full:
+            raise DiskFullError("no space")
+        push(self, values)
+
+    monkeypatch.setattr(RunFile, "push", push_if_room)
+    all_on_disk(host)
+    send(host, *[("a", f"a{k}") for k in range(6)], ("b", "b0"))
+    held = host.receive()
+    assert [m.body for m in held] == [b"a0", b"b0"]
+    spill = host.topic.default.gate.parking.any.spill
+    spill._flush()
+    full = True
+    host.ack(held)
+    send(host, *[("", f"x{k}") for k in range(4)], *[("b", f"b{k}") for k in range(1, 3)])
+
+    def drain() -> list[bytes]:
+        out = []
+        for _ in range(20):
+            got = host.receive(1)
+            out += [m.body for m in got]
+            host.ack(got)
+        assert len(spill._runs) <= 4, "no reading leaves an empty run behind"
+        return out
+
+    seen = drain()
+    assert {b"x0", b"x1", b"x2", b"x3"} <= set(seen)
+    if full_from_the_start:
+        assert len(seen) == 11
+    full = False
+    seen += drain()
+    assert len(seen) == 11
+    assert [body for body in seen if body.startswith(b"a")] == [b"a%d" % k for k in range(1, 6)]
+    assert seen.index(b"b1") < seen.index(b"b2")
