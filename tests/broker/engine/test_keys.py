@@ -283,7 +283,6 @@ def test_against_a_model(open_host: Any, filters: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
-
     rng = random.Random(seed)
     made = iter(range(10_000))
     fs = OsFileSystem()
