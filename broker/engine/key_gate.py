@@ -38,8 +38,11 @@ class KeyGate:
         """Keys of messages that wait for a retry or are ready for it, and those origins."""
         self._retry_keys: dict[int, int] = {}
         """The same by origin."""
-        self._awaited: set[int] = set()
-        """Origins of messages whose end others wait for."""
+        self._awaited: dict[int, tuple[list[int], set[int]]] = {}
+        """By origin of a message whose end others wait for: their origins, and hashes of its id.
+
+        Thousands may end in one call, so what waits for one is not searched for among all.
+        """
         self._waits: dict[int, int] = {}
         """Origins of messages that wait for another's end, and under which key."""
         self._heirs: dict[int, int] = {}
@@ -73,11 +76,15 @@ class KeyGate:
     def wait_for(self, origin: int, predecessor: int, id_hash: int) -> None:
         """Message `origin` is not to be handed out before `predecessor` has ended."""
         self._wait(origin, predecessor)
-        self._heirs[id_hash] = predecessor
+        self._expect(id_hash, predecessor)
 
     def _wait(self, origin: int, predecessor: int) -> None:
-        self._awaited.add(predecessor)
+        self._awaited.setdefault(predecessor, ([], set()))[0].append(origin)
         self._waits[origin] = -predecessor
+
+    def _expect(self, id_hash: int, predecessor: int) -> None:
+        self._awaited.setdefault(predecessor, ([], set()))[1].add(id_hash)
+        self._heirs[id_hash] = predecessor
 
     @property
     def expecting(self) -> bool:
@@ -122,10 +129,14 @@ class KeyGate:
 
     def _inherit(self, predecessor: int) -> list[tuple[TagFilter | None, list[int]]]:
         """The end of a predecessor: whoever waited for it goes on."""
-        self._awaited.discard(predecessor)
+        followers, ids = self._awaited.pop(predecessor)
         self._note_named([-predecessor])
-        self._waits = {origin: key for origin, key in self._waits.items() if key != -predecessor}
-        self._heirs = {id_: origin for id_, origin in self._heirs.items() if origin != predecessor}
+        for origin in followers:
+            if self._waits.get(origin) == -predecessor:
+                del self._waits[origin]
+        for id_hash in ids:
+            if self._heirs.get(id_hash) == predecessor:
+                del self._heirs[id_hash]
         return self.parking.unpark(-predecessor)
 
     def purge(self, kept: Iterable[int]) -> None:
@@ -135,7 +146,7 @@ class KeyGate:
         left = set(kept)
         if not left:
             self._working.clear()
-        for origin in self._awaited - left:
+        for origin in self._awaited.keys() - left:
             self._inherit(origin)
 
     def snapshot(self) -> dict[str, Any]:
@@ -155,7 +166,8 @@ class KeyGate:
         self.retry(np.frombuffer(saved["keys"], "<u8"), np.frombuffer(saved["owners"], "<i8"))
         for origin, predecessor in saved["waits"]:
             self._wait(origin, predecessor)
-        self._heirs.update(saved["heirs"])
+        for id_hash, predecessor in saved["heirs"]:
+            self._expect(id_hash, predecessor)
 
     # ------------------------------------------------------------------ what may go out
 

@@ -2,7 +2,9 @@
 
 What is wanted back is found by reading all of it once, in slices: pairs of wanted keys come out,
 the others are written to a second file, behind which stands what was parked meanwhile. A key of
-which one pair was passed on is left alone until the next reading, or its order would be lost.
+which one pair was passed on is left alone until the next reading, or its order would be lost; so
+is one that is wanted once a reading goes on: to know of which it has passed pairs would take most
+of the time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import among, distinct
+from delaylog.storage.columns import among
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.run_file import RunFile
@@ -39,6 +41,8 @@ class ParkedSpill:
         self._slice_pairs = slice_pairs
         self._per_key_max = per_key_max
         self._counts: dict[int, int] = {}
+        self._count = 0
+        """All together: it is asked for with each call, and there may be millions of keys."""
         self._runs: list[RunFile] = []
         """Oldest first; the last takes what is pushed."""
         self._buffer: list[tuple[int, int]] = []
@@ -48,18 +52,19 @@ class ParkedSpill:
         """The disk was full when it was last read: others are not to wait for that."""
         self._wanted: set[int] = set()
         self._again: set[int] = set()
-        """Wanted once more by the time the reading that goes on had brought some: for the next."""
+        """Wanted since the reading that goes on began: for the next."""
         self._kept: RunFile | None = None
         """While a reading goes on: what it passed on."""
         self._left = 0
         """Pairs that the reading has still to look at."""
         self._passed: set[int] = set()
+        """Wanted ones of which it brought so many that it passed others on."""
         self._brought: dict[int, int] = {}
         self._unwritten: deque[Int64Array] = deque()
         """What the reading passed on and a full disk did not take yet."""
 
     def __len__(self) -> int:
-        return sum(self._counts.values()) if self._counts else 0
+        return self._count
 
     def holds(self, key: int) -> bool:
         """Whether pairs of a key are here."""
@@ -82,11 +87,12 @@ class ParkedSpill:
     def want(self, key: int) -> None:
         """Bring pairs of a key back at the next reading."""
         if key in self._counts:
-            (self._again if key in self._brought else self._wanted).add(key)
+            (self._wanted if self._kept is None else self._again).add(key)
 
     def push(self, key: int, ref: int) -> None:
         """Put a pair behind all others of its key."""
         self._counts[key] = self._counts.get(key, 0) + 1
+        self._count += 1
         self._buffer.append((key, ref))
         if len(self._buffer) >= self._flush_at:
             self._flush()
@@ -164,9 +170,7 @@ class ParkedSpill:
                 self._brought[key] = self._brought.get(key, 0) + 1
                 out.append((key, ref))
                 self._forget(key)
-            rest = np.concatenate(passed_on)
-            self._passed.update(distinct(rest[:, 0]).view(np.uint64).tolist())
-            self._unwritten.append(rest.ravel())
+            self._unwritten.append(np.concatenate(passed_on).ravel())
             with suppress(DiskFullError):
                 self._write_passed()
         if not self._left and not self._unwritten:
@@ -207,6 +211,7 @@ class ParkedSpill:
             self._unwritten.popleft()
 
     def _forget(self, key: int) -> None:
+        self._count -= 1
         left = self._counts[key] - 1
         if left:
             self._counts[key] = left
@@ -234,6 +239,7 @@ class ParkedSpill:
         self._runs.clear()
         self._buffer.clear()
         self._counts.clear()
+        self._count = 0
         self._wanted.clear()
         self._again.clear()
         self._passed.clear()

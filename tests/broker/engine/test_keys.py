@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 
 from delaylog.broker.engine import Limits, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.parked_spill import ParkedSpill
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.run_file import RunFile
 
 
 def send(host: Any, *pairs: tuple[str, str], **how: Any) -> Any:
@@ -278,9 +283,6 @@ def test_against_a_model(open_host: Any, filters: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
-    from delaylog.storage.file_system import OsFileSystem
-    from delaylog.storage.run_file import RunFile
-
     rng = random.Random(seed)
     made = iter(range(10_000))
     fs = OsFileSystem()
@@ -314,3 +316,25 @@ def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
     assert len(spill) == 0
     spill.clear()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
+    """Each end costs what waits for it, not what waits at all: 8,000 took ten seconds."""
+    count = 8_000
+    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    for k in range(1, count + 1):
+        gate.wait_for(k << 20, k, k % 5_000)
+    again = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    again.restore(gate.snapshot())
+    assert again.snapshot() == gate.snapshot()
+    for each in (gate, again):
+        begun = process_time()
+        each.end(range(1, 3_001))
+        assert each.predecessor(3_001) == 3_001
+        assert each.predecessor(1) == 5_001, "the later one with that hash still lives"
+        assert each.predecessor(2_999) == 7_999
+        each.purge([count])
+        assert (each.expecting, each.holding) == (True, True)
+        each.end([count])
+        assert (each.expecting, each.holding) == (False, False)
+        assert process_time() - begun < 2
