@@ -17,6 +17,7 @@ from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.jobs import Jobs
+from delaylog.broker.engine.late_holders import end_late_holders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.retiring import retire_unused
@@ -220,12 +221,14 @@ class Engine:
         return wake is not None and wake <= now_ms
 
     def retire_unused(self, now_ms: int) -> None:
-        """Drop what nobody uses any more. Called every few seconds."""
+        """Drop what nobody uses any more, end what holds others up. Called every few seconds."""
         retire_unused(self.state, now_ms)
         for topic in self.state.by_number.values():
             for group in topic.groups.values():
                 if group.ready.filtered:
                     group.ready.expire_filters(now_ms)
+                if group.gate.remembers_origins:
+                    end_late_holders(self.state, topic, group, now_ms)
 
     def run_inline(self, work: Work) -> None:
         """Run background work to its end on the spot (recovery, tests, clean shutdown).

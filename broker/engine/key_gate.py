@@ -12,6 +12,7 @@ the same way, under a key of its own: minus the origin it waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class KeyGate:
         """
         self._waits: dict[int, int] = {}
         """Origins of messages that wait for another's end, and under which key."""
+        self._looked = 0
+        """How far `holders` has come."""
         self._heirs: dict[int, int] = {}
         """By hash of an id: the origin whose end the next message with that id waits for."""
 
@@ -138,6 +141,13 @@ class KeyGate:
             if self._heirs.get(id_hash) == predecessor:
                 del self._heirs[id_hash]
         return self.parking.unpark(-predecessor)
+
+    def holders(self, count: int) -> list[int]:
+        """Up to `count` origins of messages that others wait for, not under lease; in turn."""
+        total = len(self._retry_keys) + len(self._awaited)
+        start = self._looked if self._looked < total else 0
+        self._looked = start + count
+        return list(islice(chain(self._retry_keys, self._awaited), start, start + count))
 
     def purge(self, kept: Iterable[int]) -> None:
         """Only what is under lease still holds: the messages with these origins."""

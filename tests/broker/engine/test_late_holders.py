@@ -1,0 +1,70 @@
+"""What is past its ttl holds nobody up, though nobody asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine import late_holders
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.storage.layout import MessageState
+
+X, Y = TagFilter(frozenset([b"x"])), TagFilter(frozenset([b"y"]))
+
+
+def retire(host: Any) -> None:
+    host.engine.retire_unused(host.now_ms)
+    host.turn()
+
+
+@pytest.mark.parametrize("held_max", [4_096, 1])
+def test_a_retry_that_no_filter_wants_ends_by_its_ttl(
+    host: Any, held_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_holders, "HOLDERS_MAX", held_max)
+    host.configure(backoff={"first_ms": 0})
+    host.send(
+        [b"0", b"1", b"2", b"3"],
+        key=b"kkll",
+        key_size=1,
+        tags=b"xyxy",
+        tags_size=1,
+        ttl_ms=np.array([1_000, -1, 1_000, -1]),
+    )
+    host.nack(host.receive(only=X))
+    assert host.bodies(only=Y) == []
+    host.advance(999)
+    retire(host)
+    assert host.bodies(only=Y) == []
+    host.advance(1)
+    for _ in range(4):
+        retire(host)
+    assert sorted(host.bodies(only=Y)) == [b"1", b"3"]
+    assert host.topic.default.counts.dead == 2
+    host.check_counts()
+
+
+def test_a_predecessor_that_no_filter_wants_ends_by_its_ttl(host: Any) -> None:
+    host.configure(backoff={"first_ms": 0}, merge_leased="successor")
+    host.send([b"old"], ids=["a"], tags=b"x", tags_size=1, ttl_ms=1_000)
+    held = host.receive(only=X)
+    host.send([b"new"], ids=["a"], tags=b"y", tags_size=1, merge="replace")
+    host.nack(held)
+    host.advance(1_000)
+    assert host.bodies(only=Y) == []
+    retire(host)
+    assert host.bodies(only=Y) == [b"new"]
+
+
+def test_who_is_not_late_stays(host: Any) -> None:
+    host.configure(backoff={"first_ms": 5_000})
+    host.send([b"0", b"1"], key=b"kk", key_size=1, ids=["a", "b"], ttl_ms=60_000)
+    (first,) = host.receive()
+    host.nack([first])
+    retire(host)
+    assert host.state_of("a") is MessageState.WAITING
+    host.advance(5_000)
+    retire(host)
+    assert host.bodies() == [b"0"]
