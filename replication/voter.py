@@ -36,8 +36,11 @@ class Voter:
 
     @property
     def promised(self) -> int:
-        """The epoch below which this node answers nobody."""
-        return self._meta.meta.promised_epoch
+        """The epoch below which this node answers nobody.
+
+        Its log counts too: a node that becomes part of a cluster may have led alone before.
+        """
+        return max(self._meta.meta.promised_epoch, self._log.epochs.last_epoch)
 
     def promise(self, epoch: int) -> None:
         """Never again answer a lower epoch. On the disk when this returns."""
