@@ -47,6 +47,8 @@ class Progress:
     """Whether it has answered: until then one message a round is enough."""
     counts: bool = True
     """Learners do not, and who was one in this epoch does not until the next."""
+    voter: bool = True
+    """What it last said of itself."""
     learner_seq: int = 0
     """The newest round when it was first heard of as a learner."""
     behind: bool = False
@@ -111,7 +113,7 @@ class Leader:
         """Send a peer what it lacks, as far as its window allows; False if nothing was."""
         one, log = self.progress[peer], self._log
         if one.next < log.first_position:
-            one.behind = True
+            # It rejects what does not fit, and is found to be behind by that.
             one.next = log.end
             return False
         sent = False
@@ -147,24 +149,29 @@ class Leader:
         self.note_durable()
         self.ship(source)
 
-    def take_reject(self, source: int, message: Reject) -> None:
-        """A peer's log is another one where frames were to go: go on from what both have."""
+    def take_reject(self, source: int, message: Reject) -> bool:
+        """A peer's log is another one where frames were to go: go on from what both have.
+
+        Returns whether it turns out that only a copy helps.
+        """
         one = self._hear(source, voter=message.voter)
         mine = self._log.epochs.entries()
         shared = common_end(mine, self._log.end, message.table, message.end)
         if shared is None or shared < self._log.first_position:
-            one.behind = True
+            first, one.behind = not one.behind, True
             one.next = self._log.end
-            return
+            return first
         one.behind = False
         if not one.counts:
             one.match = min(one.match, shared)
         one.next = max(one.match, shared)
         self.ship(source)
+        return False
 
     def _hear(self, source: int, *, voter: bool) -> Progress:
         one = self.progress[source]
         one.known = True
+        one.voter = voter
         if one.counts and not voter:
             one.counts = False
             one.learner_seq = self.gate.seq
@@ -230,6 +237,10 @@ class Leader:
         return all(
             other.seq > one.learner_seq and other.match >= self.begin_end for other in others
         )
+
+    def wants_renewal(self) -> bool:
+        """Whether somebody is a voter again who counts from the next epoch on."""
+        return any(one.voter and not one.counts for one in self.progress.values())
 
     def readmit(self, peer: int) -> bool:
         """Let a learner be a voter again; False if it may not be."""

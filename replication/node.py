@@ -158,7 +158,10 @@ class ReplicationNode:
         self._step_down()
 
     def renew(self, now: Now) -> None:
-        """Begin a new epoch as the leader that it is: a readmitted learner counts from there."""
+        """Begin a new epoch as the leader that it is: a readmitted learner counts from there.
+
+        A serving leader does so by itself once it has heard of such a voter.
+        """
         if self.leader is not None and not self.leadership.hands_over:
             self._step_down()
             self._campaign.stand(now)
@@ -200,6 +203,8 @@ class ReplicationNode:
         elif now.boot_ms >= round_ms:
             self.leadership.send_round(now)
             self._note_progress(now)
+            if self.leader is not None and self.leader.serving and self.leader.wants_renewal():
+                self.renew(now)
 
     def reconnect(self, peer: int) -> None:
         """A connection is new: what was under way on the old one may be lost."""
@@ -316,8 +321,7 @@ class ReplicationNode:
     def _on_reject(self, source: int, message: Reject) -> None:
         leader = self.leader
         if leader is not None and leader.epoch == message.epoch:
-            leader.take_reject(source, message)
-            if leader.progress[source].behind:
+            if leader.take_reject(source, message):
                 self._tell(NeedsCopy(source))
 
     # ------------------------------------------------------------------ following

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.replication.epochs import EpochTable
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.events import (
     HandoverFailed,
@@ -32,6 +33,7 @@ from delaylog.replication.messages import (
     Promise,
     Takeover,
 )
+from delaylog.replication.timing import Timing
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import CLUSTER_ID
 from tests.replication.parts import BEGIN, FRAME, Cluster, at, extend
@@ -257,6 +259,57 @@ def test_a_log_without_the_beginning_cannot_be_adopted() -> None:
     assert node.role == Role.FOLLOWER
 
 
+def test_logs_that_share_no_epoch_cannot_be_adopted() -> None:
+    cluster = Cluster()
+    extend(cluster.disks[0].log, [(3 << 16, 3)])
+    extend(cluster.disks[1].log, [(2 << 16, 1), (3 << 16 | 1, 3)])
+    # Node 1 has forgotten where its log began.
+    cluster.disks[1].log.epochs = EpochTable(cluster.disks[1].log.epochs.entries()[1:])
+    cluster.down.add(2)
+    node = cluster.nodes[0]
+    node.suggest_leader(cluster.now)
+    cluster.settle()
+    assert NeedsCopy(0) in node.take_events()
+    assert cluster.disks[0].log.cuts == []
+
+
+def test_a_log_that_is_only_too_long_needs_no_fetch() -> None:
+    cluster = Cluster()
+    extend(cluster.disks[0].log, [(1 << 16, 0), (2 << 16, 4)])
+    extend(cluster.disks[1].log, [(1 << 16, 0), (3 << 16 | 1, 0)])
+    # It shares all of what is better, once its own last leadership is gone.
+    cluster.disks[0].log.cut(BEGIN)
+    extend(cluster.disks[0].log, [(3 << 16 | 1, 0)])
+    cluster.nodes[0].suggest_leader(cluster.now)
+    cluster.down.add(2)
+    cluster.settle()
+    assert cluster.nodes[0].role == Role.SERVING
+
+
+def test_a_long_rest_is_fetched_piece_by_piece() -> None:
+    cluster = Cluster(timing=Timing(append_bytes_max=1))
+    extend(cluster.disks[0].log, [(1 << 16, 0)])
+    extend(cluster.disks[1].log, [(1 << 16, 5)])
+    cluster.down.add(2)
+    node = cluster.nodes[0]
+    node.suggest_leader(cluster.now)
+    cluster.turn()
+    cluster.turn()
+    piece = Fetched(
+        node.promised,
+        BEGIN,
+        BEGIN + 5 * FRAME,
+        bytes(cluster.disks[1].log.data[BEGIN : BEGIN + FRAME]),
+    )
+    # The same piece twice, as after a lost answer, is taken once.
+    for _ in range(2):
+        node.receive(1, piece, cluster.now)
+    assert cluster.disks[0].log.end == BEGIN + FRAME
+    cluster.settle()
+    assert node.role == Role.SERVING
+    assert cluster.disks[0].log.data == cluster.disks[1].log.data
+
+
 def test_who_does_not_come_to_serve_stays_out() -> None:
     cluster = Cluster()
     cluster.down |= {1, 2}
@@ -294,6 +347,16 @@ def test_the_oracles_word_against_it_ends_a_leadership() -> None:
     cluster.nodes[0].unsuggest_leader()
     assert cluster.nodes[0].take_events() == [SteppedDown(epoch)]
     assert not cluster.nodes[0].leadership.may_append()
+
+
+def test_frames_of_a_lower_epoch_are_refused() -> None:
+    cluster = Cluster()
+    cluster.lead(1)
+    old = cluster.nodes[1].promised
+    cluster.nodes[0].receive(2, Prepare(9 << 16 | 2), cluster.now)
+    cluster.nodes[0].take_messages()
+    cluster.nodes[0].receive(1, Append(old, 0, 0, 0, 9, NO_TICK, b""), cluster.now)
+    assert said(cluster, 0, Nack) == [Nack(old, 9 << 16 | 2)]
 
 
 def test_a_nack_of_another_epoch_means_nothing() -> None:
