@@ -16,7 +16,6 @@ from delaylog.replication.leader import Leader
 from delaylog.replication.messages import Fetched, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
-from tests.replication.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from tests.replication.world import World
@@ -32,7 +31,7 @@ class SimNode:
         self.world = world
         self.number = number
         self.skew_ms = skew_ms
-        self.disk = MemoryDisk(number, size)
+        self.disk = world.disk(number, size)
         self.alive = True
         self.last_data = b""
         self.start()

@@ -11,16 +11,20 @@ from collections import Counter
 
 import pytest
 
+from tests.replication.memory_disk import MemoryDisk
+from tests.replication.real_disk import RealDisk
 from tests.replication.world import World
 
 CALM_MS = 3_000
 """Longer than a resignation, a refused try and a fetch together; a cluster needs far less."""
 
 
-def run(seeds: range, *, size: int, steps: int) -> Counter[str]:
+def run(
+    seeds: range, *, size: int, steps: int, disk: type[MemoryDisk] = MemoryDisk
+) -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in seeds:
-        world = World(seed, size)
+        world = World(seed, size, disk=disk)
         try:
             world.run(steps)
             if seed % 5 == 0:
@@ -61,9 +65,17 @@ def test_one_node() -> None:
     assert total["commits"] > 1_000
 
 
+def test_real_disks() -> None:
+    """The physical log, the slots and the meta file instead of the simulator's own."""
+    total = run(range(200), size=3, steps=400, disk=RealDisk)
+    assert total["commits"] > 600
+    assert total["leaders"] > 200
+
+
 @pytest.mark.drill
 @pytest.mark.parametrize("part", range(5))
 def test_many_schedules(part: int) -> None:
     first = 1_000_000 + part * 5_000
     run(range(first, first + 5_000), size=3, steps=400)
     run(range(first, first + 1_000), size=5, steps=1_000)
+    run(range(first, first + 1_000), size=3, steps=400, disk=RealDisk)

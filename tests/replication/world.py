@@ -17,6 +17,7 @@ from delaylog.replication.events import Role
 from delaylog.replication.messages import Message
 from delaylog.replication.timing import Timing
 from tests.replication.judge import Judge
+from tests.replication.memory_disk import MemoryDisk
 from tests.replication.sim_node import SECOND_MS, SimNode
 
 NET_MAX = 60
@@ -26,7 +27,13 @@ class World:
     """One schedule."""
 
     def __init__(
-        self, seed: int, size: int = 3, *, wipes: float | None = None, window: int | None = None
+        self,
+        seed: int,
+        size: int = 3,
+        *,
+        wipes: float | None = None,
+        window: int | None = None,
+        disk: type[MemoryDisk] = MemoryDisk,
     ) -> None:
         self.random = random = Random(seed)
         self.seed = seed
@@ -43,6 +50,7 @@ class World:
             append_bytes_max=random.choice((1, 200, 500)),
             window_bytes_max=window or random.choice((500, 2_000)),
         )
+        self.disk = disk
         self.now_ms = 1_000
         self.judge = Judge(self.timing.gate_ms, size)
         self.net: list[tuple[int, int, Message]] = []
