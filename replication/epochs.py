@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from delaylog.replication.errors import DivergedError
+from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.storage.layout import EPOCH_NODE_BITS
 
 NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
@@ -63,6 +63,14 @@ class EpochTable:
         keep = bisect_left(self._starts, position)
         del self._epochs[keep:], self._starts[keep:]
 
+    def forget(self, position: int) -> None:
+        """Frames below `position` are gone: drop what speaks of them only.
+
+        The epoch of the frame in front of `position` stays, since that is asked for.
+        """
+        drop = max(bisect_left(self._starts, position) - 1, 0)
+        del self._epochs[:drop], self._starts[:drop]
+
     @property
     def last_epoch(self) -> int:
         """The newest epoch; 0 in an empty log."""
@@ -86,8 +94,8 @@ def common_end(mine: EpochEntries, my_end: int, theirs: EpochEntries, their_end:
     """Up to where two logs are the same; None if the tables cannot tell.
 
     It follows from the newest epoch that both have. They cannot tell when they share none and one
-    of them has lost its beginning: then only a copy helps. Raises DivergedError when one epoch
-    begins in two places, which no sound pair of logs has.
+    of them has lost its beginning: then only a copy helps. Raises PeerError when one epoch begins
+    in two places, which no sound pair of logs has.
 
     Example: [(1, 0), (2, 500)] to 700 and [(1, 0), (3, 400)] to 900 share epoch 1; the second left
     it at 400, so that is where they part.
@@ -101,7 +109,7 @@ def common_end(mine: EpochEntries, my_end: int, theirs: EpochEntries, their_end:
         if other is None:
             continue
         if other != start:
-            raise DivergedError("an epoch begins in two places", position=start, epoch=epoch)
+            raise PeerError(f"epoch {epoch:#x} begins at {start} and at {other}")
         return min(_leaves(mine, epoch, my_end), _leaves(theirs, epoch, their_end))
     whole = bool(mine) and bool(theirs) and mine[0][1] == 0 and theirs[0][1] == 0
     return 0 if whole else None

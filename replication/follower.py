@@ -14,6 +14,7 @@ from delaylog.replication.disk import ReplicaLog, TickStore
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.messages import Ack, Append, Message, Reject, Takeover
 from delaylog.replication.raw_frames import RawFrame, split_frames
+from delaylog.replication.watermark import EpochTick
 from delaylog.storage.batch import Block
 
 
@@ -97,13 +98,16 @@ class Follower:
         self.commit = max(self.commit, min(commit, self.verified))
 
     def _take_tick(self, message: Append) -> None:
-        """A tick counts once the frames it covers are here."""
-        tick = message.tick
+        if self.note_tick(message.tick):
+            self._seq = max(self._seq, message.seq)
+
+    def note_tick(self, tick: EpochTick) -> bool:
+        """A tick counts once the frames it covers are here; whether it does."""
         if tick.epoch != self.epoch or tick.position > self.verified:
-            return
+            return False
         if tick > self._ticks.tick:
             self._ticks.write(tick)
-        self._seq = max(self._seq, message.seq)
+        return True
 
     def acknowledge(self) -> None:
         """Say what is durable of the leader's log, and which tick was taken."""

@@ -44,6 +44,7 @@ from delaylog.replication.messages import (
 )
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.voter import Voter
+from delaylog.replication.watermark import EpochTick
 
 
 class ReplicationNode:
@@ -256,6 +257,13 @@ class ReplicationNode:
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
+
+    def accept_tick(self, tick: EpochTick) -> None:
+        """The leader's tick came by another way, such as the oracle's heartbeat. It opens no gate:
+        only what is answered to a round does.
+        """
+        if self.leader is None and tick.epoch == self.promised:
+            self._follower.note_tick(tick)
 
     def _check_owner(self, source: int, epoch: int) -> None:
         """Only its own node speaks for an epoch."""

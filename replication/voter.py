@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
-from delaylog.replication.epochs import epoch_counter
+from delaylog.replication.epochs import common_end, epoch_counter
+from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Fetch, Fetched, Message, Nack, Promise
 
 
@@ -79,14 +80,17 @@ class Voter:
         return self._log.durable_end == self._log.end
 
     def fetch(self, source: int, message: Fetch) -> None:
-        """Show a candidate what its log lacks."""
+        """Show a candidate what its log lacks. Raises PeerError."""
         if not self._shows(message.epoch):
             if message.epoch < self.promised:
                 self._send(source, Nack(message.epoch, self.promised))
             return
         log, epoch, offset = self._log, message.epoch, message.offset
-        if offset < log.first_position:
+        shared = common_end(log.epochs.entries(), log.end, message.table, offset)
+        if shared is None or offset < log.first_position:
             self._send(source, Fetched(epoch, log.first_position, log.end, b""))
+        elif shared != offset:
+            raise PeerError(f"node {source} goes on from another log than it was shown")
         elif offset < log.end:
             data = log.read(offset, self._bytes_max)
             self._send(source, Fetched(epoch, offset, log.end, data))

@@ -18,7 +18,7 @@ from delaylog.replication.epochs import (
     epoch_node,
     make_epoch,
 )
-from delaylog.replication.errors import DivergedError
+from delaylog.replication.errors import DivergedError, PeerError
 
 
 def test_an_epoch_is_a_counter_above_a_node() -> None:
@@ -52,6 +52,17 @@ def test_a_cut_forgets_what_begins_behind_it() -> None:
     assert (table.entries(), table.last_epoch) == ((), 0)
 
 
+@pytest.mark.parametrize(
+    ("position", "left"), [(0, 3), (1, 3), (100, 3), (101, 2), (250, 2), (251, 1), (900, 1)]
+)
+def test_what_only_speaks_of_dropped_frames_is_forgotten(position: int, left: int) -> None:
+    table = EpochTable([(1, 0), (4, 100), (6, 250)])
+    asked = table.before(position)
+    table.forget(position)
+    assert len(table.entries()) == left
+    assert table.before(position) == asked
+
+
 @pytest.mark.parametrize("entry", [(4, 200), (3, 200), (5, 100), (5, 99)])
 def test_epochs_begin_in_order(entry: tuple[int, int]) -> None:
     table = EpochTable([(1, 0), (4, 100)])
@@ -81,7 +92,7 @@ def test_common_end(mine: list, my_end: int, theirs: list, their_end: int, commo
 
 
 def test_one_epoch_in_two_places_is_no_sound_pair() -> None:
-    with pytest.raises(DivergedError):
+    with pytest.raises(PeerError, match="begins at 10 and at 12"):
         common_end(((1, 0), (2, 10)), 20, ((1, 0), (2, 12)), 20)
 
 

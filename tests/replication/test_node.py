@@ -39,6 +39,7 @@ from tests.replication.memory_disk import CLUSTER_ID
 from tests.replication.parts import BEGIN, FRAME, Cluster, at, extend
 
 E5 = 5 << 16 | 1
+TABLE = ((1 << 16, 0),)
 
 
 def said(cluster: Cluster, node: int, kind: type[Message]) -> list[Any]:
@@ -131,11 +132,14 @@ def test_its_log_is_shown_only_to_whom_it_has_promised() -> None:
     assert node.take_messages() == [(1, Nack(4 << 16 | 1, E5))]
     node.receive(1, Fetch(6 << 16 | 1, 0, ()), cluster.now)
     assert node.take_messages() == []
-    node.receive(1, Fetch(E5, BEGIN, ()), cluster.now)
+    node.receive(1, Fetch(E5, BEGIN, TABLE), cluster.now)
     data = bytes(cluster.disks[0].log.data[BEGIN:])
     assert node.take_messages() == [(1, Fetched(E5, BEGIN, BEGIN + FRAME, data))]
-    node.receive(1, Fetch(E5, BEGIN + FRAME, ()), cluster.now)
+    node.receive(1, Fetch(E5, BEGIN + FRAME, TABLE), cluster.now)
     assert node.take_messages() == []
+    for offset, table in ((BEGIN + FRAME + 1, TABLE), (BEGIN, ((1 << 16, 8),))):
+        with pytest.raises(PeerError):
+            node.receive(1, Fetch(E5, offset, table), cluster.now)
 
 
 # --------------------------------------------------------------------------- coming to lead
@@ -475,6 +479,21 @@ def test_answers_to_somebody_else_are_dropped() -> None:
     for message in (Ack(E5, 0, 0, True), Promise(E5, 0, NO_TICK, ()), Fetched(E5, 0, 0, b"")):
         node.receive(1, message, cluster.now)
     assert node.take_messages() == []
+
+
+def test_a_tick_may_come_by_another_way() -> None:
+    cluster = Cluster()
+    cluster.lead(1)
+    epoch = cluster.nodes[1].promised
+    ticks = cluster.disks[0].ticks
+    cluster.nodes[0].accept_tick(EpochTick(epoch, 9, 0, BEGIN))
+    assert ticks.tick == EpochTick(epoch, 9, 0, BEGIN)
+    # Not of another epoch, not beyond its log, and not to who leads.
+    cluster.nodes[0].accept_tick(EpochTick(epoch + 65_536, 10, 0, BEGIN))
+    cluster.nodes[0].accept_tick(EpochTick(epoch, 10, 0, BEGIN + 1))
+    assert ticks.tick.second == 9
+    cluster.nodes[1].accept_tick(EpochTick(epoch, 10, 0, BEGIN))
+    assert cluster.disks[1].ticks.tick.second == 0
 
 
 def test_a_node_stops_before_it_cuts_what_is_committed() -> None:

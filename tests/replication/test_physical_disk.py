@@ -112,6 +112,17 @@ def test_a_cut_takes_the_durable_end_with_it() -> None:
         assert folder.log.end == 64
 
 
+def test_dropped_segments_take_their_epochs_along() -> None:
+    folder = Folder(FakeDisk())
+    for counter in range(1, 40):
+        folder.log.append_begin(EpochTick(counter << 16), 7)
+        folder.sync()
+    assert folder.log.drop_below(folder.log.end) > 0
+    first = folder.log.first_position
+    assert folder.log.epochs.entries()[0][1] == first - 64
+    assert folder.log.epochs.before(first) == (first // 64) << 16
+
+
 def test_ticks_stand_in_the_slots() -> None:
     folder = Folder(FakeDisk())
     assert folder.ticks.tick == NO_TICK
