@@ -1,8 +1,9 @@
 """How a node comes to lead: the oracle's word, a candidate, refusals, another try, giving up.
 
 The oracle's word lasts until it is taken back or somebody else is seen to lead. A refused
-candidate waits a random moment before it tries a new epoch; a node that does not come to serve in
-time stays out for a while, so that the oracle may choose better.
+candidate waits a random moment before it tries a new epoch; who has promised another one gives
+it time to begin; a node that does not come to serve in time stays out for a while, so that the
+oracle may choose better.
 """
 
 from __future__ import annotations
@@ -56,27 +57,34 @@ class Campaign:
         self._since_ms: int | None = None
         """Since when it tries, or None if it need not."""
         self._retry_ms: int | None = None
+        self._quiet_until_ms: int | None = None
+        """Until when another candidate is given its time."""
         self._out_until_ms: int | None = None
 
     # ------------------------------------------------------------------ the word
 
     def want(self, now: Now) -> bool:
-        """The oracle wants this node; False while it stays out."""
-        if self._out_until_ms is not None and now.boot_ms < self._out_until_ms:
-            return False
-        self._out_until_ms = None
-        self._wanted = True
+        """The oracle wants this node; False while another one has its turn."""
+        for until_ms in (self._out_until_ms, self._quiet_until_ms):
+            if until_ms is not None and now.boot_ms < until_ms:
+                return False
+        self.be_asked()
         return True
+
+    def be_asked(self) -> None:
+        """A leader that goes wants this node, or nobody else is left: whose turn it was is past."""
+        self._out_until_ms = self._quiet_until_ms = None
+        self._wanted = True
 
     @property
     def waits(self) -> bool:
-        """Whether another try is already set."""
+        """Whether a try is already set."""
         return self._retry_ms is not None
 
     def drop(self) -> None:
         """Another one is wanted, or leads."""
         self._wanted = False
-        self._since_ms = self._retry_ms = self.candidate = None
+        self._since_ms = self._retry_ms = self._quiet_until_ms = self.candidate = None
 
     def succeeded(self) -> None:
         """This node serves."""
@@ -90,11 +98,26 @@ class Campaign:
                 self._since_ms = now.boot_ms
             self._retry_ms = now.boot_ms + self._span_ms()
 
-    def resign(self, now: Now) -> None:
-        """It does not work out here."""
+    def follow(self, now: Now) -> None:
+        """Another one begins to lead: words that come at once may be from before."""
+        self.drop()
+        self._quiet_until_ms = now.boot_ms + self._timing.yield_ms + self._span_ms()
+
+    def give_way(self, now: Now) -> None:
+        """Another candidate was promised: let it begin, then try if it has not."""
+        self.candidate = self._since_ms = None
+        self._quiet_until_ms = now.boot_ms + self._timing.yield_ms + self._span_ms()
+        self._retry_ms = self._quiet_until_ms if self._wanted else None
+
+    def stay_out(self, now: Now) -> int:
+        """Whatever the oracle says, it is somebody else's turn; returns until when."""
         self.drop()
         self._out_until_ms = now.boot_ms + self._timing.resign_ms
-        self._tell(Resigned(self._out_until_ms))
+        return self._out_until_ms
+
+    def resign(self, now: Now) -> None:
+        """It does not work out here."""
+        self._tell(Resigned(self.stay_out(now)))
 
     def _need_copy(self, now: Now) -> None:
         self._tell(NeedsCopy(self._node))
@@ -144,7 +167,7 @@ class Campaign:
         seen = max(self._voter.promised, self._log.epochs.last_epoch)
         counter = max(epoch_counter(seen), self._counter_seen) + 1
         epoch = make_epoch(counter, self._node)
-        self._retry_ms = None
+        self._retry_ms = self._quiet_until_ms = None
         if self._since_ms is None:
             self._since_ms = now.boot_ms
         self._voter.promise(epoch)

@@ -56,8 +56,7 @@ class Leadership:
         leader = self.leader
         if leader is None or not leader.serving:
             return False
-        given = self._handover is not None and self._handover.given
-        return not given and leader.gate.is_open(now.boot_ms)
+        return not self.has_given and leader.gate.is_open(now.boot_ms)
 
     def may_advance(self, now: Now) -> bool:
         """Whether the tick may move on as well; not while the node hands over."""
@@ -109,7 +108,7 @@ class Leadership:
         """Tell everybody how things stand."""
         assert self.leader is not None, "only a leader has rounds"
         self.leader.send_round(now.boot_ms)
-        if self._handover is not None and self._handover.given:
+        if self._handover is not None and self.has_given:
             self._send(self._handover.target, self._handover.give(self.leader, self._log))
 
     # ------------------------------------------------------------------ handing over
@@ -127,6 +126,11 @@ class Leadership:
     def hands_over(self) -> bool:
         """Whether a hand-over is under way."""
         return self._handover is not None
+
+    @property
+    def has_given(self) -> bool:
+        """Whether TAKEOVER was sent: nothing is handed out in this epoch any more."""
+        return self._handover is not None and self._handover.given
 
     def deadline_ms(self) -> int | None:
         """When a hand-over has failed."""

@@ -147,10 +147,17 @@ class ReplicationNode:
 
     # ------------------------------------------------------------------ the oracle
 
-    def suggest_leader(self, now: Now) -> None:
-        """The oracle wants this node to lead. Said again it does nothing."""
-        if self.votes and self._campaign.want(now):
-            if self.role == Role.FOLLOWER and not self._campaign.waits:
+    def suggest_leader(self, now: Now, *, at_once: bool = False) -> None:
+        """The oracle wants this node to lead. Said again it does nothing.
+
+        `at_once` = somebody insists: whose turn it is does not matter.
+        """
+        if not self.votes:
+            return
+        if at_once:
+            self._campaign.be_asked()
+        if self._campaign.want(now) and self.role == Role.FOLLOWER:
+            if at_once or not self._campaign.waits:
                 self._campaign.stand(now)
 
     def unsuggest_leader(self) -> None:
@@ -196,7 +203,7 @@ class ReplicationNode:
         if deadline_ms is not None and now.boot_ms >= deadline_ms:
             if not self.leadership.give_up_handover():
                 self._step_down()
-                self._campaign.want(now)
+                self._campaign.be_asked()
                 self._campaign.stand(now)
         round_ms = self.leadership.round_due_ms()
         if round_ms is None:
@@ -220,7 +227,7 @@ class ReplicationNode:
             raise PeerError(f"node {source} is none of the others")
         match message:
             case Append():
-                self._on_append(source, message)
+                self._on_append(source, message, now)
             case Ack():
                 self._on_ack(source, message, now)
             case Reject():
@@ -276,8 +283,13 @@ class ReplicationNode:
             return
         if self._voter.may_promise(message.epoch):
             self._voter.promise(message.epoch)
+            given = self.leadership.has_given
             self._step_down()
-            self._campaign.back_off(now)
+            if given:
+                # The oracle may go on for a while with the word that made this node lead.
+                self._campaign.stay_out(now)
+            else:
+                self._campaign.give_way(now)
         elif message.epoch != self.promised:
             self._send(source, Nack(message.epoch, self.promised))
             return
@@ -334,7 +346,7 @@ class ReplicationNode:
 
     # ------------------------------------------------------------------ following
 
-    def _on_append(self, source: int, message: Append) -> None:
+    def _on_append(self, source: int, message: Append, now: Now) -> None:
         self._check_owner(source, message.epoch)
         if not self._voter.follows(message.epoch):
             self._send(source, Nack(message.epoch, self.promised))
@@ -342,7 +354,8 @@ class ReplicationNode:
         if message.epoch > self.promised:
             self._voter.promise(message.epoch)
         self._step_down()
-        self._campaign.drop()
+        if message.epoch != self._follower.epoch:
+            self._campaign.follow(now)
         self._voter.forget_owed()
         self._follower.append(source, message)
 
@@ -357,7 +370,8 @@ class ReplicationNode:
     def _on_takeover(self, message: Takeover, now: Now) -> None:
         if self.promised != message.epoch or self.role != Role.FOLLOWER or not self.votes:
             return
-        if self._follower.holds(message) and self._campaign.want(now):
+        if self._follower.holds(message):
+            self._campaign.be_asked()
             self._follower.take_over(message)
             self._tell(TakeoverAsked(message.epoch))
             self._campaign.stand(now)

@@ -20,6 +20,8 @@ class Timing:
     retry_min_ms: int = 20
     retry_max_ms: int = 60
     """A refused candidate waits a random time between these, so that two do not duel for ever."""
+    yield_ms: int = 150
+    """A node that has promised another one gives it that long to begin before it tries itself."""
     fetch_stall_ms: int = 200
     """The node with the best log has not answered for so long: ask the others anew without it."""
     serve_deadline_ms: int = 1_000
@@ -35,6 +37,7 @@ class Timing:
     def __post_init__(self) -> None:
         assert self.busy_round_ms < self.gate_ms, "the gate must not close between two rounds"
         assert self.retry_min_ms <= self.retry_max_ms < self.serve_deadline_ms
+        assert self.yield_ms + self.retry_max_ms < self.serve_deadline_ms
         assert self.fetch_stall_ms < self.serve_deadline_ms, "there must be time for another try"
         assert self.append_bytes_max <= self.window_bytes_max
 

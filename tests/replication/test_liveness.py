@@ -61,11 +61,13 @@ class CalmWorld(World):
         found = [n for n in self.nodes if n.alive and n.replication.role == Role.SERVING]
         return max(found, key=lambda node: node.replication.promised, default=None)
 
-    def until_serving(self, than: SimNode | None = None) -> int:
-        """Milliseconds until a node other than `than` serves."""
+    def until_serving(self, than: SimNode | None = None, *, word: SimNode | None = None) -> int:
+        """Milliseconds until a node other than `than` serves; `word` is suggested all the time."""
         began_ms = self.now_ms
         while self.serving() in (None, than):
             assert self.now_ms < began_ms + 5_000
+            if word is not None:
+                self.suggest(word)
             self.tick()
         return self.now_ms - began_ms
 
@@ -102,8 +104,7 @@ def test_somebody_serves_within_a_second_of_a_kill() -> None:
         for _ in range(Random(seed).randint(*ELECT_MS)):
             world.tick()
         heir = next(node for node in world.nodes if node.alive)
-        world.suggest(heir)
-        world.until_serving(old)
+        world.until_serving(old, word=heir)
         tail.append(world.now_ms - began_ms)
         world.load(100)
         assert world.judge.stats["commits"] > 0
@@ -129,8 +130,7 @@ def test_a_lost_candidate_does_not_hold_up_another() -> None:
         world.tick()
         world.crash(first)
         world.restart(old)
-        world.suggest(second)
-        assert world.until_serving() < 500
+        assert world.until_serving(word=second) < 500
 
 
 def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
@@ -145,6 +145,35 @@ def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
         world.load(200)
         assert world.judge.stats["heirs"] == 1
         assert world.judge.stats["repeats"] == 0
+
+
+def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
+    """Its oracle goes on for a while to say that it should lead."""
+    for seed in range(30):
+        world, old = started(seed)
+        assert old.replication.hand_over(2, old.now)
+        old.settle()
+        for _ in range(700):
+            world.tick()
+            world.suggest(old)
+        heir = world.serving()
+        assert heir is not None
+        assert heir.number == 2
+        assert world.judge.stats["leaders"] == 2
+
+
+def test_a_candidate_is_given_time_by_those_who_promised() -> None:
+    """Every node's oracle says all the time that it should lead: somebody does, and soon."""
+    for seed in range(30):
+        world, old = started(seed)
+        world.crash(old)
+        for _ in range(600):
+            for node in world.nodes:
+                if node.alive and world.serving() is None:
+                    world.suggest(node)
+            world.tick()
+        assert world.serving() is not None
+        assert world.judge.stats["leaders"] <= 3
 
 
 def test_the_gate_stays_open_while_all_is_well() -> None:
@@ -168,8 +197,7 @@ def test_a_stopped_leader_does_nothing_before_it_has_heard_of_its_successor() ->
         world.stopped = old
         for _ in range(300):
             world.tick()
-        world.suggest(world.nodes[1])
-        world.until_serving(old)
+        world.until_serving(old, word=world.nodes[1])
         world.load(1_700)
         handed = world.judge.stats["handed"]
         epoch = old.replication.promised

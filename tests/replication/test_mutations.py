@@ -40,8 +40,9 @@ TUNED: dict[str, dict[str, Any]] = {
     "blank_votes": {"wipes": 0.3},
     "readmit_at_once": {"wipes": 0.3},
     "commit_unverified": {"window": 500},
+    "no_begin_commit": {"hasty": True},
 }
-"""Faults that only show where disks are lost, or followers far behind: more of that."""
+"""Faults that show where disks are lost, followers far behind or leaders short: more of that."""
 
 
 def first_found(name: str, seeds: int) -> str | None:

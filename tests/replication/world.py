@@ -33,6 +33,7 @@ class World:
         *,
         wipes: float | None = None,
         window: int | None = None,
+        hasty: bool = False,
         disk: type[MemoryDisk] = MemoryDisk,
     ) -> None:
         self.random = random = Random(seed)
@@ -41,15 +42,17 @@ class World:
             round_ms=8,
             busy_round_ms=4,
             gate_ms=50,
-            retry_min_ms=3,
-            retry_max_ms=15,
+            retry_min_ms=1,
+            retry_max_ms=4 if hasty else 15,
+            yield_ms=0 if hasty else random.choice((0, 20)),
             fetch_stall_ms=25,
             serve_deadline_ms=150,
             resign_ms=30,
             handover_deadline_ms=60,
-            append_bytes_max=random.choice((1, 200, 500)),
+            append_bytes_max=1 if hasty else random.choice((1, 200, 500)),
             window_bytes_max=window or random.choice((500, 2_000)),
         )
+        """`hasty` = leaders follow each other as fast as can be."""
         self.disk = disk
         self.now_ms = 1_000
         self.judge = Judge(self.timing.gate_ms, size)
@@ -72,7 +75,7 @@ class World:
             (0.12, self.dispatch),
             (0.09, self.timer),
             (0.08, self.propose),
-            (random.choice((0.004, 0.01, 0.04)), self.word),
+            (0.06 if hasty else random.choice((0.004, 0.01, 0.04)), self.word),
             (random.choice((0.002, 0.008, 0.02)), self.crash),
             (0.05, self.restart),
             (random.choice((0.0, 0.02, 0.05)), self.hand_over),
@@ -160,7 +163,7 @@ class World:
         if self.random.random() < 0.1:
             node.replication.unsuggest_leader()
         else:
-            node.replication.suggest_leader(node.now)
+            node.replication.suggest_leader(node.now, at_once=self.random.random() < 0.7)
         node.settle()
         return True
 
