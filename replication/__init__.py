@@ -1,1 +1,51 @@
-"""Replication of the physical log between nodes: pure state machines (not built yet)."""
+"""Replication of the physical log: pure state machines. No sockets, no clock, no asyncio."""
+
+from delaylog.replication.alignment import Align, Alignment, align
+from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
+from delaylog.replication.errors import (
+    ClusterError,
+    DivergedError,
+    MetaDamagedError,
+    PeerError,
+    ReplicationError,
+    WireError,
+)
+from delaylog.replication.events import Role
+from delaylog.replication.leader import Acks
+from delaylog.replication.members import Members
+from delaylog.replication.meta import Meta, MetaFile, load_meta
+from delaylog.replication.node import ReplicationNode
+from delaylog.replication.oracle import LeaderOracle, ScriptedOracle, StaticOracle
+from delaylog.replication.timing import Now, Timing
+from delaylog.replication.watermark import EpochTick
+from delaylog.replication.wire import Decoder, encode
+
+__all__ = [
+    "Acks",
+    "Align",
+    "Alignment",
+    "ClusterError",
+    "Decoder",
+    "DivergedError",
+    "EpochTick",
+    "LeaderOracle",
+    "Members",
+    "Meta",
+    "MetaDamagedError",
+    "MetaFile",
+    "MetaStore",
+    "Now",
+    "PeerError",
+    "ReplicaLog",
+    "ReplicationError",
+    "ReplicationNode",
+    "Role",
+    "ScriptedOracle",
+    "StaticOracle",
+    "TickStore",
+    "Timing",
+    "WireError",
+    "align",
+    "encode",
+    "load_meta",
+]

@@ -128,6 +128,7 @@ FRAME_HEADER_SIZE: Final = 64
 assert FRAME_HEADER.size == FRAME_HEADER_SIZE
 FRAME_CRC_OFFSET: Final = 12
 EPOCH_NODE_BITS: Final = 16
+EPOCH_NODE_MASK: Final = (1 << EPOCH_NODE_BITS) - 1
 
 
 class FrameKind(IntEnum):

@@ -8,7 +8,12 @@ from typing import Final
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.frames import Frame, check_header, frame_crc
-from delaylog.storage.layout import FRAME_HEADER_SIZE, FRAME_MAGIC, FrameHeader
+from delaylog.storage.layout import (
+    EPOCH_NODE_MASK,
+    FRAME_HEADER_SIZE,
+    FRAME_MAGIC,
+    FrameHeader,
+)
 
 _READ_BYTES: Final = 4 << 20
 
@@ -51,6 +56,28 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
             return position
         yield Frame(header, payload)
         position += FRAME_HEADER_SIZE + header.payload_size
+
+
+def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> bytes:
+    """Whole frames of the segment at `base` from the one at `start` on, as they stand there.
+
+    As many as fit, at least one, none behind `end`. For who ships them on: the receiver checks
+    them. Raises CorruptionError where no frame begins.
+    """
+    raw = file.pread(min(max(bytes_max, FRAME_HEADER_SIZE), end - start), start - base)
+    at = 0
+    while at + FRAME_HEADER_SIZE <= len(raw):
+        header = check_header(raw[at : at + FRAME_HEADER_SIZE], start + at)
+        if header is None:
+            path = segment_name(base)
+            raise CorruptionError("a bad frame", path=path, position=start + at)
+        size = FRAME_HEADER_SIZE + header.payload_size
+        if at == 0 and size > len(raw):
+            raw = file.pread(size, start - base)
+        if at + size > len(raw):
+            break
+        at += size
+    return raw[:at]
 
 
 class FrameHops:
@@ -137,10 +164,12 @@ def judge_tail(
     what: str,
     position: int,
     durable_end: int,
+    node: int = 0,
 ) -> None:
     """Tell a torn tail from rot: look for proof that bytes from `position` on were synced.
 
-    `bases` are the segments from the one that holds `position`. Raises CorruptionError for rot.
+    `bases` are the segments from the one that holds `position`; `node` is whose log it is, as it
+    stands in epochs. Raises CorruptionError for rot.
     """
     path = f"{folder}/{segment_name(bases[0])}"
     if position < durable_end:
@@ -150,7 +179,7 @@ def judge_tail(
     for base in bases:
         file = fs.open(f"{folder}/{segment_name(base)}")
         try:
-            proof = _find_later_sync(file, base, position)
+            proof = _find_later_sync(file, base, position, node)
         finally:
             file.close()
         if proof is not None:
@@ -162,8 +191,11 @@ def judge_tail(
             )
 
 
-def _find_later_sync(file: File, base: int, position: int) -> int | None:
-    """Position of a whole later frame whose `synced_position` lies behind `position`."""
+def _find_later_sync(file: File, base: int, position: int, node: int) -> int | None:
+    """Position of a whole later frame whose `synced_position` lies behind `position`.
+
+    Frames that another node made speak of that node's disk.
+    """
     size = file.size()
     at = max(position - base, 0)
     magic = FRAME_MAGIC.to_bytes(4, "little")
@@ -175,7 +207,8 @@ def _find_later_sync(file: File, base: int, position: int) -> int | None:
             raw = file.pread(FRAME_HEADER_SIZE, at + found)
             if len(raw) == FRAME_HEADER_SIZE and where > position:
                 header = check_header(raw, where)
-                if header is not None and header.synced_position > position:
+                ours = header is not None and header.epoch & EPOCH_NODE_MASK == node
+                if header is not None and ours and header.synced_position > position:
                     payload = file.pread(header.payload_size, at + found + FRAME_HEADER_SIZE)
                     if frame_crc(raw, payload) == header.crc:
                         return where

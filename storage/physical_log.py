@@ -10,6 +10,7 @@ a torn tail and is cut, below it is rot and an error that names segment and posi
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -21,6 +22,7 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.log_reader import (
     FrameHops,
     judge_tail,
+    read_frames,
     scan_segment,
     segment_bases,
     segment_name,
@@ -33,11 +35,18 @@ class PhysicalLog:
     """Segments of frames under one folder."""
 
     def __init__(
-        self, fs: FileSystem, folder: str, *, segment_bytes_max: int = SEGMENT_BYTES_MAX
+        self,
+        fs: FileSystem,
+        folder: str,
+        *,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        node: int = 0,
     ) -> None:
+        """`node` is this node's index in a cluster, as it stands in the epochs that it leads."""
         self._fs = fs
         self._folder = folder
         self._segment_bytes_max = segment_bytes_max
+        self._node = node
         fs.mkdir(folder)
         # A process may have died between making the folder and making that durable.
         fs.sync_folder(parent_of(folder))
@@ -47,6 +56,7 @@ class PhysicalLog:
         self._pending_size = 0
         self._write_lock = threading.Lock()
         self._queue_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._old_files: list[File] = []
         self._failure: DiskFailedError | None = None
         self.end_position = 0
@@ -108,7 +118,8 @@ class PhysicalLog:
                 bad = "a bad frame"
                 break
         if bad is not None:
-            judge_tail(self._fs, self._folder, self._bases[at:], bad, position, durable_end)
+            rest = self._bases[at:]
+            judge_tail(self._fs, self._folder, rest, bad, position, durable_end, self._node)
         elif position < durable_end:
             raise CorruptionError(
                 "durable frames are missing",
@@ -160,6 +171,15 @@ class PhysicalLog:
             self.end_position = position + size
         return position
 
+    def append_raw(self, frames: Block) -> int:
+        """Queue whole frames that another node made for this position; returns it."""
+        position = self.end_position
+        with self._queue_lock:
+            self._pending.append(frames)
+            self._pending_size += len(frames)
+            self.end_position = position + len(frames)
+        return position
+
     @property
     def pending_size(self) -> int:
         """Bytes appended and not yet handed to the file."""
@@ -204,6 +224,10 @@ class PhysicalLog:
         After a failure every later write and sync fails too: a second try would say that bytes are
         durable which the kernel has dropped.
         """
+        with self._sync_lock:
+            return self._sync()
+
+    def _sync(self) -> int:
         with self._write_lock:
             self._refuse_if_failed()
             target = self.written_position
@@ -221,6 +245,28 @@ class PhysicalLog:
             raise
         self.durable_position = target
         return target
+
+    def cut(self, position: int) -> None:
+        """Drop every frame from the one at `position` on; durable when it returns.
+
+        For a node whose log goes another way than its cluster's. What was derived from those
+        frames is the caller's affair. Waits for a sync that is under way.
+        """
+        assert self.first_position <= position <= self.end_position, "there is a frame to cut at"
+        with self._sync_lock:
+            if position > self.written_position:
+                self.write_pending()
+            with self._write_lock:
+                with self._queue_lock:
+                    self._pending, self._pending_size = [], 0
+                for file in self._old_files:
+                    file.fdatasync()
+                    file.close()
+                self._old_files = []
+                if self._file is not None:
+                    self._file.close()
+                self._cut(position)
+                self.end_position = self.written_position = self.durable_position = position
 
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
@@ -260,6 +306,23 @@ class PhysicalLog:
         self._bases.append(base)
         self._fs.sync_folder(self._folder)
         return file
+
+    def read(self, start: int, bytes_max: int) -> bytes:
+        """Whole frames from the one at `start` on: as many as fit, and at least one.
+
+        They are as they were written. Raises CorruptionError where no frame begins.
+        """
+        if start >= self.written_position or self._pending_size:
+            self.write_pending()
+        assert self.first_position <= start < self.written_position, "there is a frame to read"
+        bases = list(self._bases)
+        at = bisect_right(bases, start) - 1
+        end = bases[at + 1] if at + 1 < len(bases) else self.written_position
+        file = self._fs.open(self._path(bases[at]))
+        try:
+            return read_frames(file, bases[at], start, end, bytes_max)
+        finally:
+            file.close()
 
     def hops(self, start: int) -> FrameHops:
         """A look at the frames that are written, from `start` or the first one held."""

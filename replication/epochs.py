@@ -1,0 +1,124 @@
+"""Epochs: the numbers of leaderships, and the table of where each begins in a log.
+
+An epoch is a counter (48 bits) above the index of the node that leads (16 bits), so every epoch
+has one owner and any two are ordered. A log carries its table in itself: each leadership begins
+with an EPOCH_BEGIN frame, and every frame behind it bears the same epoch until the next one. Two
+logs that hold the same epoch are the same up to where the shorter one leaves it, so two tables
+are enough to find what two logs have in common.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from delaylog.replication.errors import DivergedError, PeerError
+from delaylog.storage.layout import EPOCH_NODE_BITS
+
+NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
+COUNTER_MAX: Final = (1 << (64 - EPOCH_NODE_BITS)) - 1
+
+EpochEntries: TypeAlias = tuple[tuple[int, int], ...]
+"""(epoch, first position) of each leadership, oldest first."""
+
+
+def make_epoch(counter: int, node: int) -> int:
+    """The epoch of a node's leadership."""
+    assert 0 <= counter <= COUNTER_MAX, "an epoch's counter has 48 bits"
+    assert 0 <= node <= NODE_MAX, "a node's index has 16 bits"
+    return counter << EPOCH_NODE_BITS | node
+
+
+def epoch_counter(epoch: int) -> int:
+    """The counter of an epoch: what a promise compares."""
+    return epoch >> EPOCH_NODE_BITS
+
+
+def epoch_node(epoch: int) -> int:
+    """The node whose leadership it is."""
+    return epoch & NODE_MAX
+
+
+class EpochTable:
+    """Where each epoch begins in one log."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in entries:
+            self.begin(epoch, start)
+
+    def begin(self, epoch: int, start: int) -> None:
+        """A new epoch begins at `start`, behind all others. Raises DivergedError."""
+        if self._epochs and not (epoch > self._epochs[-1] and start > self._starts[-1]):
+            raise DivergedError("an epoch begins out of order", position=start, epoch=epoch)
+        self._epochs.append(epoch)
+        self._starts.append(start)
+
+    def cut(self, position: int) -> None:
+        """The log ends at `position` now."""
+        keep = bisect_left(self._starts, position)
+        del self._epochs[keep:], self._starts[keep:]
+
+    def forget(self, position: int) -> None:
+        """Frames below `position` are gone: drop what speaks of them only.
+
+        The epoch of the frame in front of `position` stays, since that is asked for.
+        """
+        drop = max(bisect_left(self._starts, position) - 1, 0)
+        del self._epochs[:drop], self._starts[:drop]
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch; 0 in an empty log."""
+        return self._epochs[-1] if self._epochs else 0
+
+    def at(self, position: int) -> int:
+        """The epoch of the frame that holds the byte at `position`; 0 if none is known."""
+        found = bisect_right(self._starts, position) - 1
+        return self._epochs[found] if found >= 0 else 0
+
+    def before(self, position: int) -> int:
+        """The epoch of the frame that ends at `position`; 0 at the log's birth."""
+        return self.at(position - 1)
+
+    def entries(self) -> EpochEntries:
+        """All of it, oldest first."""
+        return tuple(zip(self._epochs, self._starts, strict=True))
+
+
+def common_end(mine: EpochEntries, my_end: int, theirs: EpochEntries, their_end: int) -> int | None:
+    """Up to where two logs are the same; None if the tables cannot tell.
+
+    It follows from the newest epoch that both have. They cannot tell when they share none and one
+    of them has lost its beginning: then only a copy helps. Raises PeerError when one epoch begins
+    in two places, which no sound pair of logs has.
+
+    Example: [(1, 0), (2, 500)] to 700 and [(1, 0), (3, 400)] to 900 share epoch 1; the second left
+    it at 400, so that is where they part.
+    """
+    if my_end == 0 or their_end == 0:
+        return 0
+    starts = dict(theirs)
+    for at in range(len(mine) - 1, -1, -1):
+        epoch, start = mine[at]
+        other = starts.get(epoch)
+        if other is None:
+            continue
+        if other != start:
+            raise PeerError(f"epoch {epoch:#x} begins at {start} and at {other}")
+        return min(_leaves(mine, epoch, my_end), _leaves(theirs, epoch, their_end))
+    whole = bool(mine) and bool(theirs) and mine[0][1] == 0 and theirs[0][1] == 0
+    return 0 if whole else None
+
+
+def _leaves(entries: EpochEntries, epoch: int, end: int) -> int:
+    """Where a log leaves an epoch that it has."""
+    for other, start in reversed(entries):
+        if other == epoch:
+            break
+        end = start
+    return end

@@ -1,0 +1,138 @@
+"""A node that follows: takes frames, tick and commit of the epoch it has promised.
+
+It knows up to where its log is certainly the leader's (`verified`): what may stand behind that is
+a rest of older epochs, so nothing behind it is acknowledged, committed or covered by a tick. The
+log is cut only where a frame of another epoch stands in a frame's place, never because a message
+is old, short or comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from delaylog.replication.disk import ReplicaLog, TickStore
+from delaylog.replication.errors import DivergedError, PeerError
+from delaylog.replication.messages import Ack, Append, Message, Reject, Takeover
+from delaylog.replication.raw_frames import RawFrame, split_frames
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.batch import Block
+
+
+class Follower:
+    """What a node knows of the leader it follows, and of what is committed."""
+
+    def __init__(
+        self,
+        log: ReplicaLog,
+        ticks: TickStore,
+        *,
+        voter: bool,
+        send: Callable[[int, Message], None],
+        cut: Callable[[int], None],
+    ) -> None:
+        self._log = log
+        self._ticks = ticks
+        self._send = send
+        self._cut = cut
+        self.voter = voter
+        self.epoch = 0
+        """Of the leader it last took something from."""
+        self.leader = 0
+        self.verified = 0
+        self.commit = 0
+        """Known to be committed in this life; never falls."""
+        self._seq = 0
+        self._acked_end = 0
+
+    def enter(self, leader: int, epoch: int) -> None:
+        """A new leader: of its log nothing is known yet."""
+        self.leader = leader
+        self.epoch = epoch
+        self.verified = 0
+        self._seq = 0
+        self._acked_end = 0
+
+    def append(self, source: int, message: Append) -> None:
+        """Take an APPEND of the promised epoch and answer it. Raises PeerError."""
+        if message.epoch != self.epoch:
+            self.enter(source, message.epoch)
+        frames = split_frames(message.data, message.prev_offset, message.prev_epoch)
+        if frames and frames[-1].epoch > message.epoch:
+            raise PeerError(f"frames of epoch {frames[-1].epoch:#x} from a leader before it")
+        if not self._fits(message):
+            table = self._log.epochs.entries()
+            self._reply(Reject(self.epoch, self._log.end, self.voter, table))
+            return
+        self._take(message.data, message.prev_offset, frames)
+        self.verified = max(self.verified, message.prev_offset + len(message.data))
+        self._note_commit(message.commit)
+        self._take_tick(message)
+        self.acknowledge()
+
+    def _fits(self, message: Append) -> bool:
+        """Whether the log is the leader's up to where the frames begin."""
+        at = message.prev_offset
+        return at <= self._log.end and self._log.epochs.before(at) == message.prev_epoch
+
+    def _take(self, data: Block, position: int, frames: Sequence[RawFrame]) -> None:
+        """Put the frames that are not there yet behind those that are."""
+        skip = 0
+        for frame in frames:
+            if frame.position >= self._log.end:
+                break
+            if self._log.epochs.at(frame.position) != frame.epoch:
+                self._cut(frame.position)
+                break
+            skip += 1
+        fresh = frames[skip:]
+        if fresh:
+            if fresh[0].position != self._log.end:
+                what = "a frame would stand across this log's end"
+                raise DivergedError(what, position=self._log.end, epoch=self.epoch)
+            self._log.append_frames(data[fresh[0].position - position :], fresh)
+            for frame in fresh:
+                if frame.begins and frame.tick > self._ticks.tick:
+                    self._ticks.write(frame.tick)
+
+    def _note_commit(self, commit: int) -> None:
+        self.commit = max(self.commit, min(commit, self.verified))
+
+    def _take_tick(self, message: Append) -> None:
+        if self.note_tick(message.tick):
+            self._seq = max(self._seq, message.seq)
+
+    def note_tick(self, tick: EpochTick) -> bool:
+        """A tick counts once the frames it covers are here; whether it does."""
+        if tick.epoch != self.epoch or tick.position > self.verified:
+            return False
+        if tick > self._ticks.tick:
+            self._ticks.write(tick)
+        return True
+
+    def acknowledge(self) -> None:
+        """Say what is durable of the leader's log, and which tick was taken."""
+        self._acked_end = self._acknowledged()
+        self._reply(Ack(self.epoch, self._acked_end, self._seq, self.voter))
+
+    def _acknowledged(self) -> int:
+        """Only what is durable, and only what is the leader's."""
+        return min(self._log.durable_end, self.verified)
+
+    def note_durable(self) -> None:
+        """The log was synced."""
+        if self.epoch and self._acknowledged() > self._acked_end:
+            self.acknowledge()
+
+    def holds(self, message: Takeover) -> bool:
+        """Whether this log ends, durably, where a leader that hands over ended."""
+        end = self._log.end
+        same = self.epoch == message.epoch and self.verified == end == message.end
+        return same and self._log.durable_end == end
+
+    def take_over(self, message: Takeover) -> None:
+        """The final tick of a leader that hands over."""
+        if message.tick > self._ticks.tick:
+            self._ticks.write(message.tick)
+
+    def _reply(self, message: Message) -> None:
+        self._send(self.leader, message)

@@ -1,0 +1,54 @@
+"""The gate: a leader dispatches only while it knows that it was followed a moment ago.
+
+Every round of a leader carries its tick. The newest round whose tick a majority has taken was sent
+at some time; for 50 ms from then on, by the clock that does not stop with the process, the leader
+may hand out. A majority that takes a tick will show it to every later leader, so what is handed
+out and not covered by the tick that a successor starts from was handed out in those 50 ms. No two
+clocks are compared, and a leader that was stopped or cut off finds the gate closed by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.replication.members import Members
+
+ROUNDS_REMEMBERED: Final = 64
+"""An answer to an older round is too late to open anything: 64 rounds of 10 ms are 640 ms."""
+
+
+class Gate:
+    """Numbers the rounds of one leadership and remembers who took which."""
+
+    def __init__(self, members: Members, gate_ms: int) -> None:
+        self._members = members
+        self._gate_ms = gate_ms
+        self._sent_ms: dict[int, int] = {}
+        self._taken_ms: dict[int, int] = {}
+        self.seq = 0
+        """Number of the newest round."""
+
+    def begin_round(self, now_ms: int) -> int:
+        """A round goes out now; returns its number."""
+        self.seq += 1
+        self._sent_ms[self.seq] = now_ms
+        self._sent_ms.pop(self.seq - ROUNDS_REMEMBERED, None)
+        return self.seq
+
+    def take(self, peer: int, seq: int) -> None:
+        """A voter has taken the tick of a round."""
+        sent_ms = self._sent_ms.get(seq)
+        if sent_ms is not None:
+            self._taken_ms[peer] = max(sent_ms, self._taken_ms.get(peer, sent_ms))
+
+    def forget(self, peer: int) -> None:
+        """This peer does not count any more."""
+        self._taken_ms.pop(peer, None)
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether something may be handed out at this moment."""
+        needed = self._members.majority - 1
+        if needed == 0:
+            return True
+        taken = sorted(self._taken_ms.values(), reverse=True)
+        return len(taken) >= needed and now_ms - taken[needed - 1] < self._gate_ms

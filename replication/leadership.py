@@ -1,0 +1,146 @@
+"""What a node may do because it leads: take changes, hand out, hand over. One at a time.
+
+`Leader` ships and counts; here stands when that amounts to serving, and how a planned hand-over
+takes the rights back one after the other. Not leading is the state in which nothing is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delaylog.replication.disk import ReplicaLog
+from delaylog.replication.events import Event, HandoverFailed, Serving, SteppedDown
+from delaylog.replication.handover import Handover
+from delaylog.replication.leader import Leader
+from delaylog.replication.members import Members
+from delaylog.replication.messages import Message
+from delaylog.replication.timing import Now, Timing
+
+
+class Leadership:
+    """The leadership of one node, if it has one."""
+
+    def __init__(
+        self,
+        members: Members,
+        log: ReplicaLog,
+        *,
+        timing: Timing,
+        send: Callable[[int, Message], None],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._members = members
+        self._log = log
+        self._timing = timing
+        self._send = send
+        self._tell = tell
+        self.leader: Leader | None = None
+        self.busy = False
+        """Something is due soon, or waits to be handed out: rounds go out more often."""
+        self._handover: Handover | None = None
+        self._announced = False
+
+    # ------------------------------------------------------------------ what is allowed
+
+    @property
+    def serving(self) -> bool:
+        """Whether it leads and its EPOCH_BEGIN is committed."""
+        return self.leader is not None and self.leader.serving
+
+    def may_append(self) -> bool:
+        """Whether clients' changes are taken."""
+        return self.serving and self._handover is None
+
+    def may_dispatch(self, now: Now) -> bool:
+        """Whether something may be handed out at this moment: asked just before each batch."""
+        leader = self.leader
+        if leader is None or not leader.serving:
+            return False
+        return not self.has_given and leader.gate.is_open(now.boot_ms)
+
+    def may_advance(self, now: Now) -> bool:
+        """Whether the tick may move on as well; not while the node hands over."""
+        return self._handover is None and self.may_dispatch(now)
+
+    # ------------------------------------------------------------------ its course
+
+    def begin(self, leader: Leader, now: Now) -> None:
+        """EPOCH_BEGIN is in the log: ship it."""
+        assert self.leader is None, "one leadership at a time"
+        self.leader = leader
+        self._announced = False
+        leader.send_round(now.boot_ms)
+        leader.note_durable()
+
+    def end(self) -> int:
+        """Lead no more; returns what was committed (0 without a leadership)."""
+        leader = self.leader
+        self.leader = self._handover = None
+        if leader is None:
+            return 0
+        self._tell(SteppedDown(leader.epoch))
+        return leader.commit
+
+    def note_progress(self, now: Now) -> bool:
+        """Something was acknowledged; True if the node serves from now on."""
+        leader = self.leader
+        if leader is None or not leader.serving:
+            return False
+        first = not self._announced
+        if first:
+            self._announced = True
+            self._tell(Serving(leader.epoch, leader.order.tick))
+            # The gate opens with the first tick that a majority takes.
+            leader.send_round(now.boot_ms)
+        handover = self._handover
+        if handover is not None and not handover.given and handover.ready(leader, self._log):
+            self._send(handover.target, handover.give(leader, self._log))
+        return first
+
+    def round_due_ms(self) -> int | None:
+        """When the next round goes out."""
+        if self.leader is None:
+            return None
+        every_ms = self._timing.busy_round_ms if self.busy else self._timing.round_ms
+        return self.leader.round_ms + every_ms
+
+    def send_round(self, now: Now) -> None:
+        """Tell everybody how things stand."""
+        assert self.leader is not None, "only a leader has rounds"
+        self.leader.send_round(now.boot_ms)
+        if self._handover is not None and self.has_given:
+            self._send(self._handover.target, self._handover.give(self.leader, self._log))
+
+    # ------------------------------------------------------------------ handing over
+
+    def hand_over(self, target: int, now: Now) -> bool:
+        """Begin a planned hand-over; False if this node does not serve, or does so already."""
+        leader = self.leader
+        if leader is None or not self.may_append() or target not in leader.progress:
+            return False
+        deadline_ms = now.boot_ms + self._timing.handover_deadline_ms
+        self._handover = Handover(target, self._members, deadline_ms=deadline_ms)
+        return True
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether a hand-over is under way."""
+        return self._handover is not None
+
+    @property
+    def has_given(self) -> bool:
+        """Whether TAKEOVER was sent: nothing is handed out in this epoch any more."""
+        return self._handover is not None and self._handover.given
+
+    def deadline_ms(self) -> int | None:
+        """When a hand-over has failed."""
+        return None if self._handover is None else self._handover.deadline_ms
+
+    def give_up_handover(self) -> bool:
+        """The deadline has passed and no higher epoch came; whether this epoch goes on."""
+        handover = self._handover
+        assert handover is not None, "there is one to give up"
+        resumes = handover.may_resume()
+        self._handover = None
+        self._tell(HandoverFailed(handover.target, resumes))
+        return resumes

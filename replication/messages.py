@@ -1,0 +1,120 @@
+"""What nodes say to each other. Every message but HELLO names the epoch it belongs to.
+
+The bytes of each are declared in wire.py. Who sent a message is known from its connection, so no
+message says it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from delaylog.replication.epochs import EpochEntries
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.batch import Block
+
+
+class Hello(NamedTuple):
+    """First on a connection: who speaks. Proving it is the transport's affair."""
+
+    cluster_id: bytes
+    node: int
+    voter: bool
+    promised: int
+    end: int
+
+
+class Prepare(NamedTuple):
+    """A candidate asks for the promise to follow nobody of a lower epoch any more."""
+
+    epoch: int
+
+
+class Promise(NamedTuple):
+    """Given, durably; and what the log of who gave it holds, which is frozen from now on."""
+
+    epoch: int
+    end: int
+    tick: EpochTick
+    table: EpochEntries
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the log's last frame."""
+        return self.table[-1][0] if self.table else 0
+
+
+class Nack(NamedTuple):
+    """Refused: something at least as new has been promised."""
+
+    epoch: int
+    promised: int
+
+
+class Fetch(NamedTuple):
+    """A candidate asks the best log among its promises for what its own lacks."""
+
+    epoch: int
+    offset: int
+    table: EpochEntries
+
+
+class Fetched(NamedTuple):
+    """Whole frames from `offset`; `end` is where the log they come from ends."""
+
+    epoch: int
+    offset: int
+    end: int
+    data: Block
+
+
+class Append(NamedTuple):
+    """Whole frames behind `prev_offset`, or none; how far is committed; how far was dispatched.
+
+    `seq` numbers the rounds of a leadership: an answer names the newest round whose tick it took.
+    """
+
+    epoch: int
+    prev_offset: int
+    prev_epoch: int
+    commit: int
+    seq: int
+    tick: EpochTick
+    data: Block
+
+
+class Ack(NamedTuple):
+    """The log is the leader's and durable up to `end`; the tick of round `seq` was taken."""
+
+    epoch: int
+    end: int
+    seq: int
+    voter: bool
+
+
+class Reject(NamedTuple):
+    """The frames do not fit behind this log: what it holds instead."""
+
+    epoch: int
+    end: int
+    voter: bool
+    table: EpochEntries
+
+
+class Takeover(NamedTuple):
+    """A leader that will never dispatch again asks the receiver to lead."""
+
+    epoch: int
+    end: int
+    tick: EpochTick
+
+
+class Readmit(NamedTuple):
+    """A leader lets a learner that holds the log up to `end` be a voter again."""
+
+    epoch: int
+    end: int
+
+
+Message: TypeAlias = (
+    Hello | Prepare | Promise | Nack | Fetch | Fetched | Append | Ack | Reject | Takeover | Readmit
+)

@@ -1,0 +1,136 @@
+"""The file `meta`: what a node must still know after it was killed to keep its promises.
+
+    32 bytes FILE_HEADER (magic "DLME", version, payload size, crc32c), then a msgpack map:
+    format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter
+
+It is replaced as a whole (written aside, fsynced, renamed, folder fsynced) and `save` returns only
+then, so that every reply that reflects a promise follows it. A missing file means that this node
+knows of no promise: it may be new, or have lost its disk. Nothing here decides which; who makes
+the file anew says whether the node votes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgpack
+
+from delaylog.replication.errors import ClusterError, MetaDamagedError
+from delaylog.replication.members import Members
+from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.layout import open_file, seal_file
+
+META_MAGIC: Final = 0x454D4C44  # "DLME"
+META_FORMAT: Final = 1
+CLUSTER_ID_SIZE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Who this node is and what it has promised."""
+
+    cluster_id: bytes
+    node_id: int
+    members: dict[int, str] = field(hash=False)
+    """Index of each node -> its address."""
+    promised_epoch: int = 0
+    voter: bool = True
+    """Whether it counts; a learner does not until it is readmitted."""
+
+    def __post_init__(self) -> None:
+        Members(tuple(self.members))
+        if len(self.cluster_id) != CLUSTER_ID_SIZE:
+            raise ClusterError(f"a cluster id has {CLUSTER_ID_SIZE} bytes")
+        if self.node_id not in self.members:
+            raise ClusterError(f"node {self.node_id} is not among the members")
+
+    @classmethod
+    def learner(cls, cluster_id: bytes, node_id: int, members: dict[int, str]) -> Meta:
+        """Of a node whose disk is blank or was damaged: it may have promised anything."""
+        return cls(cluster_id, node_id, members, voter=False)
+
+    def promise(self, epoch: int) -> Meta:
+        """The same with a newer promise."""
+        assert epoch > self.promised_epoch, "a promise never falls"
+        return replace(self, promised_epoch=epoch)
+
+    def readmitted(self) -> Meta:
+        """The same as a voter."""
+        return replace(self, voter=True)
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """The bytes of the file."""
+    members = {
+        "format": META_FORMAT,
+        "cluster_id": meta.cluster_id,
+        "node_id": meta.node_id,
+        "members": meta.members,
+        "promised_epoch": meta.promised_epoch,
+        "voter": meta.voter,
+    }
+    return seal_file(META_MAGIC, msgpack.packb(members))
+
+
+def decode_meta(raw: bytes, path: str) -> Meta:
+    """What the bytes say. Raises MetaDamagedError."""
+    opened = open_file(META_MAGIC, raw)
+    if opened is None:
+        raise MetaDamagedError(path, "its checksum does not hold")
+    try:
+        members: dict[str, Any] = msgpack.unpackb(opened[0], strict_map_key=False)
+        if members["format"] != META_FORMAT:
+            raise MetaDamagedError(path, f"format {members['format']}, not {META_FORMAT}")
+        return Meta(
+            members["cluster_id"],
+            members["node_id"],
+            members["members"],
+            members["promised_epoch"],
+            members["voter"],
+        )
+    except (ValueError, KeyError, TypeError, ClusterError) as error:
+        raise MetaDamagedError(path, f"its members make no sense: {error!r}") from error
+
+
+class MetaFile:
+    """The file of one data folder."""
+
+    def __init__(self, fs: FileSystem, path: str, meta: Meta) -> None:
+        """Stand on what `load_meta` gave or `make` wrote."""
+        self._fs = fs
+        self._path = path
+        self.meta = meta
+
+    @classmethod
+    def make(cls, fs: FileSystem, path: str, meta: Meta) -> MetaFile:
+        """Begin a file: of a voter only while the cluster is made, later of a `Meta.learner`."""
+        file = cls(fs, path, meta)
+        file.save(meta)
+        return file
+
+    def save(self, meta: Meta) -> None:
+        """Replace it; durable when it returns."""
+        aside = f"{self._path}.tmp"
+        if self._fs.exists(aside):
+            self._fs.unlink(aside)
+        file = self._fs.open(aside, create=True)
+        try:
+            file.pwritev([encode_meta(meta)], 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        self._fs.rename(aside, self._path)
+        self._fs.sync_folder(parent_of(self._path))
+        self.meta = meta
+
+
+def load_meta(fs: FileSystem, path: str) -> Meta | None:
+    """What the file says; None if there is none. Raises MetaDamagedError."""
+    if not fs.exists(path):
+        return None
+    file = fs.open(path)
+    try:
+        return decode_meta(file.pread(file.size(), 0), path)
+    finally:
+        file.close()

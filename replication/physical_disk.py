@@ -1,0 +1,105 @@
+"""The disk of replication over a real data folder: physical log and tick slots.
+
+The physical log is the one that the engine appends to. Here it gets what replication adds: a table
+of epochs, frames from a peer, and a cut. The table is made from a checkpoint and the frames behind
+it, and is kept in step by every way in which an EPOCH_BEGIN enters or leaves the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from delaylog.replication.epochs import EpochEntries, EpochTable
+from delaylog.replication.raw_frames import RawFrame
+from delaylog.replication.watermark import NO_TICK, EpochTick
+from delaylog.storage.batch import Block
+from delaylog.storage.frames import Frame
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickRecord, TickSlots
+
+
+class PhysicalReplicaLog:
+    """A `ReplicaLog` of segments on disk."""
+
+    def __init__(self, log: PhysicalLog, slots: TickSlots, entries: EpochEntries = ()) -> None:
+        """`entries` are a checkpoint's; `note` is to see each frame that is replayed."""
+        self._log = log
+        self._slots = slots
+        self.epochs = EpochTable(entries)
+
+    def note(self, frame: Frame) -> None:
+        """A frame was replayed, or appended by others than replication."""
+        header = frame.header
+        if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
+            self.epochs.begin(header.epoch, header.position)
+
+    def drop_below(self, position: int) -> int:
+        """Remove segments that nobody needs, and what the table says of them."""
+        dropped = self._log.drop_below(position)
+        self.epochs.forget(self._log.first_position)
+        return dropped
+
+    @property
+    def first_position(self) -> int:
+        return self._log.first_position
+
+    @property
+    def end(self) -> int:
+        return self._log.end_position
+
+    @property
+    def durable_end(self) -> int:
+        return self._log.durable_position
+
+    def read(self, start: int, bytes_max: int) -> Block:
+        return self._log.read(start, bytes_max)
+
+    def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
+        assert frames[0].position == self.end, "frames stand behind each other"
+        self._log.append_raw(data)
+        assert frames[-1].end == self.end, "the frames are what the data holds"
+        for frame in frames:
+            if frame.begins:
+                self.epochs.begin(frame.epoch, frame.position)
+
+    def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
+        self.epochs.begin(tick.epoch, self.end)
+        self._log.append(
+            FrameKind.EPOCH_BEGIN,
+            [],
+            epoch=tick.epoch,
+            leader_time_ms=leader_time_ms,
+            tick=tick.tick,
+        )
+
+    def cut(self, position: int) -> None:
+        # The slots say how far the log was synced: the next start would miss what is cut now.
+        newest = self._slots.newest
+        if newest is not None and newest.durable_end > position:
+            self._slots.write(replace(newest, durable_end=position))
+            self._slots.sync()
+        self._log.cut(position)
+        self.epochs.cut(position)
+
+
+class SlotTicks:
+    """A `TickStore` in the two slots of the file `tick`."""
+
+    def __init__(self, slots: TickSlots, log: PhysicalLog) -> None:
+        self._slots = slots
+        self._log = log
+
+    @property
+    def tick(self) -> EpochTick:
+        newest = self._slots.newest
+        if newest is None:
+            return NO_TICK
+        tick = newest.tick
+        wall_ms = newest.wall_time_ms
+        return EpochTick(newest.epoch, tick.second, tick.local_index, tick.position, wall_ms)
+
+    def write(self, tick: EpochTick) -> None:
+        durable = self._log.durable_position
+        self._slots.write(TickRecord(tick.epoch, tick.tick, durable, tick.wall_ms))

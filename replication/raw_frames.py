@@ -1,0 +1,53 @@
+"""Frames as bytes that came from a peer: checked one by one before any of them is believed.
+
+What passes here is exactly what a log's recovery would accept: whole frames, one behind the
+other, with sound checksums, an epoch that never falls and rises by an EPOCH_BEGIN only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from delaylog.replication.errors import PeerError
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.batch import Block
+from delaylog.storage.frames import check_header, frame_crc
+from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
+
+
+class RawFrame(NamedTuple):
+    """Where a frame stands, whose it is, and what it says of dispatch."""
+
+    position: int
+    end: int
+    epoch: int
+    begins: bool
+    tick: EpochTick
+
+
+def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
+    """The frames that stand in `data`, which begins at `position` behind one of `epoch`.
+
+    Raises PeerError.
+    """
+    out: list[RawFrame] = []
+    at, size = 0, len(data)
+    while at < size:
+        raw = bytes(data[at : at + FRAME_HEADER_SIZE])
+        header = check_header(raw, position + at) if len(raw) == FRAME_HEADER_SIZE else None
+        if header is None:
+            raise PeerError(f"no frame begins at {position + at}")
+        end = at + FRAME_HEADER_SIZE + header.payload_size
+        if end > size:
+            raise PeerError(f"the frame at {position + at} is cut short")
+        if frame_crc(raw, data[at + FRAME_HEADER_SIZE : end]) != header.crc:
+            raise PeerError(f"the frame at {position + at} is damaged")
+        begins = header.kind == FrameKind.EPOCH_BEGIN
+        if not (header.epoch > epoch if begins else header.epoch == epoch):
+            raise PeerError(f"the frame at {position + at} has epoch {header.epoch:#x}")
+        epoch = header.epoch
+        ticks = (header.tick_second, header.tick_local_index, header.tick_position)
+        tick = EpochTick(epoch, *ticks, header.leader_time_ms)
+        out.append(RawFrame(position + at, position + end, epoch, begins, tick))
+        at = end
+    return out

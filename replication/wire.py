@@ -1,0 +1,218 @@
+"""The bytes of messages between nodes, declared once.
+
+    0 magic u16 "DR" | 2 version u8 | 3 kind u8 | 4 size u32: what follows
+
+    kind  message   fixed part                                             behind it
+     1    HELLO     cluster_id 16s, node u16, voter ?, promised u64, end u64
+     2    PREPARE   epoch u64
+     3    PROMISE   epoch u64, end u64, tick                               epoch table
+     4    NACK      epoch u64, promised u64
+     5    FETCH     epoch u64, offset u64                                  epoch table
+     6    FETCHED   epoch u64, offset u64, end u64                         frames
+     7    APPEND    epoch u64, prev_offset u64, prev_epoch u64, commit u64,
+                    seq u64, tick                                          frames
+     8    ACK       epoch u64, end u64, seq u64, voter ?
+     9    REJECT    epoch u64, end u64, voter ?                            epoch table
+    10    TAKEOVER  epoch u64, end u64, tick
+    11    READMIT   epoch u64, end u64
+
+    tick         epoch u64, second u32, local_index u32, position u64, wall_ms i64
+    epoch table  epoch u64, first position u64 each, both ascending
+
+Little-endian; kind 0 is never valid. What must be believed is checked elsewhere: frames carry
+checksums of their own, and a transport proves who speaks before it hands bytes to a decoder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from delaylog.replication.epochs import EpochEntries
+from delaylog.replication.errors import WireError
+from delaylog.replication.messages import (
+    Ack,
+    Append,
+    Fetch,
+    Fetched,
+    Hello,
+    Message,
+    Nack,
+    Prepare,
+    Promise,
+    Readmit,
+    Reject,
+    Takeover,
+)
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.batch import Block
+from delaylog.storage.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.layout import FRAME_HEADER_SIZE
+
+MAGIC: Final = 0x5244  # "DR"
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<HBBI")
+HEADER_SIZE: Final = 8
+assert HEADER.size == HEADER_SIZE
+_TABLE_ENTRY: Final = struct.Struct("<QQ")
+_TICK: Final = "QIIQq"
+
+EPOCHS_MAX: Final = 1 << 16
+"""Leaderships that one log remembers: older ones are settled on every node."""
+FRAMES_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + FRAME_HEADER_SIZE
+"""The largest frame must fit, and nothing longer is sent together."""
+
+
+class Tail(Enum):
+    """What stands behind the fixed part of a message."""
+
+    NOTHING = 0
+    TABLE = EPOCHS_MAX * _TABLE_ENTRY.size
+    FRAMES = FRAMES_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One kind of message."""
+
+    kind: int
+    type: Any
+    fixed: struct.Struct
+    tick_at: int | None
+    """Which field is a tick, if any; it is the last of the fixed part."""
+    tail: Tail
+
+    @property
+    def size_max(self) -> int:
+        """Of what follows the header."""
+        return self.fixed.size + self.tail.value
+
+
+def _layout(kind: int, type: Any, fixed: str, tail: Tail = Tail.NOTHING) -> Layout:
+    fields: tuple[str, ...] = type._fields
+    tick_at = fields.index("tick") if "tick" in fields else None
+    return Layout(kind, type, struct.Struct("<" + fixed), tick_at, tail)
+
+
+LAYOUTS: Final = (
+    _layout(1, Hello, "16sH?QQ"),
+    _layout(2, Prepare, "Q"),
+    _layout(3, Promise, "QQ" + _TICK, Tail.TABLE),
+    _layout(4, Nack, "QQ"),
+    _layout(5, Fetch, "QQ", Tail.TABLE),
+    _layout(6, Fetched, "QQQ", Tail.FRAMES),
+    _layout(7, Append, "QQQQQ" + _TICK, Tail.FRAMES),
+    _layout(8, Ack, "QQQ?"),
+    _layout(9, Reject, "QQ?", Tail.TABLE),
+    _layout(10, Takeover, "QQ" + _TICK),
+    _layout(11, Readmit, "QQ"),
+)
+_BY_KIND: Final = {layout.kind: layout for layout in LAYOUTS}
+_BY_TYPE: Final = {layout.type: layout for layout in LAYOUTS}
+assert [layout.kind for layout in LAYOUTS] == list(range(1, len(LAYOUTS) + 1))
+
+
+def encode(message: Message) -> list[Block]:
+    """Buffers of one message: its head, then the frames it carries, uncopied."""
+    layout = _BY_TYPE[type(message)]
+    fields: tuple[Any, ...] = tuple(message)
+    tail: Block = b""
+    if layout.tail is Tail.TABLE:
+        table: EpochEntries = fields[-1]
+        assert len(table) <= EPOCHS_MAX, "older leaderships are forgotten before that"
+        tail = b"".join(_TABLE_ENTRY.pack(*entry) for entry in table)
+        fields = fields[:-1]
+    elif layout.tail is Tail.FRAMES:
+        tail = fields[-1]
+        assert len(tail) <= FRAMES_BYTES_MAX, "whole frames are cut to fit"
+        fields = fields[:-1]
+    if layout.tick_at is not None:
+        fields = (*fields[:-1], *fields[-1])
+    fixed = layout.fixed.pack(*fields)
+    head = HEADER.pack(MAGIC, VERSION, layout.kind, len(fixed) + len(tail)) + fixed
+    return [head, tail] if len(tail) else [head]
+
+
+class Decoder:
+    """Bytes of one connection in, messages out. After a WireError it is of no use any more."""
+
+    def __init__(self, kinds: Iterable[type[Message]] | None = None) -> None:
+        """`kinds` = what may come now, such as HELLO only before who speaks is proven."""
+        self._kinds = None if kinds is None else frozenset(kinds)
+        self._buffer = bytearray()
+
+    def allow_all(self) -> None:
+        """Every kind may come from now on."""
+        self._kinds = None
+
+    def feed(self, data: Block) -> list[Message]:
+        """Messages that these bytes complete. Raises WireError."""
+        self._buffer += data
+        out: list[Message] = []
+        at = 0
+        while len(self._buffer) - at >= HEADER_SIZE:
+            layout, size = self._head(at)
+            end = at + HEADER_SIZE + size
+            if len(self._buffer) < end:
+                break
+            out.append(_decode(layout, bytes(self._buffer[at + HEADER_SIZE : end])))
+            at = end
+        del self._buffer[:at]
+        return out
+
+    def finish(self) -> None:
+        """The connection ended. Raises WireError if it did so inside a message."""
+        if self._buffer:
+            raise WireError(f"a message is cut short: {len(self._buffer)} bytes of it came")
+
+    def _head(self, at: int) -> tuple[Layout, int]:
+        magic, version, kind, size = HEADER.unpack_from(self._buffer, at)
+        if magic != MAGIC:
+            raise WireError(f"this is no message: it begins with {magic:#06x}")
+        if version != VERSION:
+            raise WireError(f"messages of version {version}; this node speaks {VERSION}")
+        layout = _BY_KIND.get(kind)
+        if layout is None:
+            raise WireError(f"a message of unknown kind {kind}")
+        if self._kinds is not None and layout.type not in self._kinds:
+            raise WireError(f"{layout.type.__name__} is out of place here")
+        if not layout.fixed.size <= size <= layout.size_max:
+            bounds = f"{layout.fixed.size} to {layout.size_max}"
+            raise WireError(f"{layout.type.__name__} of {size} bytes; it has {bounds}")
+        return layout, size
+
+
+def decode(data: Sequence[Block]) -> Message:
+    """The one message that these buffers are. Raises WireError."""
+    decoder = Decoder()
+    found = [message for block in data for message in decoder.feed(block)]
+    decoder.finish()
+    if len(found) != 1:
+        raise WireError(f"{len(found)} messages where one was due")
+    return found[0]
+
+
+def _decode(layout: Layout, body: bytes) -> Message:
+    fields: tuple[Any, ...] = layout.fixed.unpack_from(body)
+    if layout.tick_at is not None:
+        fields = (*fields[: layout.tick_at], EpochTick(*fields[layout.tick_at :]))
+    if layout.tail is Tail.TABLE:
+        fields = (*fields, _table(body[layout.fixed.size :]))
+    elif layout.tail is Tail.FRAMES:
+        fields = (*fields, body[layout.fixed.size :])
+    message: Message = layout.type(*fields)
+    return message
+
+
+def _table(raw: bytes) -> EpochEntries:
+    if len(raw) % _TABLE_ENTRY.size:
+        raise WireError("an epoch table is cut short")
+    table = tuple(_TABLE_ENTRY.iter_unpack(raw))
+    for (epoch, start), (later, behind) in itertools.pairwise(table):
+        if not (epoch < later and start < behind):
+            raise WireError("an epoch table is out of order")
+    return table

@@ -1,0 +1,167 @@
+"""A follower: what it takes, what it vouches for, and when it cuts its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delaylog.replication.errors import DivergedError, PeerError
+from delaylog.replication.follower import Follower
+from delaylog.replication.messages import Ack, Append, Reject, Takeover
+from delaylog.replication.watermark import NO_TICK, EpochTick
+from tests.replication.memory_disk import MemoryLog, MemoryTicks
+from tests.replication.parts import BEGIN, FRAME, Outbox, extend, log_of
+
+E1, E2, E3 = 1 << 16, 2 << 16 | 1, 3 << 16 | 1
+
+
+class Made:
+    """A follower of a log, and its leader's messages."""
+
+    def __init__(self, mine: MemoryLog, leader: MemoryLog) -> None:
+        self.log, self.leader = mine, leader
+        self.ticks = MemoryTicks()
+        self.out = Outbox()
+        self.follower = Follower(mine, self.ticks, voter=True, send=self.out, cut=self.log.cut)
+
+    def append(self, start: int, end: int, **changes: Any) -> Any:
+        """The leader's frames between two places; returns the answer."""
+        log = self.leader
+        message = Append(
+            log.epochs.last_epoch,
+            start,
+            log.epochs.before(start),
+            0,
+            1,
+            NO_TICK,
+            bytes(log.data[start:end]),
+        )
+        self.follower.append(1, message._replace(**changes))
+        return self.out.last()
+
+
+def test_frames_are_taken_and_acknowledged_once_durable() -> None:
+    made = Made(MemoryLog(), log_of((E2, 3)))
+    ack = made.append(0, made.leader.end)
+    assert ack == Ack(E2, 0, 0, True)
+    made.log.sync()
+    made.follower.note_durable()
+    assert made.out.last() == Ack(E2, made.leader.end, 0, True)
+    assert made.out.sent[-1][0] == 1
+    assert made.log.data == made.leader.data
+    # Nothing new is durable: nothing to say.
+    made.out.take()
+    made.follower.note_durable()
+    assert made.out.take() == []
+
+
+def test_a_gap_is_rejected_with_what_is_there() -> None:
+    made = Made(log_of((E1, 1)), log_of((E1, 3), (E2, 0)))
+    answer = made.append(BEGIN + 2 * FRAME, made.leader.end)
+    assert answer == Reject(E2, BEGIN + FRAME, True, ((E1, 0),))
+
+
+def test_another_epoch_in_front_is_rejected() -> None:
+    made = Made(log_of((E1, 3)), log_of((E2, 4)))
+    made.leader.data[:BEGIN] = log_of((E2, 0)).data
+    assert isinstance(made.append(BEGIN, made.leader.end), Reject)
+
+
+def test_old_and_double_messages_cut_nothing() -> None:
+    made = Made(MemoryLog(), log_of((E2, 4)))
+    made.append(0, made.leader.end)
+    for start, end in ((0, BEGIN), (BEGIN, BEGIN + FRAME), (BEGIN, BEGIN), (0, made.leader.end)):
+        made.append(start, end)
+    assert made.log.cuts == []
+    assert made.log.data == made.leader.data
+    made.log.sync()
+    assert made.append(0, 0).end == made.leader.end
+
+
+def test_it_cuts_where_another_epoch_stands() -> None:
+    leader = log_of((E1, 1), (E2, 2))
+    made = Made(log_of((E1, 4)), leader)
+    # The shared part is sent along and left alone.
+    made.append(0, leader.end)
+    assert made.log.cuts == [BEGIN + FRAME]
+    assert made.log.data == leader.data
+
+
+def test_it_vouches_only_for_what_is_known_to_be_the_leaders() -> None:
+    """Its log is longer and durable, but behind the shared part it is another one."""
+    leader = log_of((E1, 1), (E2, 2))
+    made = Made(log_of((E1, 4)), leader)
+    shared = BEGIN + FRAME
+    ack = made.append(shared, shared, commit=leader.end, tick=EpochTick(E2, 1, 1, leader.end))
+    assert ack == Ack(E2, shared, 0, True)
+    assert made.follower.commit == shared
+    assert made.ticks.tick == NO_TICK
+
+
+def test_a_new_leader_starts_from_nothing_known() -> None:
+    leader = log_of((E1, 1), (E2, 2))
+    made = Made(MemoryLog(), leader)
+    made.append(0, leader.end, commit=leader.end)
+    made.log.sync()
+    commit = made.follower.commit
+    extend(leader, [(E3, 0)])
+    ack = made.append(0, BEGIN)
+    assert (ack.epoch, ack.end) == (E3, BEGIN)
+    # What is committed stays so.
+    assert made.follower.commit == commit
+
+
+def test_a_tick_counts_once_its_frames_are_here() -> None:
+    made = Made(MemoryLog(), log_of((E2, 2)))
+    tick = EpochTick(E2, 7, 1, BEGIN + FRAME)
+    assert made.append(0, BEGIN, tick=tick, seq=4).seq == 0
+    assert made.ticks.tick.second == 0
+    assert made.append(BEGIN, BEGIN + FRAME, tick=tick, seq=5).seq == 5
+    assert made.ticks.tick == tick
+    # An older tick takes nothing back, and its round was taken long ago.
+    assert made.append(BEGIN, BEGIN, tick=tick._replace(second=6), seq=3).seq == 5
+    assert made.ticks.tick == tick
+
+
+def test_a_tick_of_another_epoch_is_not_taken() -> None:
+    made = Made(MemoryLog(), log_of((E2, 0)))
+    assert made.append(0, BEGIN, tick=EpochTick(E1, 9), seq=4).seq == 0
+
+
+def test_epoch_begin_brings_its_tick() -> None:
+    leader = MemoryLog()
+    leader.append_begin(EpochTick(E2, 5, 6, 7), 8)
+    made = Made(MemoryLog(), leader)
+    made.append(0, leader.end)
+    assert made.ticks.tick == EpochTick(E2, 5, 6, 7, 8)
+
+
+def test_frames_of_a_later_epoch_than_the_leaders_are_refused() -> None:
+    made = Made(MemoryLog(), log_of((E1, 0), (E3, 0)))
+    with pytest.raises(PeerError):
+        made.append(0, made.leader.end, epoch=E2)
+    assert made.log.end == 0
+
+
+def test_a_frame_across_the_end_stops_the_node() -> None:
+    """The same epoch with other frame bounds cannot be: one of two logs is rotten."""
+    made = Made(MemoryLog(), log_of((E2, 3)))
+    made.append(0, BEGIN + FRAME)
+    made.log.data += bytes(8)
+    with pytest.raises(DivergedError):
+        made.append(BEGIN, made.leader.end)
+
+
+def test_it_takes_over_only_from_where_the_leader_ended() -> None:
+    made = Made(MemoryLog(), log_of((E2, 2)))
+    end = made.leader.end
+    made.append(0, end)
+    takeover = Takeover(E2, end, EpochTick(E2, 9, 0, end))
+    assert not made.follower.holds(takeover)
+    made.log.sync()
+    assert made.follower.holds(takeover)
+    assert not made.follower.holds(takeover._replace(end=end - FRAME))
+    assert not made.follower.holds(takeover._replace(epoch=E1))
+    made.follower.take_over(takeover)
+    assert made.ticks.tick == takeover.tick

@@ -1,0 +1,266 @@
+"""A leader: shipping, counting, the acks dial, windows, and letting a learner in again."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.replication.errors import PeerError
+from delaylog.replication.events import NeedsCopy, Readmitted
+from delaylog.replication.leader import Acks, Leader
+from delaylog.replication.members import Members
+from delaylog.replication.messages import Ack, Append, Readmit, Reject
+from delaylog.replication.timing import Timing
+from delaylog.replication.watermark import EpochTick
+from tests.replication.memory_disk import MemoryLog, MemoryTicks
+from tests.replication.parts import BEGIN, FRAME, Cluster, Outbox, extend, log_of
+
+E1, E2 = 1 << 16, 2 << 16
+
+
+class Made:
+    """Node 0 leads three in epoch 2 over a log with a message of epoch 1."""
+
+    def __init__(self, log: MemoryLog | None = None, **timing: int) -> None:
+        self.log = log or log_of((E1, 1), (E2, 0))
+        self.out = Outbox()
+        self.leader = Leader(
+            0,
+            Members((0, 1, 2)),
+            self.log,
+            MemoryTicks(),
+            tick=EpochTick(E2),
+            timing=Timing(**timing),
+            send=self.out,
+        )
+        self.leader.note_durable()
+
+    def ack(self, node: int, end: int, seq: int = 0, *, voter: bool = True) -> None:
+        self.leader.take_ack(node, Ack(E2, end, seq, voter))
+
+    def serve(self) -> None:
+        self.ack(1, self.log.end)
+        assert self.leader.serving
+
+    def rows(self, count: int) -> int:
+        extend(self.log, [(E2, count)])
+        return self.log.end
+
+
+def test_older_frames_are_committed_with_epoch_begin_only() -> None:
+    made = Made()
+    made.ack(1, BEGIN + FRAME)
+    made.ack(2, BEGIN + FRAME)
+    assert (made.leader.commit, made.leader.serving) == (0, False)
+    made.serve()
+    assert made.leader.commit == made.log.end
+
+
+def test_no_tick_before_it_serves() -> None:
+    made = Made()
+    made.leader.send_round(0)
+    assert {message.tick.epoch for _, message in made.out.take()} == {0}
+    made.serve()
+    made.leader.send_round(1)
+    assert {message.tick.epoch for _, message in made.out.take()} == {E2}
+
+
+def test_own_disk_counts_when_it_is_durable() -> None:
+    made = Made()
+    made.serve()
+    before = made.log.end
+    end = made.rows(1)
+    made.log.durable_end = before
+    made.ack(1, end)
+    assert made.leader.commit == before
+    made.log.sync()
+    made.leader.note_durable()
+    assert made.leader.commit == end
+
+
+def test_the_acks_dial() -> None:
+    made = Made()
+    made.serve()
+    before, end = made.log.end, made.rows(1)
+    safe = made.leader.safe_end
+    assert [safe(acks) for acks in (Acks.LEADER, Acks.QUORUM, Acks.ALL)] == [end, before, 0]
+    made.ack(2, before)
+    assert safe(Acks.ALL) == before
+    made.ack(1, end)
+    assert (safe(Acks.QUORUM), safe(Acks.ALL)) == (end, before)
+    # A learner is nobody to wait for.
+    made.ack(2, 0, voter=False)
+    assert safe(Acks.ALL) == end
+
+
+def test_before_it_serves_nothing_is_safe() -> None:
+    assert Made().leader.safe_end(Acks.LEADER) == 0
+
+
+def test_who_has_not_answered_gets_one_message_a_round() -> None:
+    made = Made(append_bytes_max=1)
+    made.rows(5)
+    made.leader.send_round(0)
+    assert len([m for target, m in made.out.take() if target == 1]) == 1
+    made.ack(1, 0)
+    assert len(made.out.take()) == 5
+
+
+def test_the_window_bounds_what_is_under_way() -> None:
+    made = Made(append_bytes_max=1, window_bytes_max=3 * FRAME)
+    made.ack(1, made.log.end)
+    made.out.take()
+    made.rows(10)
+    made.leader.ship_all()
+    assert len(made.out.take()) == 3
+    made.ack(1, made.log.ends[-10])
+    assert len(made.out.take()) == 1
+
+
+def test_a_reject_goes_back_to_what_both_have() -> None:
+    log = log_of((E1, 3), (E2, 1))
+    made = Made(log)
+    made.leader.take_reject(1, Reject(E2, BEGIN + FRAME, True, ((E1, 0),)))
+    sent = made.out.last()
+    assert isinstance(sent, Append)
+    assert (sent.prev_offset, sent.prev_epoch) == (BEGIN + FRAME, E1)
+    assert sent.data == log.data[BEGIN + FRAME :]
+
+
+def test_an_old_reject_does_not_go_behind_what_was_acknowledged() -> None:
+    made = Made()
+    made.serve()
+    made.leader.take_reject(1, Reject(E2, 0, True, ()))
+    assert made.leader.progress[1].next == made.log.end
+
+
+def test_what_was_never_sent_cannot_be_acknowledged() -> None:
+    made = Made()
+    with pytest.raises(PeerError):
+        made.ack(1, made.log.end + 1)
+    with pytest.raises(PeerError):
+        made.ack(1, 0, seq=5)
+
+
+def test_a_new_connection_begins_at_what_was_acknowledged() -> None:
+    made = Made()
+    made.serve()
+    end = made.log.end
+    made.rows(2)
+    made.leader.ship_all()
+    made.leader.reconnect(1)
+    assert made.leader.progress[1].next == end
+    made.leader.reconnect(2)
+    assert made.leader.progress[2].next == made.leader.begin_start
+
+
+def test_a_peer_behind_the_logs_start_needs_a_copy() -> None:
+    cluster = Cluster()
+    cluster.down.add(2)
+    cluster.lead(0)
+    cluster.send(0, 5)
+    cluster.disks[0].log.first_position = BEGIN + 2 * FRAME
+    cluster.down.clear()
+    cluster.nodes[0].reconnect(2)
+    cluster.pass_ms(300)
+    # It is said once.
+    assert cluster.nodes[0].take_events().count(NeedsCopy(2)) == 1
+    assert cluster.disks[2].log.end == 0
+
+
+# --------------------------------------------------------------------------- learners
+
+
+def test_a_learner_replicates_and_does_not_count() -> None:
+    cluster = Cluster()
+    cluster.lead(0)
+    cluster.wipe(2)
+    cluster.send(0, 3)
+    cluster.pass_ms(60)
+    assert cluster.disks[2].log.data == cluster.disks[0].log.data
+    # With the other voter gone nothing is committed any more, whatever the learner has.
+    cluster.down.add(1)
+    commit = cluster.nodes[0].commit
+    cluster.send(0, 1)
+    cluster.pass_ms(60)
+    assert cluster.nodes[0].commit == commit
+    assert not cluster.nodes[0].leadership.may_dispatch(cluster.now)
+
+
+def test_a_learner_promises_nothing() -> None:
+    cluster = Cluster()
+    cluster.wipe(2)
+    cluster.down.add(1)
+    cluster.nodes[0].suggest_leader(cluster.now)
+    cluster.settle()
+    assert not cluster.nodes[0].leadership.serving
+    cluster.nodes[2].suggest_leader(cluster.now)
+    assert cluster.nodes[2].take_messages() == []
+
+
+def test_a_learner_is_let_in_when_it_holds_all_and_counts_from_the_next_epoch() -> None:
+    cluster = Cluster()
+    cluster.lead(0)
+    cluster.send(0, 2)
+    cluster.wipe(2)
+    cluster.pass_ms(60)
+    leader = cluster.nodes[0]
+    cluster.pass_ms(60)
+    assert leader.readmit(2)
+    cluster.settle()
+    assert Readmitted(leader.promised) in cluster.nodes[2].take_events()
+    assert cluster.nodes[2].votes
+    cluster.down.add(1)
+    commit, epoch = leader.commit, leader.promised
+    cluster.send(0, 1)
+    assert (leader.commit, leader.promised) == (commit, epoch)
+    # The leader begins the next epoch by itself.
+    cluster.pass_ms(60)
+    assert leader.leadership.serving
+    assert leader.promised > epoch
+    assert leader.commit > commit
+
+
+def test_a_learner_waits_until_every_other_voter_was_heard() -> None:
+    """Node 4 asked for a promise before the learner lost its disk, and may still hold it.
+
+    Were the learner let in now, it would take frames of the present epoch, which is lower than
+    what it had promised to node 4; and node 4 could begin with that promise and without them.
+    """
+    cluster = Cluster(5)
+    cluster.down |= {3, 4}
+    cluster.lead(0)
+    cluster.send(0, 2)
+    cluster.wipe(2)
+    cluster.pass_ms(200)
+    leader = cluster.nodes[0]
+    assert leader.leader is not None
+    for back in (None, 3):
+        cluster.down.discard(back)
+        cluster.pass_ms(200)
+        assert leader.leader.progress[2].match == leader.commit
+        assert not leader.readmit(2)
+    cluster.down.clear()
+    cluster.pass_ms(200)
+    assert leader.readmit(2)
+
+
+def test_a_learner_checks_what_it_holds_itself() -> None:
+    cluster = Cluster()
+    cluster.lead(0)
+    cluster.wipe(2)
+    cluster.pass_ms(100)
+    node = cluster.nodes[2]
+    end = cluster.disks[2].log.end
+    node.receive(0, Readmit(node.promised, end + 1), cluster.now)
+    assert not node.votes
+    node.receive(0, Readmit(node.promised - 65_536, end), cluster.now)
+    assert not node.votes
+    node.receive(0, Readmit(node.promised, end), cluster.now)
+    assert node.votes
+
+
+def test_a_voter_is_not_let_in_twice() -> None:
+    cluster = Cluster()
+    cluster.lead(0)
+    assert not cluster.nodes[0].readmit(1)
+    assert not cluster.nodes[1].readmit(0)

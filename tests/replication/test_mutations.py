@@ -1,0 +1,69 @@
+"""The simulator is tested too: each planted fault is found within so many schedules.
+
+Method: run schedules from seed 0 with one rule of the real classes broken until the judge sees it.
+A fault that survives means that a rule is no longer watched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delaylog.replication.errors import DivergedError
+from tests.replication.judge import Violation
+from tests.replication.mutations import MUTATIONS, SURVIVES, mutated
+from tests.replication.world import World
+
+SEEDS_MAX = 6_000
+NAMED_BY_THE_PROTOCOL = {
+    "ack_before_sync",
+    "blank_votes",
+    "disp_uncommitted",
+    "fetch_unfenced",
+    "handover_no_ci",
+    "handover_resume",
+    "len_only",
+    "no_adopt",
+    "no_begin_commit",
+    "no_fence",
+    "no_gate",
+    "prepare_minority",
+    "promise_volatile",
+    "same_epoch",
+    "tick_before_disp",
+    "tick_fresh_lost",
+    "tick_no_ci",
+    "truncate_always",
+}
+TUNED: dict[str, dict[str, Any]] = {
+    "blank_votes": {"wipes": 0.3},
+    "readmit_at_once": {"wipes": 0.3},
+    "commit_unverified": {"window": 500},
+    "no_begin_commit": {"hasty": True},
+}
+"""Faults that show where disks are lost, followers far behind or leaders short: more of that."""
+
+
+def first_found(name: str, seeds: int) -> str | None:
+    """What was seen of a mutation, or None. A node that stops by itself has seen it too."""
+    with mutated({**MUTATIONS, **SURVIVES}[name]):
+        for seed in range(seeds):
+            try:
+                World(seed, **TUNED.get(name, {})).run(400)
+            except (Violation, DivergedError) as found:
+                return str(found)
+    return None
+
+
+def test_all_named_mutations_are_there() -> None:
+    assert set(MUTATIONS) >= NAMED_BY_THE_PROTOCOL
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_found(name: str) -> None:
+    assert first_found(name, SEEDS_MAX) is not None
+
+
+def test_the_tick_of_any_epoch_is_safe_with_the_position_it_covers() -> None:
+    assert first_found("tick_max_t", 500) is None
