@@ -63,7 +63,6 @@ class OrderedQueue:
         self._urgent_max = max(head_max // 128, 1)
         self._step = max(head_max // 8, 16)
         self._reading = Reading(max(head_max // 2_048, 1), max(head_max // 128, 1))
-        self._stale = 0
         self._returned = GivenBack()
         self._begin()
 
@@ -91,11 +90,6 @@ class OrderedQueue:
         return self._count
 
     @property
-    def living(self) -> int:
-        """Refs whose messages are still ready, as far as it was told."""
-        return max(self._count - self._stale, 0)
-
-    @property
     def held(self) -> int:
         """Entries in memory."""
         runs = sum(run.held for run in self._runs)
@@ -106,15 +100,6 @@ class OrderedQueue:
     def files(self) -> int:
         """Open files."""
         return sum(run.files for run in self._runs)
-
-    def left(self, count: int) -> None:
-        """So many messages whose refs are here ended or got another time."""
-        self._stale += count
-
-    def dropped(self, count: int) -> None:
-        """So many popped refs were found to be stale."""
-        # A message may have ended while it was on its way here: an empty queue sets that right.
-        self._stale = max(self._stale - count, 0) if self._count else 0
 
     def push(self, refs: Int64Array, first: Int64Array, second: Int64Array) -> None:
         """Put refs in by their keys, behind those with equal keys."""
@@ -172,7 +157,6 @@ class OrderedQueue:
         for run in self._runs:
             run.close()
         self._begin()
-        self._stale = 0
 
     # ------------------------------------------------------------------ front
 

@@ -32,25 +32,10 @@ class ReadyQueue:
         self._run: RunFile | None = None
         self._behind: deque[Int64Array] = deque()
         """What a full disk kept out of the run: it comes after it."""
-        self._stale = 0
 
     def __len__(self) -> int:
         behind = sum(len(refs) for refs in self._behind) if self._behind else 0
         return self._head_count + (len(self._run) if self._run is not None else 0) + behind
-
-    @property
-    def living(self) -> int:
-        """Refs whose messages are still ready, as far as it was told."""
-        return max(len(self) - self._stale, 0)
-
-    def left(self, count: int) -> None:
-        """So many messages whose refs are here ended or got another time."""
-        self._stale += count
-
-    def dropped(self, count: int) -> None:
-        """So many popped refs were found to be stale."""
-        # A message may have ended while it was on its way here: an empty queue sets that right.
-        self._stale = max(self._stale - count, 0) if len(self) else 0
 
     def push(self, refs: Int64Array) -> None:
         """Append behind everything."""
@@ -110,7 +95,7 @@ class ReadyQueue:
         """Drop everything."""
         self._head.clear()
         self._behind.clear()
-        self._head_count = self._stale = 0
+        self._head_count = 0
         if self._run is not None:
             self._run.close()
             self._run = None

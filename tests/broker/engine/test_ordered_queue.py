@@ -338,20 +338,3 @@ def test_what_the_queue_does_not_know_goes_first() -> None:
     queue.push(int64s(-1), int64s(-1), int64s(0))
     queue.push_front(int64s(7, 32_007))
     assert queue.pop(3).tolist() == [7, -1, 32_007]
-
-
-def test_what_ended_is_not_counted_as_living() -> None:
-    queue = OrderedQueue(Runs(FakeDisk()), 64)
-    queue.push(int64s(1, 2, 3), int64s(0, 0, 0), int64s(1, 2, 3))
-    queue.left(2)
-    assert (len(queue), queue.living) == (3, 1)
-    queue.pop(2)
-    queue.dropped(1)
-    assert (len(queue), queue.living) == (1, 0)
-    queue.pop(1)
-    queue.dropped(1)
-    queue.left(1)
-    queue.push(int64s(4, 5), int64s(0, 0), int64s(1, 2))
-    assert queue.living == 1
-    queue.clear()
-    assert (len(queue), queue.living) == (0, 0)
