@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter, deque
 from pathlib import Path
 from random import Random, SystemRandom
 
+from judged_run import run_judged
 from recorded_calls import Known, RecordedCalls, now_ms
 
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
@@ -184,26 +183,9 @@ class ControlRace:
             lines.append("not a race: see the replies above")
         return checked.holds and raced and not self.surprises, "\n".join(lines)
 
-
-def run(controls: int, seed: int, *, keep: bool = False) -> bool:
-    """Run it, print its page, keep the folder of a run that failed."""
-    folder = Path(tempfile.mkdtemp(prefix="delaylog-control-race-"))
-    race = ControlRace(folder, seed, controls)
-    begun = time.monotonic()
-    holds = False
-    try:
-        asyncio.run(race.run())
-        took_s = time.monotonic() - begun
-        holds, page = race.report()
-        print(page)
-        print(f"seed {seed}: {took_s:.1f} s, {race.controls / took_s:,.0f} controls/s")
-    finally:
-        if holds and not keep:
-            shutil.rmtree(folder)
-        else:
-            verdict = "kept" if holds else f"FAILED with seed {seed}"
-            print(f"{verdict}: data, log and history are in {folder}", flush=True)
-    return holds
+    def pace(self, took_s: float) -> str:
+        """For the page's last line."""
+        return f"{self.controls / took_s:,.0f} controls/s"
 
 
 def main() -> None:
@@ -213,7 +195,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
     parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
     options = parser.parse_args()
-    sys.exit(0 if run(options.controls, options.seed, keep=options.keep) else 1)
+    seed = options.seed
+    holds = run_judged(
+        "control-race",
+        seed,
+        lambda folder: ControlRace(folder, seed, options.controls),
+        keep=options.keep,
+    )
+    sys.exit(0 if holds else 1)
 
 
 if __name__ == "__main__":

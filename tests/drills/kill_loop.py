@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from random import Random, SystemRandom
 
+from judged_run import run_judged
 from mixed_load import RETRIES_MAX, TOPICS, MixedLoad
 from recorded_calls import RecordedCalls, now_ms
 
@@ -52,8 +51,9 @@ DRAIN_TIMEOUT_S = 30.0
 class KillLoop:
     """Rounds over one folder, and what they wrote down."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, rounds: int) -> None:
         self.folder = folder
+        self._rounds = rounds
         self.history = folder / "history.jsonl"
         self._random = Random(seed)
         self._busy = folder / "busy.toml"
@@ -66,10 +66,10 @@ class KillLoop:
         self.kills = 0
         self._topics_made = False
 
-    async def run(self, rounds: int) -> None:
+    async def run(self) -> None:
         """All rounds, then the drain."""
         with self._recorder:
-            for _ in range(rounds):
+            for _ in range(self._rounds):
                 await self._round()
             await self._finish()
 
@@ -158,25 +158,9 @@ class KillLoop:
         ]
         return checked.holds and not self.surprises, "\n".join(lines)
 
-
-def run(rounds: int, seed: int, *, keep: bool = False) -> bool:
-    """Run the loop, print its page, keep the folder of a run that failed."""
-    folder = Path(tempfile.mkdtemp(prefix="delaylog-kill-loop-"))
-    loop = KillLoop(folder, seed)
-    begun = time.monotonic()
-    holds = False
-    try:
-        asyncio.run(loop.run(rounds))
-        holds, page = loop.report()
-        print(page)
-        print(f"{rounds} rounds with seed {seed} in {time.monotonic() - begun:.1f} s")
-    finally:
-        if holds and not keep:
-            shutil.rmtree(folder)
-        else:
-            verdict = "kept" if holds else f"FAILED with seed {seed}"
-            print(f"{verdict}: data, log and history are in {folder}", flush=True)
-    return holds
+    def pace(self, took_s: float) -> str:
+        """For the page's last line."""
+        return f"{self._rounds} rounds, {took_s / self._rounds:.1f} s each,"
 
 
 def main() -> None:
@@ -186,7 +170,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
     parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
     options = parser.parse_args()
-    sys.exit(0 if run(options.rounds, options.seed, keep=options.keep) else 1)
+    seed = options.seed
+    holds = run_judged(
+        "kill-loop", seed, lambda folder: KillLoop(folder, seed, options.rounds), keep=options.keep
+    )
+    sys.exit(0 if holds else 1)
 
 
 if __name__ == "__main__":
