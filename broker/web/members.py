@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -29,7 +30,7 @@ def bound(value: int | str, limits: Limits) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Member(ABC):
     """What all declarations have."""
 
     name: str
@@ -39,8 +40,9 @@ class Member:
         """Its JSON schema under these limits."""
         return {"description": self.doc, **self._kind(limits)}
 
+    @abstractmethod
     def _kind(self, limits: Limits) -> Schema:
-        raise NotImplementedError
+        """What kind of value it has, as JSON schema."""
 
     def wrong(self, what: str, item: int | None) -> Problem:
         """The refusal of a value."""
