@@ -526,6 +526,18 @@ class Node:
             self._room_waiters.append(future)
             await future
 
+    async def room_for_changes(self) -> None:
+        """Wait while cancels and reschedules leave more in memory than gets written.
+
+        Not on a full disk, where what is written waits for them: a cancel makes room.
+        """
+        while self.engine.crowded_by_changes() and not self.refusing_sends and not self._stopping:
+            self.spawn("flush", self.engine.flush_work)
+            self.spawn("states", self.engine.states_work)
+            future = self._loop.create_future()
+            self._room_waiters.append(future)
+            await future
+
     def _wake_room(self) -> None:
         waiting, self._room_waiters = self._room_waiters, []
         for future in waiting:

@@ -387,7 +387,7 @@ class HourStore:
     def flush_states(
         self, pages_max: int = 2_048, *, until_durable: Callable[[], Work] | None = None
     ) -> Work:
-        """Write dirty state pages.
+        """Write the state pages that are dirty when their column has its turn.
 
         A page holds the changes of every frame so far, so once it is copied out `until_durable`
         waits for those: a lease on disk that no log explains would never end. One flush runs at a
@@ -404,10 +404,11 @@ class HourStore:
     def _flush_states(self, pages_max: int, until_durable: Callable[[], Work] | None) -> Work:
         for folder in list(self._hours.values()):
             for column in folder.state_columns:
-                while True:
-                    runs = column.collect(pages_max)
-                    if not runs:
-                        break
+                # One pass: random changes make pages dirty as fast as they are written, and other
+                # columns, and the checkpoint, wait for their turn.
+                start = 0
+                while runs := column.collect(pages_max, start):
+                    start = column.behind(runs)
 
                     def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]
                         column.write(runs)

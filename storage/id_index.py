@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from delaylog.storage.columns import some
+from delaylog.storage.columns import every, some
 from delaylog.storage.crc_columns import crc32c_rows
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import raise_disk_error
@@ -57,11 +57,11 @@ _NO_DAMAGE: Final = (
     lmdb.TlsFullError,
 )
 """What LMDB says of the machine. All else is its file, or the disk below it."""
-PART_PUTS: Final = 65_536
+PART_PUTS: Final = 32_768
 """Ids of one transaction: it keeps a copy of every page that it changes."""
-REOPEN_TOUCHES: Final = 16_384
+REOPEN_TOUCHES: Final = 4_096
 """After so many gets and puts the map is closed and opened again: each may have touched a page
-of its own, and those count as resident."""
+of its own, with which the kernel maps the fifteen around it, and all of those count as resident."""
 
 
 def encode_ref(key: bytes, ref: int) -> bytes:
@@ -281,16 +281,34 @@ class IdIndex:
             # In their order in the database neighbours share pages.
             missing = missing[np.argsort(hashes[missing])]
             keys = _keys(np.full(len(missing), topic, np.uint32), hashes[missing])
-            with self._reading() as txn:
-                get = txn.get
-                for at, key in zip(missing.tolist(), _pieces(keys), strict=True):
-                    raw = get(key)
-                    if raw is not None:
-                        out[at] = self._value(key, raw)
-            self._touched += len(missing)
-            if not self._storing:
-                self._give_back()
+            for first in range(0, len(missing), REOPEN_TOUCHES):
+                part = slice(first, first + REOPEN_TOUCHES)
+                self._look_up(keys[part], missing[part], out)
         return out
+
+    def _look_up(
+        self, keys: npt.NDArray[np.void], places: npt.NDArray[np.intp], out: Int64Array
+    ) -> None:
+        """Put the refs of keys that are in the database into places of `out`."""
+        pieces = _pieces(keys)
+        with self._reading() as txn:
+            raws = list(map(txn.get, pieces))
+        held = np.array([raw is not None for raw in raws])
+        found = [raw for raw in raws if raw is not None]
+        values = b"".join(found)
+        if len(values) == len(found) * _SUMMED_REF.size:
+            columns = np.frombuffer(values, _VALUE_COLUMNS)
+            if every(columns == _values(keys[held], columns["ref"])):
+                out[places[held]] = columns["ref"]
+                found = []
+        if found:
+            # One by one: what is wrong is named, and values of brokers before this one pass.
+            for at, key, raw in zip(places.tolist(), pieces, raws, strict=True):
+                if raw is not None:
+                    out[at] = self._value(key, raw)
+        self._touched += len(places)
+        if not self._storing:
+            self._give_back()
 
     def begin_flush(self) -> None:
         """Set the recent ids aside for `write_flush`; look-ups still find them."""

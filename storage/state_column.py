@@ -28,6 +28,7 @@ from delaylog.storage.whole_rows import put_rows, take_rows
 PAGE_SIZE: Final = 4096
 PIECE_SIZE: Final = 16 << 20
 PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
+PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
 _SEAL_BYTES: Final = 1 << 20
 
@@ -81,7 +82,7 @@ class _Piece:
         self.path = path
         self.first_row = which * PIECE_ROWS + 1
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
-        self.dirty = np.zeros(PIECE_SIZE // PAGE_SIZE, np.bool_)
+        self.dirty = np.zeros(PIECE_PAGES, np.bool_)
         self.touched = np.zeros(PIECE_ROWS // 8, np.uint8) if fresh else None
         """A bit per entry that was ever stored, while that is known from the piece's birth.
 
@@ -245,24 +246,35 @@ class StateColumn:
         """Pages changed since they were last written."""
         return sum(int(np.count_nonzero(p.dirty)) for p in self._pieces.values())
 
-    def collect(self, pages_max: int) -> list[tuple[int, int, bytes]]:
-        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean."""
+    def collect(self, pages_max: int, start: int = 0) -> list[tuple[int, int, bytes]]:
+        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean.
+
+        They come in order, those from page `start` of the column on: a pass that goes on behind
+        what it got (`behind`) ends, however fast pages become dirty again.
+        """
         out: list[tuple[int, int, bytes]] = []
         left = pages_max
-        for which, piece in self._pieces.items():
+        for which, piece in sorted(self._pieces.items()):
             if left <= 0:
                 break
-            pages = np.flatnonzero(piece.dirty)[:left]
+            first_page = max(start - which * PIECE_PAGES, 0)
+            pages = (np.flatnonzero(piece.dirty[first_page:]) + first_page)[:left]
             if len(pages) == 0:
                 continue
             left -= len(pages)
             raw = memoryview(piece.mapping.buffer)
             for first, count in page_runs(pages):
-                start = first * PAGE_SIZE
-                out.append((which, first, bytes(raw[start : start + count * PAGE_SIZE])))
+                at = first * PAGE_SIZE
+                out.append((which, first, bytes(raw[at : at + count * PAGE_SIZE])))
             raw.release()
             piece.dirty[pages] = False
         return out
+
+    @staticmethod
+    def behind(runs: Sequence[tuple[int, int, bytes]]) -> int:
+        """The page of the column behind the last one that was collected."""
+        which, first, data = runs[-1]
+        return which * PIECE_PAGES + first + len(data) // PAGE_SIZE
 
     def write(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
         """Write collected runs to the file. May run beside the loop; `settle` comes after."""

@@ -87,6 +87,7 @@ class Engine:
             freed=self.refill_reserve,
         )
         self.jobs = Jobs(self.state, self.flush_work)
+        self._state_bytes = 0
         self.started_ms = now_ms
         """The time this life began with: never before what an earlier one has told."""
         self.dispatcher = Dispatcher(self.state)
@@ -259,6 +260,13 @@ class Engine:
         most = self._tail_bytes(self.limits.tail_bytes_hard_max, 2)
         return self.state.hours.pile.size_bytes > most
 
+    def crowded_by_changes(self) -> bool:
+        """What cancels and reschedules leave in memory is so much that more of them have to wait.
+
+        As of the last `states_due`: to count the pages takes a look at every hour.
+        """
+        return self.crowded() or self._state_bytes > self.limits.state_bytes_hard_max
+
     def _tail_bytes(self, bytes_max: int, share: int) -> int:
         """What waits for the splitter has to find room in the reserve, beside the settles."""
         held = self.reserve.target_bytes
@@ -270,11 +278,13 @@ class Engine:
 
     def states_due(self) -> bool:
         """Changed state pages take enough memory to be written."""
-        return self.state.hours.dirty_state_bytes >= self.limits.state_bytes_max
+        self._state_bytes = self.state.hours.dirty_state_bytes
+        return self._state_bytes >= self.limits.state_bytes_max
 
     def states_work(self) -> Work:
         """Write changed state pages, each after the frames that explain it are durable."""
         yield from self.state.hours.flush_states(until_durable=self.state.until_durable)
+        self._state_bytes = self.state.hours.dirty_state_bytes
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -39,6 +39,8 @@ class Limits:
     """Where sends wait for the splitter."""
     state_bytes_max: int = 24 << 20
     """Changed state pages in memory before they are written."""
+    state_bytes_hard_max: int = 96 << 20
+    """Where changes of many messages wait for them to be written."""
     checkpoint_bytes: int = 96 << 20
     """Log bytes after which a checkpoint is taken: bounds the replay of a restart."""
     checkpoint_ms: int = 30_000
@@ -66,6 +68,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         assert self.request_bytes_max < PAYLOAD_BYTES_MAX, "a request fits one frame"
+        assert self.state_bytes_max < self.state_bytes_hard_max, (
+            "writing starts before changes wait"
+        )
         assert self.tail_bytes_max < self.tail_bytes_hard_max, (
             "the splitter starts before sends wait"
         )

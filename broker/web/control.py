@@ -107,6 +107,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> web
 async def cancel_message(ctx: Context) -> web.StreamResponse:
     """DELETE …/messages/{id}."""
     force = CANCEL_FORCE_QUERY.take(ctx.query(CANCEL_FORCE_QUERY))
+    await ctx.node.room_for_changes()
     topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
     grouped = in_groups(
         topic,
@@ -124,6 +125,7 @@ async def reschedule_message(ctx: Context) -> web.StreamResponse:
         raise Problem(
             "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
         )
+    await ctx.node.room_for_changes()
     topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
     grouped = in_groups(
         topic,

@@ -72,6 +72,7 @@ async def control_many(ctx: Context) -> web.StreamResponse:
         return await _begin(ctx, action, wanted, rate=rate, due=due, force=force)
     if rate is not None:
         raise Problem("bad_request", "a rate goes with a filter", field="rate")
+    await ctx.node.room_for_changes()
     topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
     state = ctx.node.engine.state
     grouped = in_groups(
@@ -173,6 +174,7 @@ async def _bulk(ctx: Context) -> web.StreamResponse:
     refs, ids, n = _which(fields, node.engine.limits.bulk_rows_max)
     due = _due(ctx, fields, n)
     _check_time(action, due)
+    await node.room_for_changes()
     topic, now_ms, state = the_topic(ctx), node.clock.now_ms(), node.engine.state
 
     def find(group: Group) -> FoundColumns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,11 +17,14 @@ import pytest
 
 from delaylog.broker import node as node_module
 from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine import Engine, Limits, control
+from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.sending import send
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
@@ -30,7 +34,7 @@ LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
 class Run:
     """One node, and its disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: Limits) -> None:
         self.disk = SmallDisk(str(folder), 32 * MIB)
         self.clock = BrokerClock(on_step=lambda ms: None)
         self.fatal: list[BaseException] = []
@@ -39,7 +43,7 @@ class Run:
             f"{folder}/data",
             now_ms=self.clock.now_ms(),
             random=Random(1),
-            limits=LIMITS,
+            limits=limits,
             ids_path=f"{folder.parent}/ids",
         )
         self.node = Node(engine, self.clock, self.fatal.append)
@@ -68,10 +72,12 @@ class Run:
                 await asyncio.sleep(0.01)
 
 
-def run(tmp_path: Path, test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+def run(
+    tmp_path: Path, test: Callable[[Run], Coroutine[Any, Any, None]], limits: Limits = LIMITS
+) -> None:
     async def main() -> None:
         (tmp_path / "disk").mkdir()
-        await test(Run(tmp_path / "disk"))
+        await test(Run(tmp_path / "disk", limits))
 
     asyncio.run(main())
 
@@ -94,6 +100,42 @@ def test_the_last_byte_taken_and_given_back(tmp_path: Path) -> None:
         assert not it.fatal
 
     run(tmp_path, test)
+
+
+def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
+    """Cancels of messages that stand far apart leave a page each: no more than a bound of them
+    wait in memory, and on a full disk, where none can be written, cancels go on."""
+
+    async def cancel(it: Run, refs: Int64Array) -> None:
+        await it.node.room_for_changes()
+        state, now_ms = it.node.engine.state, it.clock.now_ms()
+        found = find_origins(state, refs, it.topic, now_ms, it.topic.default)
+        assert not control.cancel(state, it.topic, found, now_ms).codes.any()
+        it.node.appended()
+        it.node.engine.states_due()
+
+    async def test(it: Run) -> None:
+        hours = it.node.engine.state.hours
+        n = 8 * PAGE_ROWS
+        columns = {"n": n, "delay_ms": 3_600_000, "body_size": 1, "bodies": bytes(n)}
+        batch = decode_send(encode_send(columns), rows_max=n)
+        state, now_ms = it.node.engine.state, it.clock.now_ms()
+        refs = send(state, it.topic, batch, now_ms, free_bytes=1 << 40).refs
+        most = 0
+        for at in range(0, n, PAGE_ROWS):
+            await cancel(it, refs[at : at + 1])
+            most = max(most, hours.dirty_state_bytes)
+        assert 0 < most <= 3 * PAGE_SIZE, "one page beyond the bound, and no more"
+        it.disk.take_all()
+        for at in range(1, n, PAGE_ROWS):
+            await asyncio.wait_for(cancel(it, refs[at : at + 1]), 10)
+        it.disk.others = 0
+        await it.until(lambda: not it.node.refusing_sends)
+        await it.node.stop()
+        assert not it.fatal
+
+    bound = {"state_bytes_max": PAGE_SIZE, "state_bytes_hard_max": 2 * PAGE_SIZE}
+    run(tmp_path, test, replace(LIMITS, **bound))
 
 
 def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:

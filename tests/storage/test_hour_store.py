@@ -366,6 +366,26 @@ def test_state_flushes_do_not_overlap() -> None:
     assert store.get_states(refs)["state"].tolist() == [MessageState.ACKED]
 
 
+def test_a_state_flush_ends_while_states_change() -> None:
+    """It writes what was dirty when a column had its turn, however fast pages change again."""
+    _, store, model = small_store()
+    refs = np.array(model.refs[:1], np.int64)
+    entries = np.zeros(1, STATE_ENTRY)
+    entries["state"] = MessageState.ACKED
+    store.put_states(refs, entries)
+    writes = 0
+    for step in store.flush_states(pages_max=1):
+        if callable(step):
+            step()
+            writes += 1
+            assert writes < 5, "a pass over one dirty page has an end"
+            entries["lease"] += 1
+            store.put_states(refs, entries)
+    assert writes == 1
+    assert store.dirty_state_bytes == 4096, "what changed meanwhile waits for the next one"
+    assert store.get_states(refs)["lease"].tolist() == [1]
+
+
 def test_state_file_survives() -> None:
     """A state file that appears in an hour whose rows were synced long ago is durable too."""
     disk, store, model = small_store()
