@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Final, NoReturn
 
 from delaylog.broker import crash_trace, process_memory
-from delaylog.broker.backup import MANIFEST, restore_unfinished
+from delaylog.broker.backup.manifest import MANIFEST
+from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from delaylog.broker.backup import BackupError
+from delaylog.broker.backup.manifest import BackupError
 from delaylog.broker.config import ConfigError
 from delaylog.client.answers import AnswerLost, ApiError, ClientError, NotReached
 from delaylog.storage.errors import (

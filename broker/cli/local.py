@@ -15,7 +15,9 @@ from random import SystemRandom
 import orjson
 
 from delaylog import __version__
-from delaylog.broker.backup import Manifest, restore_backup, take_backup
+from delaylog.broker.backup.manifest import Manifest
+from delaylog.broker.backup.restoring import restore_backup
+from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.config import ConfigError

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import restore_backup
+from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.cli import main
 from delaylog.broker.folder_lock import held_retention, retention_held
 from delaylog.broker.verify import Report, verify_folder

@@ -18,14 +18,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.backup import (
-    BackupError,
-    Manifest,
-    copying,
-    restore_backup,
-    take_backup,
-    taking,
-)
+from delaylog.broker.backup import copying, taking
+from delaylog.broker.backup.manifest import BackupError, Manifest
+from delaylog.broker.backup.restoring import restore_backup
+from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import File, OsFileSystem, ReadOnlyFileSystem
