@@ -385,11 +385,11 @@ class HourStore:
             self.pile.drop(hour, part)
 
     def flush_states(
-        self, pages_max: int = 2_048, *, until_durable: Callable[[], Work] | None = None
+        self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
     ) -> Work:
         """Write the state pages that are dirty when their column has its turn.
 
-        A page holds the changes of every frame so far, so once it is copied out `until_durable`
+        A page holds the changes of every frame so far, so once it is copied out `until_committed`
         waits for those: a lease on disk that no log explains would never end. One flush runs at a
         time, else a page in flight would pass for a written one.
         """
@@ -397,11 +397,11 @@ class HourStore:
             yield 0.001
         self._flushing_states = True
         try:
-            yield from self._flush_states(pages_max, until_durable)
+            yield from self._flush_states(pages_max, until_committed)
         finally:
             self._flushing_states = False
 
-    def _flush_states(self, pages_max: int, until_durable: Callable[[], Work] | None) -> Work:
+    def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
         for folder in list(self._hours.values()):
             for column in folder.state_columns:
                 # One pass: random changes make pages dirty as fast as they are written, and other
@@ -414,8 +414,8 @@ class HourStore:
                         column.write(runs)
 
                     try:
-                        if until_durable is not None:
-                            yield from until_durable()
+                        if until_committed is not None:
+                            yield from until_committed()
                         yield write
                     except BaseException:
                         column.restore(runs)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
+from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.frames import Frame, check_header, frame_crc
@@ -78,6 +79,24 @@ def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> 
             break
         at += size
     return raw[:at]
+
+
+def frames_in(data: Block, start: int) -> Iterator[Frame]:
+    """The frames that stand in `data`, which is whole frames from the one at `start` on.
+
+    Payloads are views. Raises CorruptionError for one that is not as it was written.
+    """
+    whole = memoryview(data)
+    at = 0
+    while at < len(whole):
+        raw = bytes(whole[at : at + FRAME_HEADER_SIZE])
+        header = check_header(raw, start + at) if len(raw) == FRAME_HEADER_SIZE else None
+        behind = at + FRAME_HEADER_SIZE + (header.payload_size if header else 0)
+        payload = whole[at + FRAME_HEADER_SIZE : behind]
+        if header is None or behind > len(whole) or frame_crc(raw, payload) != header.crc:
+            raise CorruptionError("a bad frame", path="log", position=start + at)
+        yield Frame(header, payload)
+        at = behind
 
 
 class FrameHops:

@@ -31,7 +31,6 @@ from delaylog.storage.layout import (
     STATE_ENDED_FIRST,
     STATE_ENTRY,
     Cause,
-    FrameHeader,
     FrameKind,
     Int64Array,
     MessageState,
@@ -82,17 +81,13 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.HOUR_FLOOR:
         state.hour_floor = max(state.hour_floor, msgpack.unpackb(payload)["floor"])
     elif kind is FrameKind.EPOCH_BEGIN:
-        apply_epoch(state, header)
+        state.begin_epoch(header.epoch, header.position)
     elif kind is FrameKind.CLOCK:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.JOB:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
-
-
-def apply_epoch(state: EngineState, header: FrameHeader) -> None:
-    """A leadership begins."""
-    state.epoch_counter = max(state.epoch_counter, header.epoch >> 16)
+    state.applied_end, state.told_ms = frame.end, header.leader_time_ms
 
 
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:

@@ -34,8 +34,7 @@ def jump_ahead(state: EngineState, jump_ms: int, now_ms: int) -> None:
 
 def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
     """Time goes on from `now_ms`, `step_ms` (negative) from where it was."""
-    state.epoch_counter += 1
-    state.append(FrameKind.EPOCH_BEGIN, [], now_ms)
+    state.begin_own_epoch(now_ms)
     _append(state, step_ms, min(state.hour_floor, now_ms // HOUR_MS - 1), now_ms)
     for topic in state.by_number.values():
         topic.used_ms = min(topic.used_ms, now_ms)

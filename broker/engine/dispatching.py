@@ -52,7 +52,7 @@ class Dispatcher:
         living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
         self._wheel.note_hours(living)
         self.loader.now_ms = now_ms
-        self.loader.shown_position = max(state.log.durable_position, shown_position)
+        self.loader.shown_position = max(state.committed(), shown_position)
         self._move_near(now_ms // HOUR_MS)
 
     def retire(self) -> int:
@@ -105,7 +105,7 @@ class Dispatcher:
         if count < RELEASE_MAX:
             state.dispatched = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()
-        state.tick = Tick(second, local_index, state.log.durable_position)
+        state.tick = Tick(second, local_index, state.committed())
         return count
 
     def _release(self, released: Entries) -> None:

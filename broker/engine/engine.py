@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -32,18 +33,37 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
-from delaylog.storage.layout import FrameKind
+from delaylog.storage.log_reader import frames_in
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
 from delaylog.storage.space_reserve import SpaceReserve
 from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.wheel import TimingWheel
 
 _REPLAY_FLUSH_FRAMES = 64
+_FOLLOW_BYTES = 1 << 20
 _REBUILD_IDS_MAX = 250_000
 
 
+@dataclass(frozen=True)
+class Membership:
+    """What an engine that is one of a cluster shares with replication, which outlives it."""
+
+    log: PhysicalLog
+    """Recovered already: who is a member reads it for more than the newest checkpoint."""
+    ticks: TickSlots
+    committed: Callable[[], int]
+    """Up to where the log is committed; see `EngineState`."""
+    drop_log: Callable[[int], int]
+    """Removes log below a position, as far as nobody else needs it."""
+
+
 class Engine:
-    """A delay log broker over one data folder."""
+    """A delay log broker over one data folder.
+
+    Alone it leads from the start. As a member it follows (`follow`) until it is told to `lead`, and
+    is dropped when it may not any more: what it had applied beyond the commit is not to be undone.
+    """
 
     def __init__(
         self,
@@ -56,6 +76,7 @@ class Engine:
         progress: Callable[[str], None] = lambda text: None,
         working: Callable[[str, int, int], None] = lambda what, done, total: None,
         ids_path: str | None = None,
+        member: Membership | None = None,
     ) -> None:
         self.folder = folder
         self.limits = limits or Limits()
@@ -69,12 +90,13 @@ class Engine:
             fs.remove_tree(f"{folder}/ready")
         fs.mkdir(f"{folder}/ready")
         saved = load_newest(fs, folder)
-        self.ticks = TickSlots(fs, f"{folder}/tick")
+        self._member = member
+        self.ticks = TickSlots(fs, f"{folder}/tick") if member is None else member.ticks
         self.state = EngineState(
             fs=fs,
             scratch=scratch,
             folder=folder,
-            log=PhysicalLog(fs, f"{folder}/log"),
+            log=PhysicalLog(fs, f"{folder}/log") if member is None else member.log,
             hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
             ids=IdIndex(ids_path or f"{folder}/ids", reserve=self.reserve),
             limits=self.limits,
@@ -89,10 +111,15 @@ class Engine:
         self.jobs = Jobs(self.state, self.flush_work)
         self._state_bytes = 0
         self.started_ms = now_ms
-        """The time this life began with: never before what an earlier one has told."""
+        """The time this life, or leadership, began with: never before what was told earlier."""
         self.dispatcher = Dispatcher(self.state)
         self.upkeep.find_checkpoints()
-        self._recover(saved, now_ms, progress, working)
+        if member is None:
+            self._recover(saved, now_ms, progress, working)
+        else:
+            self.state.committed = member.committed
+            self.upkeep.drop_log = member.drop_log
+            self._stand_by(saved, progress, working)
 
     # ------------------------------------------------------------------ recovery
 
@@ -104,19 +131,7 @@ class Engine:
         working: Callable[[str, int, int], None],
     ) -> None:
         state = self.state
-        start = told_ms = 0
-        if saved is not None:
-            members, start = saved
-            # The ticks say it too, but nothing syncs them.
-            told_ms = members.get("told_ms", 0)
-            restore(state, members, start)
-        else:
-            state.hours.recover({}, 0)
-        if state.ids.set_aside:
-            progress(f"the id index is set aside: {state.ids.set_aside}")
-        if state.ids.position < start:
-            progress("rebuilding the id index")
-            self._rebuild_ids(working)
+        start, told_ms = self._restore(saved, progress, working)
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
         state.replaying = True
@@ -139,12 +154,79 @@ class Engine:
         now_ms = self.started_ms = max(now_ms, told_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
-        state.epoch_counter += 1
-        state.append(FrameKind.EPOCH_BEGIN, [], now_ms)
+        state.begin_own_epoch(now_ms)
         state.log.write_pending()
         state.log.sync()
         self.dispatcher.start(now_ms)
         self.write_tick(now_ms)
+
+    def _restore(
+        self,
+        saved: tuple[dict[str, Any], int] | None,
+        progress: Callable[[str], None],
+        working: Callable[[str, int, int], None],
+    ) -> tuple[int, int]:
+        """Take over a checkpoint; returns (its position, the time it was taken)."""
+        state = self.state
+        start = told_ms = 0
+        if saved is not None:
+            members, start = saved
+            # The ticks say it too, but nothing syncs them.
+            told_ms = members.get("told_ms", 0)
+            restore(state, members, start)
+        else:
+            state.hours.recover({}, 0)
+        if state.ids.set_aside:
+            progress(f"the id index is set aside: {state.ids.set_aside}")
+        if state.ids.position < start:
+            progress("rebuilding the id index")
+            self._rebuild_ids(working)
+        return start, told_ms
+
+    # ------------------------------------------------------------------ a member of a cluster
+
+    def _stand_by(
+        self,
+        saved: tuple[dict[str, Any], int] | None,
+        progress: Callable[[str], None],
+        working: Callable[[str, int, int], None],
+    ) -> None:
+        """Stand at the newest checkpoint: what is committed behind it comes by `follow`."""
+        state = self.state
+        state.following = state.replaying = True
+        state.applied_end, state.told_ms = self._restore(saved, progress, working)
+        self.upkeep.checkpoint_position = state.applied_end
+        self.upkeep.checkpoint_ms = state.told_ms
+
+    def follow(self, upto: int) -> Work:
+        """Apply the log up to `upto`, which must be committed and where a frame ends."""
+        state = self.state
+        while state.applied_end < upto:
+            start = state.applied_end
+            data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
+            for frame in frames_in(data, start):
+                apply_frame(state, frame)
+                yield None
+            if self.crowded():
+                yield from self.flush_work()
+
+    def lead(self, now_ms: int, told_ms: int) -> None:
+        """Go on as the leader: all of the log is applied, and its EPOCH_BEGIN committed.
+
+        `told_ms` = the time that the cluster's tick tells; nothing goes on before it.
+        """
+        state = self.state
+        assert state.following, "a leader leads already"
+        assert state.applied_end == state.log.end_position, "everything is applied"
+        state.following = state.replaying = False
+        now_ms = self.started_ms = max(now_ms, told_ms, state.told_ms)
+        for topic in state.by_number.values():
+            for group in topic.groups.values():
+                group.forget_ready()
+        state.woken.clear()
+        state.wheel = TimingWheel(now_ms)
+        self.dispatcher = Dispatcher(state)
+        self.dispatcher.start(now_ms)
 
     def _rebuild_ids(self, working: Callable[[str, int, int], None]) -> None:
         """The id index anew from the rows, with bounded memory."""
@@ -274,7 +356,7 @@ class Engine:
 
     def flush_work(self) -> Work:
         """The splitter: durable tails go to their hours."""
-        yield from self.state.hours.flush(upto=self.state.log.durable_position)
+        yield from self.state.hours.flush(upto=self.state.committed())
 
     def states_due(self) -> bool:
         """Changed state pages take enough memory to be written."""
@@ -283,7 +365,7 @@ class Engine:
 
     def states_work(self) -> Work:
         """Write changed state pages, each after the frames that explain it are durable."""
-        yield from self.state.hours.flush_states(until_durable=self.state.until_durable)
+        yield from self.state.hours.flush_states(until_committed=self.state.until_committed)
         self._state_bytes = self.state.hours.dirty_state_bytes
 
     def discard_work(self) -> Work:
@@ -310,7 +392,8 @@ class Engine:
         self.run_inline(self.discard_work())
         state.hot.close()
         state.hours.close()
-        state.log.close()
         state.ids.close()
-        self.ticks.close()
+        if self._member is None:
+            state.log.close()
+            self.ticks.close()
         self.reserve.close()

@@ -166,7 +166,7 @@ class Jobs:
     def _backpressure(self) -> Work:
         """Never run ahead of the log, nor of the splitter."""
         state = self._state
-        yield from state.until_durable()
+        yield from state.until_committed()
         if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
             yield from self._flush()
 

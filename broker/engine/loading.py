@@ -171,10 +171,10 @@ class Loader:
 
         With the lax fsync dial rows are shown before they are durable, and files wait for that.
         """
-        while self._state.log.durable_position < self.shown_position:
+        while self._state.committed() < self.shown_position:
             yield 0.001
         yield from self._state.hours.flush(
-            upto=self._state.log.durable_position,
+            upto=self._state.committed(),
             hour=None if self._state.hours.pile.has_loose else hour,
         )
 

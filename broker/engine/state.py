@@ -87,7 +87,18 @@ class EngineState:
         self.lease_number = 0
         self.producers = ProducerTable()
         self.jobs = JobTable()
-        self.epoch_counter = 0
+        self.epoch = 0
+        """The leadership under which frames are appended, as it stands in them."""
+        self.epochs: list[tuple[int, int]] = []
+        """(epoch, first position) of the leaderships whose frames the log may still hold."""
+        self.following = False
+        """Frames come from a leader elsewhere, and nothing may be appended here."""
+        self.applied_end = 0
+        """End of the last frame that was replayed."""
+        self.told_ms = 0
+        """The leader's time in that frame."""
+        self.committed: Callable[[], int] = lambda: log.durable_position
+        """Up to where frames are committed: safe on this disk, and in a cluster on a majority's."""
         self.hour_floor = 0
         self.hour_floor_top = 0
         """The highest it was when the clock was set back: hours below may have been removed."""
@@ -114,17 +125,42 @@ class EngineState:
         self._runs = 0
 
     @property
-    def epoch(self) -> int:
-        """Epoch as it stands in frames: counter and node."""
-        return self.epoch_counter << EPOCH_NODE_BITS
+    def epoch_counter(self) -> int:
+        """The epoch without the node that leads."""
+        return self.epoch >> EPOCH_NODE_BITS
+
+    @property
+    def position(self) -> int:
+        """End of the last frame that this state has seen."""
+        return self.applied_end if self.following else self.log.end_position
 
     @property
     def tag(self) -> int:
         """Epoch tag of rows made now."""
         return self.epoch_counter % TAG_COUNT
 
+    def begin_epoch(self, epoch: int, position: int) -> None:
+        """The frame at `position` begins a leadership."""
+        self.epoch = epoch
+        self.epochs.append((epoch, position))
+
+    def begin_own_epoch(self, now_ms: int) -> None:
+        """Begin the next leadership of a broker that is alone. In a cluster others have a say."""
+        self.epoch = self.epoch_counter + 1 << EPOCH_NODE_BITS
+        position, _ = self.append(FrameKind.EPOCH_BEGIN, [], now_ms)
+        self.epochs.append((self.epoch, position))
+
+    def forget_epochs(self) -> None:
+        """Drop leaderships of which the log holds nothing any more, but the last of them: that is
+        what stands in front of the first frame.
+        """
+        first = self.log.first_position
+        while len(self.epochs) > 1 and self.epochs[1][1] < first:
+            del self.epochs[0]
+
     def append(self, kind: FrameKind, payload: Sequence[Block], now_ms: int) -> tuple[int, int]:
         """Queue a frame; returns (position, end)."""
+        assert not self.following, "only a leader appends"
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
@@ -136,10 +172,10 @@ class EngineState:
         there = (rows["deliver_at"] <= due_ms) & (rows["sent_position"] < position)
         return int(np.count_nonzero(there))
 
-    def until_durable(self) -> Work:
-        """Wait for every frame appended so far to be durable."""
-        position = self.log.end_position
-        while self.log.durable_position < position:
+    def until_committed(self) -> Work:
+        """Wait for every frame seen so far to be committed."""
+        position = self.position
+        while self.committed() < position:
             yield 0.001
 
     def exposed_rows(self, hour: int) -> int:

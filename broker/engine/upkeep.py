@@ -20,7 +20,7 @@ from delaylog.storage.checkpoint import kept_positions, write_checkpoint
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
-from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind
+from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, HOUR_SHIFT, FrameKind
 from delaylog.storage.whole_rows import take_rows
 
 LEAN_PAUSE_MS: Final = 250
@@ -36,6 +36,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "sealed": True,
         "told_ms": now_ms,
         "epoch": state.epoch_counter,
+        "epochs": state.epochs,
         "hour_floor": state.hour_floor,
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
@@ -67,6 +68,13 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "producers": state.producers.snapshot(),
         "jobs": state.jobs.snapshot(),
     }
+
+
+def restore_epochs(state: EngineState, saved: dict[str, Any]) -> None:
+    """The leaderships that a checkpoint knows of; an older one knew the last counter only."""
+    newest = (saved["epoch"] << EPOCH_NODE_BITS, 0)
+    state.epochs = [(epoch, start) for epoch, start in saved.get("epochs", ())] or [newest]
+    state.epoch = state.epochs[-1][0]
 
 
 def _saved_group(group: Group) -> dict[str, Any]:
@@ -110,7 +118,7 @@ def _pairs(raw: bytes) -> dict[int, int]:
 
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
-    state.epoch_counter = saved["epoch"]
+    restore_epochs(state, saved)
     state.hour_floor = saved["hour_floor"]
     state.hour_floor_top = saved.get("hour_floor_top", 0)
     state.tick = Tick(*saved["tick"])
@@ -160,6 +168,8 @@ class Upkeep:
         self._state = state
         self.held: Callable[[], bool] = lambda: False
         """Whether somebody copies the folder's files just now, so that none may be removed."""
+        self.drop_log: Callable[[int], int] = state.log.drop_below
+        """Removes log below a position; in a cluster others may still need some of it."""
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
@@ -180,9 +190,9 @@ class Upkeep:
     def checkpoint_due(self, now_ms: int) -> bool:
         """Enough log or time has passed since the last one."""
         state = self._state
-        grown = state.log.end_position - self.checkpoint_position
-        if state.log.end_position != self._seen_position:
-            self._seen_position, self._seen_ms = state.log.end_position, now_ms
+        grown = state.position - self.checkpoint_position
+        if state.position != self._seen_position:
+            self._seen_position, self._seen_ms = state.position, now_ms
         if self.checkpoint_running:
             return False
         limits = state.limits
@@ -220,18 +230,19 @@ class Upkeep:
         try:
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
-            if floor > state.hour_floor:
+            if floor > state.hour_floor and not state.following:
                 state.append(FrameKind.HOUR_FLOOR, [msgpack.packb({"floor": floor})], now_ms)
                 state.hour_floor = floor
-            position = state.hours.boundary = state.log.end_position
+            state.forget_epochs()
+            position = state.hours.boundary = state.position
             small = snapshot(state, now_ms)
             state.ids.begin_flush()
-            yield from state.until_durable()
+            yield from state.until_committed()
             if self.short_of_space:
                 yield state.log.roll
             yield from state.hours.flush(upto=position)
             state.hours.boundary = 0
-            yield from state.hours.flush_states(until_durable=state.until_durable)
+            yield from state.hours.flush_states(until_committed=state.until_committed)
             yield from state.hours.sync()
 
             yield from state.ids.flush_jobs(position)
@@ -258,7 +269,7 @@ class Upkeep:
         self._drop_segments()
 
     def _drop_segments(self) -> None:
-        if len(self.kept_positions) >= 2 and self._state.log.drop_below(min(self.kept_positions)):
+        if len(self.kept_positions) >= 2 and self.drop_log(min(self.kept_positions)):
             self._freed()
 
     def _drop_hours(self, now_ms: int) -> Work:
