@@ -1,0 +1,236 @@
+"""A member of a cluster: it follows a log that another engine writes, and goes on as its leader.
+
+The leader is an engine on its own folder; its log is copied frame by frame, as replication does,
+and only what is committed is applied.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Membership
+from delaylog.storage.checkpoint import load_newest
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.frames import Tick
+from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
+from delaylog.storage.layout import MessageState as S
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickSlots
+
+HOUR = 3_600_000
+
+
+class Member:
+    """One folder that follows."""
+
+    def __init__(self, folder: Path, now_ms: int) -> None:
+        self.folder, self.now_ms = folder, now_ms
+        self.commit = 0
+        self.open()
+
+    def open(self) -> None:
+        fs, folder = OsFileSystem(), str(self.folder)
+        if not fs.exists(folder):
+            fs.mkdir(folder)
+        saved = load_newest(fs, folder)
+        start = saved[1] if saved else 0
+        self.log = PhysicalLog(fs, f"{folder}/log", node=2)
+        for _ in self.log.recover(start, start):
+            pass
+        self.ticks = TickSlots(fs, f"{folder}/tick")
+        self.make_engine()
+
+    def make_engine(self) -> None:
+        self.engine = Engine(
+            OsFileSystem(),
+            str(self.folder),
+            now_ms=self.now_ms,
+            random=Random(1),
+            member=Membership(self.log, self.ticks, lambda: self.commit, lambda position: 0),
+        )
+
+    def copy(self, leader: PhysicalLog, upto: int) -> None:
+        """Frames come from the leader; nothing says yet that they are committed."""
+        while self.log.end_position < upto:
+            self.log.append_raw(leader.read(self.log.end_position, 4_096))
+        self.log.write_pending()
+        self.log.sync()
+
+    def follow(self, commit: int) -> None:
+        self.commit = commit
+        self.engine.run_inline(self.engine.follow(commit))
+
+    def lead(self, now_ms: int) -> None:
+        """As replication does: a new epoch, committed, everything applied."""
+        epoch = self.engine.state.epoch_counter + 1 << EPOCH_NODE_BITS | 2
+        self.log.append(FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=now_ms, tick=Tick())
+        self.log.write_pending()
+        self.follow(self.log.sync())
+        self.engine.lead(now_ms, now_ms)
+        self.engine.state.committed = lambda: self.log.durable_position
+
+    def close(self) -> None:
+        self.engine.close()
+        self.log.close()
+        self.ticks.close()
+
+
+@pytest.fixture
+def member(tmp_path: Path, host: Any) -> Any:
+    made = Member(tmp_path / "member", host.now_ms)
+    yield made
+    made.close()
+
+
+def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
+    """Of each hour: rows, records and the states of every group."""
+    engine.run_inline(engine.flush_work())
+    engine.run_inline(engine.states_work())
+    out = {}
+    groups = {g for t in engine.state.by_number.values() for g in t.groups}
+    for hour, counts in engine.state.hours.counts.items():
+        if not counts.rows:
+            continue
+        folder = engine.state.hours.hour(hour)
+        assert folder.row_count == counts.rows
+        rows = b"".join(part.tobytes() for part in folder.scan_rows())
+        log = Path(folder.folder, "delay.log").read_bytes()
+        index = range(1, counts.rows + 1)
+        states = [
+            b"".join(bytes(folder.states(group).get_one(at)) for at in index)
+            for group in sorted(groups)
+        ]
+        out[hour] = (rows, log, states)
+    return out
+
+
+def busy(host: Any, random: Random, steps: int) -> None:
+    """Whatever clients do."""
+    for _ in range(steps):
+        what = random.randrange(9)
+        if what < 3:
+            n = random.randrange(1, 20)
+            delay = [random.choice((0, 500, 5_000, HOUR, 3 * HOUR)) for _ in range(n)]
+            ids = [f"{random.randrange(60)}" for _ in range(n)]
+            host.send(n, delay=delay, ids=ids, merge=random.choice(("keep", "replace")))
+        elif what < 5:
+            got = host.receive(random.randrange(1, 9))
+            random.choice((host.ack, host.nack, lambda got: None))(got)
+        elif what == 5:
+            host.cancel([f"{random.randrange(60)}"])
+        elif what == 6:
+            host.reschedule([f"{random.randrange(60)}"], host.now_ms + random.randrange(2 * HOUR))
+        elif what == 7:
+            host.advance(random.choice((100, 10_000, 40_000, HOUR)))
+        else:
+            random.choice((host.flush, host.checkpoint))()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
+    """Row by row and byte by byte, whenever either flushed, checkpointed or was restarted."""
+    random = Random(seed)
+    for _ in range(12):
+        busy(host, random, 12)
+        host.sync()
+        log = host.engine.state.log
+        member.copy(log, log.end_position)
+        member.follow(log.end_position)
+        what = random.randrange(4)
+        if what == 0:
+            member.engine.run_inline(member.engine.flush_work())
+        elif what == 1:
+            work = member.engine.upkeep.checkpoint(lambda: member.engine.state.told_ms)
+            member.engine.run_inline(work)
+        elif what == 2:
+            member.close()
+            member.open()
+            member.follow(log.end_position)
+    theirs, ours = contents(host.engine), contents(member.engine)
+    # Ended hours go when a node's own checkpoints allow it.
+    both = theirs.keys() & ours.keys()
+    assert both, "there is something to compare"
+    for hour in both:
+        assert ours[hour] == theirs[hour]
+    for hour in theirs.keys() ^ ours.keys():
+        engine = host.engine if hour in theirs else member.engine
+        assert engine.state.hours.counts[hour].ended
+
+
+def test_it_goes_on_as_the_leader(host: Any, member: Member, monkeypatch: Any) -> None:
+    """Waiting, ready, leased and ended messages are that on the next leader too."""
+    host.send(3, ids=["ready", "leased", "acked"])
+    first, second, third = host.receive()
+    host.nack([first], delay=0)
+    host.ack([third])
+    host.send(1, ids=["waiting"], delay=HOUR)
+    log = host.engine.state.log
+    host.sync()
+    member.copy(log, log.end_position)
+    member.follow(log.end_position)
+    member.lead(host.now_ms)
+    # From here on the host drives the other engine.
+    old = host.engine
+    monkeypatch.setattr(host, "engine", member.engine)
+    host.turn()
+    found = [host.state_of(name) for name in ("ready", "leased", "acked", "waiting")]
+    assert found == [S.READY, S.LEASED, S.ACKED, S.WAITING]
+    (again,) = host.receive()
+    assert again.id == "ready"
+    assert again.lease >> 40 == member.engine.state.epoch_counter, "leases carry the epoch"
+    assert host.ack([second]) == 1, "a lease of the old leader still counts"
+    host.advance(HOUR)
+    assert {message.id for message in host.receive()} == {"waiting", "ready"}
+    host.send(1, ids=["new"])
+    assert host.bodies() == [b"0"]
+    host.check_counts()
+    monkeypatch.setattr(host, "engine", old)
+
+
+def test_what_is_not_committed_is_not_applied(host: Any, member: Member) -> None:
+    """The rest of the log may be cut off: then nothing is to be undone."""
+    host.send(2, ids=["a", "b"])
+    host.sync()
+    log = host.engine.state.log
+    commit = log.end_position
+    host.send(1, ids=["c"], delay=HOUR)
+    host.sync()
+    member.copy(log, log.end_position)
+    member.follow(commit)
+    topic = next(iter(member.engine.state.by_number.values()))
+    assert topic.sent == 2
+    work = member.engine.upkeep.checkpoint(lambda: host.now_ms)
+    member.engine.run_inline(work)
+    member.log.cut(commit)
+    member.close()
+    member.open()
+    member.follow(commit)
+    topic = next(iter(member.engine.state.by_number.values()))
+    assert (topic.sent, topic.default.counts.living) == (2, 2)
+    with pytest.raises(AssertionError, match="only a leader appends"):
+        member.engine.state.append(FrameKind.SEND, [b""], host.now_ms)
+
+
+def test_a_leader_that_falls_is_made_anew(host: Any, member: Member) -> None:
+    """Its engine is dropped with what it had applied beyond the commit; the log lives on."""
+    host.send(2, ids=["a", "b"])
+    host.sync()
+    log = host.engine.state.log
+    member.copy(log, log.end_position)
+    member.follow(log.end_position)
+    member.lead(host.now_ms)
+    engine, commit = member.engine, member.log.end_position
+    state = engine.state
+    engine.make_topic("never committed", host.now_ms)
+    assert member.log.end_position > commit
+    engine.close()
+    member.log.cut(commit)
+    member.make_engine()
+    member.follow(commit)
+    assert [t.name for t in member.engine.state.by_number.values()] == ["t"]
+    assert member.engine.state is not state
