@@ -50,6 +50,9 @@ class Stage(IntEnum):
 class Host(Protocol):
     """Who owns connections."""
 
+    def made(self, connection: Connection) -> None:
+        """The system has it: until `lost` is done, something of it is left."""
+
     def opened(self, connection: Connection) -> None:
         """The peer is proven and has said HELLO."""
 
@@ -174,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         """A connection, over TLS if that is asked for; nobody has proven anything."""
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
+        self._host.made(self)
         if self.stage == Stage.CLOSED:
             self._transport.abort()
         elif self._expected is not None:
@@ -251,6 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing = Outgoing(RecordWriter(session.send_key))
         self._outgoing.add(self._hello())
         self.stage = Stage.HELLO
+        self.traffic = PeerTraffic()
         self.flush()
 
     def _take_records(self, reader: RecordReader) -> None:

@@ -173,8 +173,14 @@ class PeerTransport:
 
     # ------------------------------------------------------------------ what connections tell
 
+    def made(self, connection: Connection) -> None:
+        """Until `lost`, something of it is left."""
+        self._alive.add(connection)
+        connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
+
     def opened(self, connection: Connection) -> None:
         """A peer is proven and has said HELLO."""
+        self._no_stranger(connection)
         peer = connection.peer
         older = self._told.get(peer)
         if older is not None:
@@ -248,23 +254,30 @@ class PeerTransport:
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
                 await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: self._made(connection),
+                    lambda: connection,
                     sock,
                     ssl=self._server_tls,
                     ssl_handshake_timeout=self._tls_s(self._server_tls),
                     ssl_shutdown_timeout=self._tls_s(self._server_tls),
                 )
                 await connection.settled
-        except TimeoutError:
-            connection.close(Refused.LATE, "it has not proven itself in time")
         except OSError as error:
-            connection.close(Refused.TLS if self._server_tls else Refused.CUT, str(error))
+            # It may have been just in time, and be told so only now.
+            if connection.hello is not None:
+                return
+            if isinstance(error, TimeoutError):
+                connection.close(Refused.LATE, "it has not proven itself in time")
+            else:
+                connection.close(Refused.TLS if self._server_tls else Refused.CUT, str(error))
 
     def _welcomed(self, connection: Connection, sock: socket.socket, _: asyncio.Task[None]) -> None:
-        if self._strangers.pop(connection, None) is not None:
-            self._count_strangers()
+        self._no_stranger(connection)
         if connection not in self._alive:
             sock.close()
+
+    def _no_stranger(self, connection: Connection) -> None:
+        if self._strangers.pop(connection, None) is not None:
+            self._count_strangers()
 
     def _count_strangers(self) -> None:
         counts = self.counts
@@ -290,7 +303,7 @@ class PeerTransport:
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: self._made(connection),
+                    lambda: connection,
                     host,
                     port,
                     ssl=self._client_tls,
@@ -299,6 +312,11 @@ class PeerTransport:
                 )
                 await connection.settled
         except OSError as error:
+            if connection.hello is not None:
+                return
+            self._log.warn(
+                f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, error
+            )
             if isinstance(error, ssl.SSLError):
                 connection.close(Refused.TLS, str(error))
             elif connection in self._alive:
@@ -307,12 +325,6 @@ class PeerTransport:
                 connection.close(None)
         if connection.hello is None:
             self.counts.peers[peer].dials_failed += 1
-
-    def _made(self, connection: Connection) -> Connection:
-        """A connection that the system has: until `lost`, something of it is left."""
-        self._alive.add(connection)
-        connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
-        return connection
 
     def _tls_s(self, context: ssl.SSLContext | None) -> float | None:
         """How long TLS may take to begin and to end; asyncio wants None without it."""
