@@ -10,14 +10,15 @@ from delaylog.replication.wire import HEADER_SIZE, LAYOUTS
 RECORD_BYTES_MAX: Final = HEADER_SIZE + max(layout.size_max for layout in LAYOUTS)
 """What one record carries at most: the largest message fits."""
 RECORD_BYTES_GOAL: Final = 1 << 20
-"""A record that has reached this takes no further message. What a record carries is believed only
-when all of it is there, so longer ones would make the first message wait for the last."""
+"""Several messages together are no longer than this. What a record carries is believed only when all
+of it is there, so a longer one would make its first message wait for its last."""
 SLICE_BYTES: Final = 1 << 20
 """Authenticated in one go: about a millisecond, so that a long message does not hold the loop."""
-TURN_BYTES: Final = 4 << 20
+TURN_BYTES: Final = 1 << 20
 """Handed to one socket in one turn of the loop; what is left follows in the next."""
-RECEIVE_BYTES: Final = 256 << 10
-"""Read at once. Longer records get a buffer of their own, which grows with what arrives."""
+RECEIVE_BYTES: Final = 64 << 10
+"""Read at once: a thousand small records, some milliseconds of work. Longer records get a buffer of
+their own, which grows with what arrives."""
 GROWTH_BYTES: Final = 4 << 20
 """By so much: a length that nobody has vouched for yet must not cost the memory it speaks of."""
 JOIN_BYTES_MAX: Final = 64 << 10

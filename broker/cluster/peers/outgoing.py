@@ -11,7 +11,6 @@ from collections import deque
 from delaylog.broker.cluster.peers.limits import (
     JOIN_BYTES_MAX,
     RECORD_BYTES_GOAL,
-    RECORD_BYTES_MAX,
     SLICE_BYTES,
 )
 from delaylog.broker.cluster.peers.records import RecordWriter
@@ -59,7 +58,7 @@ class Outgoing:
         size = 0
         while self._messages and size < RECORD_BYTES_GOAL:
             more = sum(map(len, self._messages[0]))
-            if size and size + more > RECORD_BYTES_MAX:
+            if size and size + more > RECORD_BYTES_GOAL:
                 break
             self._rest += self._messages.popleft()
             size += more

@@ -17,7 +17,7 @@ class QuietLog:
         self._last: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
-    def warn(self, kind: str, text: str, *args: object) -> None:
+    def tell(self, kind: str, text: str, *args: object) -> None:
         """Log it, unless one of its kind was logged just now. Kinds are few and fixed."""
         now = time.monotonic()
         if now - self._last.get(kind, -REPEAT_S) < REPEAT_S:

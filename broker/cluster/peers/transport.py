@@ -208,7 +208,7 @@ class PeerTransport:
         """Out of the tables now; the host hears of it from the loop."""
         if reason is not None:
             self.counts.refused[reason] += 1
-            self._log.warn(reason, "a connection between nodes was closed, %s: %s", reason, detail)
+            self._log.tell(reason, "a connection between nodes was closed, %s: %s", reason, detail)
         self._unsent.discard(connection)
         told = [peer for peer, other in self._told.items() if other is connection]
         for peer in told:
@@ -235,7 +235,7 @@ class PeerTransport:
             try:
                 sock, _ = await loop.sock_accept(listener)
             except OSError as error:
-                self._log.warn("accept", "cannot accept connections of other nodes: %s", error)
+                self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
             while len(self._strangers) >= self._limits.strangers_max:
@@ -314,8 +314,9 @@ class PeerTransport:
         except OSError as error:
             if connection.hello is not None:
                 return
-            self._log.warn(
-                f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, error
+            text = str(error) or "no answer in time"
+            self._log.tell(
+                f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, text
             )
             if isinstance(error, ssl.SSLError):
                 connection.close(Refused.TLS, str(error))
