@@ -10,8 +10,8 @@ from delaylog.replication.wire import HEADER_SIZE, LAYOUTS
 RECORD_BYTES_MAX: Final = HEADER_SIZE + max(layout.size_max for layout in LAYOUTS)
 """What one record carries at most: the largest message fits."""
 RECORD_BYTES_GOAL: Final = 1 << 20
-"""Several messages together are no longer than this. What a record carries is believed only when all
-of it is there, so a longer one would make its first message wait for its last."""
+"""Several messages together are no longer than this. What a record carries is believed only when
+all of it is there, so a longer one would make its first message wait for its last."""
 SLICE_BYTES: Final = 1 << 20
 """Authenticated in one go: about a millisecond, so that a long message does not hold the loop."""
 TURN_BYTES: Final = 1 << 20
