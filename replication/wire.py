@@ -150,18 +150,18 @@ class Decoder:
         self._kinds = None
 
     def feed(self, data: Block) -> list[Message]:
-        """Messages that these bytes complete. Raises WireError."""
-        self._buffer += data
-        out: list[Message] = []
-        at = 0
-        while len(self._buffer) - at >= HEADER_SIZE:
-            layout, size = self._head(at)
-            end = at + HEADER_SIZE + size
-            if len(self._buffer) < end:
-                break
-            out.append(_decode(layout, bytes(self._buffer[at + HEADER_SIZE : end])))
-            at = end
-        del self._buffer[:at]
+        """Messages that these bytes complete. Raises WireError.
+
+        Whole messages are read where they lie: only the frames of a message are copied, once.
+        """
+        if self._buffer:
+            self._buffer += data
+            with memoryview(self._buffer) as view:
+                out, at = self._read(view)
+            del self._buffer[:at]
+            return out
+        out, at = self._read(memoryview(data))
+        self._buffer += data[at:]
         return out
 
     def finish(self) -> None:
@@ -169,8 +169,22 @@ class Decoder:
         if self._buffer:
             raise WireError(f"a message is cut short: {len(self._buffer)} bytes of it came")
 
-    def _head(self, at: int) -> tuple[Layout, int]:
-        magic, version, kind, size = HEADER.unpack_from(self._buffer, at)
+    def _read(self, view: memoryview) -> tuple[list[Message], int]:
+        """The whole messages in front, and where they end."""
+        out: list[Message] = []
+        at = 0
+        while len(view) - at >= HEADER_SIZE:
+            layout, size = self._head(view, at)
+            end = at + HEADER_SIZE + size
+            if len(view) < end:
+                break
+            with view[at + HEADER_SIZE : end] as body:
+                out.append(_decode(layout, body))
+            at = end
+        return out, at
+
+    def _head(self, view: memoryview, at: int) -> tuple[Layout, int]:
+        magic, version, kind, size = HEADER.unpack_from(view, at)
         if magic != MAGIC:
             raise WireError(f"this is no message: it begins with {magic:#06x}")
         if version != VERSION:
@@ -196,14 +210,14 @@ def decode(data: Sequence[Block]) -> Message:
     return found[0]
 
 
-def _decode(layout: Layout, body: bytes) -> Message:
+def _decode(layout: Layout, body: memoryview) -> Message:
     fields: tuple[Any, ...] = layout.fixed.unpack_from(body)
     if layout.tick_at is not None:
         fields = (*fields[: layout.tick_at], EpochTick(*fields[layout.tick_at :]))
     if layout.tail is Tail.TABLE:
-        fields = (*fields, _table(body[layout.fixed.size :]))
+        fields = (*fields, _table(bytes(body[layout.fixed.size :])))
     elif layout.tail is Tail.FRAMES:
-        fields = (*fields, body[layout.fixed.size :])
+        fields = (*fields, bytes(body[layout.fixed.size :]))
     message: Message = layout.type(*fields)
     return message
 

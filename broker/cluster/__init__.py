@@ -1,0 +1,1 @@
+"""A cluster of brokers: its configuration and what goes over sockets between its nodes."""

@@ -1,0 +1,8 @@
+"""The connections between the nodes of a cluster."""
+
+from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
+from delaylog.broker.cluster.peers.limits import PeerLimits
+from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.cluster.peers.transport import PeerTransport
+
+__all__ = ["PeerCounts", "PeerLimits", "PeerTls", "PeerTraffic", "PeerTransport", "Refused"]

@@ -1,0 +1,306 @@
+"""One connection to one peer: the handshake, HELLO, then messages until either side ends it.
+
+It is closed on the first thing that is not as it must be, with the reason told to its host once,
+and nothing of a bad record is taken. Who may connect and what messages mean is its host's affair.
+
+    CHALLENGE -> (listener only) PROOF -> HELLO -> OPEN -> CLOSED
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol, cast
+
+from delaylog.broker.cluster.peers.counts import PeerTraffic, Refused
+from delaylog.broker.cluster.peers.handshake import (
+    CHALLENGE_SIZE,
+    NONCE_SIZE,
+    PROOF_SIZE,
+    Handshake,
+    HandshakeError,
+    Identity,
+    Side,
+)
+from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, TURN_BYTES, PeerLimits
+from delaylog.broker.cluster.peers.outgoing import Outgoing
+from delaylog.broker.cluster.peers.records import RecordError, RecordReader, RecordWriter
+from delaylog.replication.errors import PeerError, WireError
+from delaylog.replication.messages import Hello, Message
+from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
+
+HELLO_BYTES: Final = sum(map(len, encode(Hello(bytes(16), 0, False, 0, 0))))
+_BEHIND_HELLO: Final = [layout.type for layout in LAYOUTS if layout.type is not Hello]
+assert HELLO_BYTES > HEADER_SIZE
+
+
+class Stage(IntEnum):
+    """How far a connection is."""
+
+    CHALLENGE = 1
+    PROOF = 2
+    HELLO = 3
+    OPEN = 4
+    CLOSED = 5
+
+
+class Host(Protocol):
+    """Who owns connections."""
+
+    def made(self, connection: Connection) -> None:
+        """The system has it: until `lost` is done, something of it is left."""
+
+    def opened(self, connection: Connection) -> None:
+        """The peer is proven and has said HELLO."""
+
+    def received(self, connection: Connection, message: Message) -> None:
+        """A message came. May raise PeerError."""
+
+    def turn_ended(self) -> None:
+        """All that had come was told: send what that caused."""
+
+    def closed(self, connection: Connection, reason: Refused | None, detail: str) -> None:
+        """It is over; None = the peer ended it, in between records."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one TCP or TLS connection."""
+
+    def __init__(
+        self,
+        host: Host,
+        identity: Identity,
+        hello: Callable[[], Hello],
+        *,
+        limits: PeerLimits,
+        expected: int | None = None,
+    ) -> None:
+        """`expected` = the peer that is dialled; None = this side listens."""
+        self._host = host
+        self._identity = identity
+        self._hello = hello
+        self._limits = limits
+        self._expected = expected
+        self._side = Side.LISTENS if expected is None else Side.DIALS
+        self._handshake = Handshake(identity, self._side, secrets.token_bytes(NONCE_SIZE))
+        self._raw = bytearray()
+        """What came of the handshake."""
+        self._space = bytearray(_due(self._side, Stage.CHALLENGE))
+        self._reader: RecordReader | None = None
+        self._outgoing: Outgoing | None = None
+        self._decoder = Decoder([Hello])
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self.stage = Stage.CHALLENGE
+        self.hello: Hello | None = None
+        """What the peer said."""
+        self.traffic = PeerTraffic()
+        """The host puts the peer's own here."""
+        self.heard_at = self.sent_at = self._loop.time()
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection is open, or closed before it was."""
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing of it is left."""
+
+    # ------------------------------------------------------------------ what the host does
+
+    @property
+    def peer(self) -> int:
+        """Who is at the other end."""
+        assert self._handshake.peer is not None
+        return self._handshake.peer
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Sent, and not taken by the system yet."""
+        waiting = 0 if self._outgoing is None else self._outgoing.bytes_waiting
+        transport = self._transport
+        return waiting if transport is None else waiting + transport.get_write_buffer_size()
+
+    def send(self, message: Message) -> None:
+        """Queue a message. A peer for which too much waits already is given up."""
+        if self.stage != Stage.OPEN:
+            return
+        assert self._outgoing is not None
+        if self.bytes_waiting > self._limits.outgoing_bytes_max:
+            self.close(Refused.SLOW, f"{self.bytes_waiting} bytes wait for it")
+            return
+        self._outgoing.add(message)
+        self.traffic.messages_out += 1
+
+    def flush(self) -> bool:
+        """Hand queued messages to the socket; True if some are left for the next turn."""
+        outgoing = self._outgoing
+        if self.stage not in (Stage.HELLO, Stage.OPEN) or outgoing is None:
+            return False
+        for block in outgoing.take(TURN_BYTES):
+            self._write(block)
+        return outgoing.bytes_waiting > 0
+
+    def look(self, now_s: float) -> None:
+        """Send a ping if it is time; close if the peer is silent for too long."""
+        if self.stage not in (Stage.HELLO, Stage.OPEN):
+            return
+        assert self._outgoing is not None
+        if (now_s - self.heard_at) * 1000 >= self._limits.silent_ms:
+            self.close(Refused.SILENT, f"no byte for {self._limits.silent_ms} ms")
+        elif (now_s - self.sent_at) * 1000 >= self._limits.ping_ms:
+            if not self._outgoing.bytes_waiting:
+                self._write(self._outgoing.ping())
+
+    def close(self, reason: Refused | None, detail: str = "", *, gently: bool = False) -> None:
+        """End it; once. `gently` = what the system has not taken yet may still go out."""
+        if self.stage == Stage.CLOSED:
+            return
+        self.stage = Stage.CLOSED
+        self._outgoing = self._reader = None
+        if self._transport is None:
+            pass
+        elif gently:
+            self._transport.close()
+        else:
+            self._transport.abort()
+        self._settle()
+        self._host.closed(self, reason, detail)
+
+    def abort(self) -> None:
+        """Wait for nothing any more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------ what the loop does
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection, over TLS if that is asked for; nobody has proven anything."""
+        # uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+        self._host.made(self)
+        if self.stage == Stage.CLOSED:
+            self._transport.abort()
+        elif self._expected is not None:
+            self._write(self._handshake.challenge(self._expected))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever ended it, it is over."""
+        if isinstance(exc, ssl.SSLError):
+            self.close(Refused.TLS, str(exc))
+        elif self.stage in (Stage.CHALLENGE, Stage.PROOF, Stage.HELLO):
+            self.close(Refused.CUT, f"it ended before the peer was known: {exc}")
+        elif self._reader is not None and self._reader.inside:
+            self.close(Refused.CUT, "it ended inside a record")
+        else:
+            self.close(None, "" if exc is None else str(exc))
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 -- asyncio names it
+        """Where to put what comes."""
+        if self._reader is not None:
+            return self._reader.space()
+        return memoryview(self._space)[: max(1, len(self._space) - len(self._raw))]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much came. Whatever it is, it closes this connection at worst."""
+        if self.stage == Stage.CLOSED:
+            return
+        self.heard_at = self._loop.time()
+        try:
+            if self._reader is None:
+                self._shake(nbytes)
+            else:
+                self._reader.filled(nbytes)
+                self.traffic.bytes_in += nbytes
+                self._take_records(self._reader)
+        except HandshakeError as error:
+            self.close(error.reason, str(error))
+        except RecordError as error:
+            self.close(Refused.RECORD, str(error))
+        except WireError as error:
+            hello = self.stage == Stage.HELLO
+            self.close(Refused.HELLO if hello else Refused.WIRE, str(error))
+        except PeerError as error:
+            self.close(Refused.MESSAGE, str(error))
+        except Exception as error:
+            # A fault of our own, such as a disk that fails: the loop's handler says so.
+            self.close(Refused.FAILED, repr(error))
+            raise
+        finally:
+            self._host.turn_ended()
+
+    # ------------------------------------------------------------------ proving
+
+    def _shake(self, nbytes: int) -> None:
+        """Exactly as many bytes are read as the handshake has: records follow in a later read."""
+        self._raw += self._space[:nbytes]
+        if len(self._raw) < len(self._space):
+            return
+        data, self._raw = bytes(self._raw), bytearray()
+        if self._side is Side.DIALS:
+            self._write(self._handshake.answer(data))
+            self._begin_records()
+        elif self.stage == Stage.CHALLENGE:
+            self._write(self._handshake.meet(data))
+            self.stage = Stage.PROOF
+            self._space = bytearray(_due(self._side, Stage.PROOF))
+        else:
+            self._handshake.check(data)
+            self._begin_records()
+
+    def _begin_records(self) -> None:
+        session = self._handshake.session()
+        self._reader = RecordReader(session.receive_key, HELLO_BYTES)
+        self._outgoing = Outgoing(RecordWriter(session.send_key))
+        self._outgoing.add(self._hello())
+        self.stage = Stage.HELLO
+        self.traffic = PeerTraffic()
+        self.flush()
+
+    def _take_records(self, reader: RecordReader) -> None:
+        while self.stage != Stage.CLOSED:
+            carried = reader.record()
+            if carried is None:
+                return
+            with carried:
+                messages = self._decoder.feed(carried)
+            self._decoder.finish()
+            if self.stage == Stage.HELLO and not messages:
+                raise HandshakeError(Refused.HELLO, "a record without HELLO came first")
+            for message in messages:
+                if self.stage == Stage.HELLO:
+                    self._meet(reader, message)
+                elif self.stage == Stage.OPEN:
+                    self.traffic.messages_in += 1
+                    self._host.received(self, message)
+
+    def _meet(self, reader: RecordReader, hello: Message) -> None:
+        """The peer's HELLO: it must be who has proven itself."""
+        assert isinstance(hello, Hello), "the decoder lets nothing else through"
+        if hello.cluster_id != self._identity.cluster_id or hello.node != self.peer:
+            text = f"node {self.peer} says it is node {hello.node} of another cluster or place"
+            raise HandshakeError(Refused.HELLO, text)
+        self.hello = hello
+        reader.size_max = RECORD_BYTES_MAX
+        self._decoder = Decoder(_BEHIND_HELLO)
+        self.stage = Stage.OPEN
+        self._settle()
+        self._host.opened(self)
+
+    def _settle(self) -> None:
+        if not self.settled.done():
+            self.settled.set_result(None)
+
+    def _write(self, block: bytes | memoryview) -> None:
+        assert self._transport is not None
+        self.sent_at = self._loop.time()
+        self.traffic.bytes_out += len(block)
+        self._transport.write(block)
+
+
+def _due(side: Side, stage: Stage) -> int:
+    """So many bytes come next of the handshake."""
+    if stage == Stage.PROOF:
+        return PROOF_SIZE
+    return CHALLENGE_SIZE + (PROOF_SIZE if side is Side.DIALS else 0)

@@ -1,0 +1,179 @@
+"""How two nodes prove to each other that they know the cluster's secret, before anything else.
+
+    challenge, 64 bytes, both ways
+     0 magic 4s "DLPR" | 4 version u8 | 5 side u8: 1 dials, 2 listens | 6 sender u16 | 8 target u16
+    10 zero u16 | 12 zero u32 | 16 cluster_id 16s | 32 nonce 32s
+
+    who dials                                      who listens
+    challenge 1                          ->
+                                         <-        challenge 2, proof 2
+    proof 1                              ->
+    records                              <->       records
+
+    both  = challenge 1 + challenge 2
+    proof = HMAC-SHA256(key, label + both), 32 bytes; the labels of the two sides differ
+    key of a direction = HMAC-SHA256(key, label + both), again with a label for each
+
+All numbers are little-endian. Who dials has the smaller index. A proof covers both nonces, both
+indexes, both sides, the cluster and the version, and its label says who gives it: sent back to
+where it came from, or on another connection, it proves nothing. The first record of each side
+carries its HELLO alone; until it has come, nothing else is taken.
+
+Pure: bytes in, bytes out; the nonce is handed in. Raises HandshakeError.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.replication.errors import PeerError
+
+MAGIC: Final = b"DLPR"
+VERSION: Final = 1
+CHALLENGE: Final = struct.Struct("<4sBBHHHI16s32s")
+CHALLENGE_SIZE: Final = 64
+assert CHALLENGE.size == CHALLENGE_SIZE
+NONCE_SIZE: Final = 32
+PROOF_SIZE: Final = 32
+KEY_SIZE_MIN: Final = 32
+
+
+class Side(IntEnum):
+    """Which end of a connection."""
+
+    DIALS = 1
+    LISTENS = 2
+
+    @property
+    def other(self) -> Side:
+        return Side.LISTENS if self is Side.DIALS else Side.DIALS
+
+
+class HandshakeError(PeerError):
+    """Who is at the other end has not proven what it must. Close the connection."""
+
+    def __init__(self, reason: Refused, text: str) -> None:
+        self.reason = reason
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What this node is known by, and the key that proves it."""
+
+    node: int
+    cluster_id: bytes
+    key: bytes
+    members: frozenset[int]
+    """All nodes of the cluster."""
+
+    def __post_init__(self) -> None:
+        assert self.node in self.members
+        assert len(self.cluster_id) == 16
+        assert len(self.key) >= KEY_SIZE_MIN, "a shorter key could be guessed"
+
+    def __repr__(self) -> str:
+        return f"Identity(node={self.node})"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a finished handshake gives: who is there, and the keys of the two directions."""
+
+    peer: int
+    send_key: bytes
+    receive_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Session(peer={self.peer})"
+
+
+class Handshake:
+    """One side of one connection.
+
+    Who dials: `challenge`, `answer` (its result is sent), `session`. Who listens: `meet` (its
+    result is sent), `check`, `session`.
+    """
+
+    def __init__(self, identity: Identity, side: Side, nonce: bytes) -> None:
+        assert len(nonce) == NONCE_SIZE
+        self._identity = identity
+        self._side = side
+        self._nonce = nonce
+        self._mine = b""
+        self._both = b""
+        self.peer: int | None = None
+        """Who is at the other end, as far as is known."""
+
+    def challenge(self, peer: int) -> bytes:
+        """Opens a connection to this peer."""
+        self.peer = peer
+        own = self._identity
+        self._mine = CHALLENGE.pack(
+            MAGIC, VERSION, self._side, own.node, peer, 0, 0, own.cluster_id, self._nonce
+        )
+        return self._mine
+
+    def answer(self, data: bytes) -> bytes:
+        """The listener's challenge and proof came: the proof that answers it."""
+        assert self._side is Side.DIALS
+        theirs = data[:CHALLENGE_SIZE]
+        self._read(theirs)
+        self._both = self._mine + theirs
+        self.check(data[CHALLENGE_SIZE:])
+        return self._proof(self._side)
+
+    def meet(self, data: bytes) -> bytes:
+        """The dialler's challenge came: what answers it."""
+        assert self._side is Side.LISTENS
+        sender = self._read(data)
+        if sender not in self._identity.members:
+            raise HandshakeError(Refused.NODE, f"there is no node {sender}")
+        if sender >= self._identity.node:
+            raise HandshakeError(Refused.NODE, f"node {sender} dials, but has to be dialled")
+        mine = self.challenge(sender)
+        self._both = data + mine
+        return mine + self._proof(self._side)
+
+    def check(self, proof: bytes) -> None:
+        """The other side's proof."""
+        if not hmac.compare_digest(proof, self._proof(self._side.other)):
+            raise HandshakeError(Refused.KEY, f"node {self.peer} does not know the secret")
+
+    def session(self) -> Session:
+        """Both proofs were good."""
+        assert self.peer is not None
+        mine = self._mac(b"delaylog records from %d" % self._side)
+        theirs = self._mac(b"delaylog records from %d" % self._side.other)
+        return Session(self.peer, mine, theirs)
+
+    def _read(self, data: bytes) -> int:
+        """Who sent this challenge; all that it says is as it must be."""
+        magic, version, side, sender, target, zero, zeros, cluster_id, _ = CHALLENGE.unpack(data)
+        own = self._identity
+        if magic != MAGIC or zero or zeros:
+            raise HandshakeError(Refused.GARBAGE, "this is no node of a cluster")
+        if version != VERSION:
+            raise HandshakeError(
+                Refused.VERSION, f"connections of version {version}; this node speaks {VERSION}"
+            )
+        if cluster_id != own.cluster_id:
+            raise HandshakeError(Refused.CLUSTER, "a node of another cluster")
+        if side != self._side.other:
+            raise HandshakeError(Refused.GARBAGE, "both ends of a connection are the same")
+        if target != own.node or (self.peer is not None and sender != self.peer):
+            raise HandshakeError(
+                Refused.NODE, f"node {sender} looks for node {target}; this is node {own.node}"
+            )
+        return int(sender)
+
+    def _proof(self, side: Side) -> bytes:
+        return self._mac(b"delaylog proof of %d" % side)
+
+    def _mac(self, label: bytes) -> bytes:
+        return hmac.digest(self._identity.key, label + b"\0" + self._both, "sha256")

@@ -1,0 +1,28 @@
+"""Warnings that others can cause at will, told once in a while each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+REPEAT_S: Final = 5.0
+
+
+class QuietLog:
+    """The first of a kind is logged, and then one in five seconds, with how many there were."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._last: dict[str, float] = {}
+        self._held_back: dict[str, int] = {}
+
+    def tell(self, kind: str, text: str, *args: object) -> None:
+        """Log it, unless one of its kind was logged just now. Kinds are few and fixed."""
+        now = time.monotonic()
+        if now - self._last.get(kind, -REPEAT_S) < REPEAT_S:
+            self._held_back[kind] = self._held_back.get(kind, 0) + 1
+            return
+        self._last[kind] = now
+        repeated = self._held_back.pop(kind, 0)
+        self._logger.warning(text, *args, extra={"repeated": repeated} if repeated else None)

@@ -1,0 +1,362 @@
+"""The connections of one node to all others: who is connected, what is sent, what is refused.
+
+One connection per pair of nodes: the node with the smaller index dials, both use it. A newer proven
+connection of the same peer takes the place of the older one. Messages of a connection keep
+their order; what is lost with a connection is not sent again here, replication does that.
+
+The steps of a connection are in handshake.py, its records in records.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random
+from typing import Final
+
+from delaylog.broker.cluster.peers.connection import Connection
+from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
+from delaylog.broker.cluster.peers.handshake import Identity
+from delaylog.broker.cluster.peers.limits import PeerLimits
+from delaylog.broker.cluster.peers.quiet_log import QuietLog
+from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.replication.messages import Hello, Message
+
+_LOGGER: Final = logging.getLogger(__name__)
+_BACKLOG: Final = 128
+_ACCEPT_PAUSE_S: Final = 0.05
+"""After a failed accept, such as for want of file descriptors."""
+
+
+class PeerTransport:
+    """Sends and receives messages between the nodes of a cluster. One loop, one thread."""
+
+    def __init__(
+        self,
+        *,
+        node: int,
+        cluster_id: bytes,
+        key: bytes,
+        addresses: Mapping[int, tuple[str, int]],
+        listen: tuple[str, int],
+        hello: Callable[[], Hello],
+        on_message: Callable[[int, Message], None],
+        on_connect: Callable[[int], None],
+        on_disconnect: Callable[[int], None],
+        tls: PeerTls | None = None,
+        limits: PeerLimits | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """`addresses` = all nodes, looked at before each dial. `key` = 32 bytes or more, of this
+        use only.
+
+        `on_message` may raise PeerError, which closes that connection. After each `on_connect`
+        comes one `on_disconnect`, never from inside `send`, `flush` or `drop`.
+        """
+        self._identity = Identity(node, cluster_id, key, frozenset(addresses) | {node})
+        self._addresses = addresses
+        self._listen = listen
+        self._hello = hello
+        self._on_message = on_message
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._limits = limits or PeerLimits()
+        self._random = random or Random()
+        self._server_tls: ssl.SSLContext | None = None
+        self._client_tls: ssl.SSLContext | None = None
+        if tls is not None:
+            self._server_tls, self._client_tls = tls.contexts()
+        self.counts = PeerCounts()
+        """Since the start."""
+        for peer in addresses:
+            if peer != node:
+                self.counts.peers[peer] = PeerTraffic()
+        self._open: dict[int, Connection] = {}
+        self._told: dict[int, Connection] = {}
+        """Peers whose `on_disconnect` is still to come."""
+        self._alive: set[Connection] = set()
+        """Every connection of which something is left."""
+        self._unsent: set[Connection] = set()
+        self._flush_due = False
+        self._strangers: dict[Connection, asyncio.Task[None]] = {}
+        """Accepted and not proven yet, oldest first."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looker: asyncio.TimerHandle | None = None
+        self._looked_at = 0.0
+        self._socket: socket.socket | None = None
+        self._running = False
+        self._log = QuietLog(_LOGGER)
+
+    # ------------------------------------------------------------------ living
+
+    async def start(self) -> int:
+        """Listen and dial; returns the bound port. Raises OSError if it cannot listen."""
+        assert not self._running
+        loop = asyncio.get_running_loop()
+        self._socket = socket.create_server(self._listen, backlog=_BACKLOG)
+        self._socket.setblocking(False)
+        self._running = True
+        self._spawn(self._accept(self._socket))
+        for peer in self._addresses:
+            if peer > self._identity.node:
+                self._spawn(self._keep_dialling(peer))
+        self._looked_at = loop.time()
+        self._looker = loop.call_later(self._limits.look_ms / 1000, self._look)
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """End all connections. What was sent may still go out for a moment; nothing is left."""
+        if not self._running:
+            return
+        self.flush()
+        self._running = False
+        if self._looker is not None:
+            self._looker.cancel()
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        left = [*self._alive]
+        for connection in left:
+            connection.close(None, "this node stops", gently=True)
+        if left:
+            lost = [connection.lost for connection in left]
+            await asyncio.wait(lost, timeout=self._limits.stop_ms / 1000)
+            for connection in left:
+                connection.abort()
+            await asyncio.wait(lost)
+        for connection in [*self._told.values()]:
+            self._tell_lost(connection)
+
+    # ------------------------------------------------------------------ using
+
+    def connected(self) -> frozenset[int]:
+        """Peers that messages reach now."""
+        return frozenset(self._open)
+
+    def hello_of(self, peer: int) -> Hello | None:
+        """What a connected peer said first."""
+        connection = self._open.get(peer)
+        return None if connection is None else connection.hello
+
+    def send(self, peer: int, message: Message) -> None:
+        """Send it in this turn of the loop; dropped and counted while the peer is away."""
+        connection = self._open.get(peer)
+        if connection is None:
+            if peer in self.counts.peers:
+                self.counts.peers[peer].messages_dropped += 1
+            return
+        connection.send(message)
+        self._unsent.add(connection)
+        self._flush_soon()
+
+    def flush(self) -> None:
+        """Hand what was sent in this turn to the sockets now."""
+        unsent, self._unsent = self._unsent, set()
+        for connection in unsent:
+            if connection.flush():
+                self._unsent.add(connection)
+                self._flush_soon()
+
+    def drop(self, peer: int, reason: str) -> None:
+        """Close the connection of a peer; it is dialled again."""
+        connection = self._open.get(peer)
+        if connection is not None:
+            connection.close(Refused.HOST, reason)
+
+    # ------------------------------------------------------------------ what connections tell
+
+    def made(self, connection: Connection) -> None:
+        """Until `lost`, something of it is left."""
+        self._alive.add(connection)
+        connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
+
+    def opened(self, connection: Connection) -> None:
+        """A peer is proven and has said HELLO."""
+        self._no_stranger(connection)
+        peer = connection.peer
+        older = self._told.get(peer)
+        if older is not None:
+            older.close(Refused.REPLACED, "the peer has connected again")
+            self._tell_lost(older)
+        traffic = self.counts.peers[peer]
+        traffic.connects += 1
+        traffic.bytes_in += connection.traffic.bytes_in
+        traffic.bytes_out += connection.traffic.bytes_out
+        connection.traffic = traffic
+        self._open[peer] = self._told[peer] = connection
+        _LOGGER.info("node %d is connected", peer)
+        self._on_connect(peer)
+
+    def received(self, connection: Connection, message: Message) -> None:
+        """A message of an open connection."""
+        self._on_message(connection.peer, message)
+
+    def turn_ended(self) -> None:
+        """What the messages caused to be sent goes out at once."""
+        if self._unsent:
+            self.flush()
+
+    def closed(self, connection: Connection, reason: Refused | None, detail: str) -> None:
+        """Out of the tables now; the host hears of it from the loop."""
+        if reason is not None:
+            self.counts.refused[reason] += 1
+            self._log.tell(reason, "a connection between nodes was closed, %s: %s", reason, detail)
+        self._unsent.discard(connection)
+        told = [peer for peer, other in self._told.items() if other is connection]
+        for peer in told:
+            if self._open.get(peer) is connection:
+                del self._open[peer]
+            asyncio.get_running_loop().call_soon(self._tell_lost, connection)
+
+    def _tell_lost(self, connection: Connection) -> None:
+        peer = connection.peer
+        if self._told.get(peer) is connection:
+            del self._told[peer]
+            _LOGGER.info("node %d is disconnected", peer)
+            self._on_disconnect(peer)
+
+    # ------------------------------------------------------------------ connecting
+
+    def _connection(self, expected: int | None = None) -> Connection:
+        return Connection(self, self._identity, self._hello, limits=self._limits, expected=expected)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections; each has a task of its own until it has proven itself."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
+                await asyncio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            while len(self._strangers) >= self._limits.strangers_max:
+                oldest, task = next(iter(self._strangers.items()))
+                oldest.close(Refused.CROWD, "too many connections that have not proven themselves")
+                task.cancel()
+                del self._strangers[oldest]
+            connection = self._connection()
+            task = self._spawn(self._welcome(connection, sock))
+            self._strangers[connection] = task
+            task.add_done_callback(partial(self._welcomed, connection, sock))
+            self._count_strangers()
+
+    async def _welcome(self, connection: Connection, sock: socket.socket) -> None:
+        """Let an accepted connection prove itself, within its time."""
+        try:
+            async with asyncio.timeout(self._limits.stranger_ms / 1000):
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    sock,
+                    ssl=self._server_tls,
+                    ssl_handshake_timeout=self._tls_s(self._server_tls),
+                    ssl_shutdown_timeout=self._tls_s(self._server_tls),
+                )
+                await connection.settled
+        except OSError as error:
+            # It may have been just in time, and be told so only now.
+            if connection.hello is not None:
+                return
+            if isinstance(error, TimeoutError):
+                connection.close(Refused.LATE, "it has not proven itself in time")
+            else:
+                connection.close(Refused.TLS if self._server_tls else Refused.CUT, str(error))
+
+    def _welcomed(self, connection: Connection, sock: socket.socket, _: asyncio.Task[None]) -> None:
+        self._no_stranger(connection)
+        if connection not in self._alive:
+            sock.close()
+
+    def _no_stranger(self, connection: Connection) -> None:
+        if self._strangers.pop(connection, None) is not None:
+            self._count_strangers()
+
+    def _count_strangers(self) -> None:
+        counts = self.counts
+        counts.strangers = len(self._strangers)
+        counts.strangers_most = max(counts.strangers_most, counts.strangers)
+
+    async def _keep_dialling(self, peer: int) -> None:
+        """Have a connection to this peer, always."""
+        limits = self._limits
+        longest_ms = limits.redial_min_ms
+        while True:
+            connection = self._connection(peer)
+            await self._dial(peer, connection)
+            if connection.hello is not None:
+                longest_ms = limits.redial_min_ms
+                await asyncio.shield(connection.lost)
+            longest_ms = min(2 * longest_ms, limits.redial_max_ms)
+            await asyncio.sleep(self._random.uniform(limits.redial_min_ms, longest_ms) / 1000)
+
+    async def _dial(self, peer: int, connection: Connection) -> None:
+        """Connect to a peer and prove to each other who is who, within the time for it."""
+        host, port = self._addresses[peer]
+        try:
+            async with asyncio.timeout(self._limits.stranger_ms / 1000):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=self._client_tls,
+                    ssl_handshake_timeout=self._tls_s(self._client_tls),
+                    ssl_shutdown_timeout=self._tls_s(self._client_tls),
+                )
+                await connection.settled
+        except OSError as error:
+            if connection.hello is not None:
+                return
+            text = str(error) or "no answer in time"
+            self._log.tell(
+                f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, text
+            )
+            if isinstance(error, ssl.SSLError):
+                connection.close(Refused.TLS, str(error))
+            elif connection in self._alive:
+                connection.close(Refused.LATE, f"node {peer} has not proven itself in time")
+            else:
+                connection.close(None)
+        if connection.hello is None:
+            self.counts.peers[peer].dials_failed += 1
+
+    def _tls_s(self, context: ssl.SSLContext | None) -> float | None:
+        """How long TLS may take to begin and to end; asyncio wants None without it."""
+        return None if context is None else self._limits.stranger_ms / 1000
+
+    # ------------------------------------------------------------------ looking on
+
+    def _look(self) -> None:
+        """Pings and silent peers. Time in which this loop stood still is nobody's silence."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        look_s = self._limits.look_ms / 1000
+        stood_still_s = now - self._looked_at - look_s
+        self._looked_at = now
+        for connection in [*self._alive]:
+            if stood_still_s > look_s:
+                connection.heard_at = min(now, connection.heard_at + stood_still_s)
+            connection.look(now)
+        self._looker = loop.call_later(look_s, self._look)
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush_due_now)
+
+    def _flush_due_now(self) -> None:
+        self._flush_due = False
+        self.flush()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,99 @@
+"""The secret of a cluster: where it comes from, what is refused, and a key of its own per use.
+
+It is never used itself: each use gets a key derived by HKDF (RFC 5869) with HMAC-SHA256, salted
+with the cluster's id, so that what leaks or is misused in one place is worth nothing in another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+import stat
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from delaylog.replication.errors import ClusterError
+
+SECRET_BYTES_MIN: Final = 32
+SECRET_FILE_BYTES_MAX: Final = 4096
+KEY_BYTES: Final = 32
+MAKE_ONE: Final = "make one with: (umask 077; openssl rand -hex 32 > cluster.secret)"
+_DISTINCT_MIN: Final = 10
+"""32 random bytes have fewer different values than this once in 10^25."""
+_SAMPLES: Final = (b"raftos sample secret key", b"raftos sample salt")
+"""Published by raftos as its defaults: a datagram of anybody would be believed."""
+
+
+class KeyUse(Enum):
+    """What a derived key is for."""
+
+    PEERS = b"delaylog peer connections"
+    ELECTION = b"delaylog election"
+
+
+def derive_key(secret: bytes, cluster_id: bytes, use: KeyUse) -> bytes:
+    """32 bytes for this use in this cluster."""
+    extracted = hmac.digest(cluster_id, secret, "sha256")
+    return hmac.digest(extracted, use.value + b"\x01", "sha256")
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file that only its owner, or its group, can read. Raises ClusterError."""
+    check_private(path, "secret_file")
+    try:
+        with path.open("rb") as file:
+            text = file.read(SECRET_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ClusterError(f"secret_file: cannot read {path}: {error.strerror}") from None
+    if len(text) > SECRET_FILE_BYTES_MAX:
+        raise ClusterError(f"secret_file: {path} is no secret, it is too large; {MAKE_ONE}")
+    return parse_secret(text.decode("utf-8", "replace"), f"secret_file {path}")
+
+
+def check_private(path: Path, name: str) -> None:
+    """Refuses a missing file, and one that everybody on the machine can read or change."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ClusterError(f"{name}: cannot read {path}: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise ClusterError(f"{name}: {path} is no file")
+    if mode & stat.S_IRWXO:
+        text = f"{name}: everybody may read or change {path} (mode {mode & 0o777:o})"
+        raise ClusterError(f"{text}; say: chmod 600 {path}")
+
+
+def parse_secret(text: str, where: str) -> bytes:
+    """The bytes of a secret in hex or base64. Raises ClusterError; never repeats the text."""
+    text = "".join(text.split())
+    if not text:
+        raise ClusterError(f"{where}: the secret is empty; {MAKE_ONE}")
+    secret = _decoded(text)
+    for sample in _SAMPLES:
+        if sample in (secret or b"") or sample.replace(b" ", b"") in text.encode():
+            raise ClusterError(
+                f"{where}: this is the sample that raftos publishes, everybody has it; {MAKE_ONE}"
+            )
+    if secret is None:
+        raise ClusterError(f"{where}: the secret is neither hex nor base64; {MAKE_ONE}")
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ClusterError(
+            f"{where}: the secret has {len(secret)} bytes, it needs {SECRET_BYTES_MIN}; {MAKE_ONE}"
+        )
+    if len(set(secret)) < _DISTINCT_MIN:
+        raise ClusterError(f"{where}: the secret is not random; {MAKE_ONE}")
+    return secret
+
+
+def _decoded(text: str) -> bytes | None:
+    """Hex first: 64 digits of it are base64 as well."""
+    if re.fullmatch(r"([0-9A-Fa-f]{2})+", text):
+        return bytes.fromhex(text)
+    padded = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(padded + "=" * (-len(padded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None

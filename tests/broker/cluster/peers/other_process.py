@@ -1,0 +1,41 @@
+"""A node in a process of its own, to be stopped and killed: node 1, which counts what comes.
+
+Arguments: the ports of nodes 0 and 1. It answers each message with how many have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.replication.messages import Hello
+from tests.broker.cluster.peers.rig import CLUSTER, KEY, ack
+
+
+async def main(ports: list[int]) -> None:
+    addresses = {node: ("127.0.0.1", port) for node, port in enumerate(ports)}
+    count = 0
+
+    def answer(peer: int, message: object) -> None:
+        nonlocal count
+        count += 1
+        transport.send(peer, ack(count))
+
+    transport = PeerTransport(
+        node=1,
+        cluster_id=CLUSTER,
+        key=KEY,
+        addresses=addresses,
+        listen=addresses[1],
+        hello=lambda: Hello(CLUSTER, 1, True, 0, 0),
+        on_message=answer,
+        on_connect=lambda peer: None,
+        on_disconnect=lambda peer: None,
+    )
+    await transport.start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main([int(port) for port in sys.argv[1:]]))

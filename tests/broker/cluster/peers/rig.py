@@ -1,0 +1,239 @@
+"""Transports on real loopback sockets, and a hand-made peer that can misbehave in every way.
+
+All in one loop and one process. Everything started is stopped at the end, and then nothing may be
+left: no task, no connection, no listening socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from delaylog.broker.cluster.peers import PeerTransport, Refused
+from delaylog.broker.cluster.peers.handshake import (
+    CHALLENGE_SIZE,
+    PROOF_SIZE,
+    Handshake,
+    Identity,
+    Side,
+)
+from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
+from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
+from delaylog.replication.messages import Ack, Hello, Message
+from delaylog.replication.wire import Decoder, encode
+
+CLUSTER = b"0123456789abcdef"
+KEY = bytes(range(32))
+WAIT_S = 20.0
+"""For what must come; nothing is measured by it."""
+
+
+def ack(number: int) -> Ack:
+    return Ack(1, number, number, True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return once it holds."""
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        await asyncio.sleep(0.002)
+
+
+class Node:
+    """A transport and what it told."""
+
+    def __init__(self, transport: PeerTransport) -> None:
+        self.transport = transport
+        self.messages: list[tuple[int, Message]] = []
+        self.story: list[tuple[str, int]] = []
+        self.on_message: Callable[[int, Message], None] = lambda peer, message: None
+
+    @property
+    def refused(self) -> dict[Refused, int]:
+        return dict(self.transport.counts.refused)
+
+    def take(self, peer: int, message: Message) -> None:
+        self.messages.append((peer, message))
+        self.on_message(peer, message)
+
+
+class Fake:
+    """A peer made by hand on a raw connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.sealer = RecordWriter(KEY)
+        self.opener = RecordReader(KEY, RECORD_BYTES_MAX)
+        self.decoder = Decoder()
+        self.sent = b""
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+        self.writer.write(data)
+
+    async def prove(self, node: int, target: int, key: bytes = KEY) -> None:
+        """Dial properly, up to where records begin."""
+        identity = Identity(node, CLUSTER, key, frozenset({node, target}))
+        shake = Handshake(identity, Side.DIALS, secrets.token_bytes(32))
+        self.write(shake.challenge(target))
+        self.write(shake.answer(await self.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)))
+        self.begin(shake)
+
+    async def meet(self, node: int, peer: int, key: bytes = KEY) -> None:
+        """Be dialled properly, up to where records begin."""
+        identity = Identity(node, CLUSTER, key, frozenset({node, peer}))
+        shake = Handshake(identity, Side.LISTENS, secrets.token_bytes(32))
+        self.write(shake.meet(await self.reader.readexactly(CHALLENGE_SIZE)))
+        shake.check(await self.reader.readexactly(PROOF_SIZE))
+        self.begin(shake)
+
+    def begin(self, shake: Handshake) -> None:
+        """The handshake is done: records from here on."""
+        session = shake.session()
+        self.sealer = RecordWriter(session.send_key)
+        self.opener = RecordReader(session.receive_key, RECORD_BYTES_MAX)
+
+    def record(self, *messages: Message) -> bytes:
+        """A sealed record, not sent yet."""
+        return b"".join(self.sealer.seal([b for message in messages for b in encode(message)]))
+
+    def send(self, *messages: Message) -> None:
+        self.write(self.record(*messages))
+
+    def hello(self, node: int, cluster_id: bytes = CLUSTER) -> None:
+        self.send(Hello(cluster_id, node, True, 0, 0))
+
+    async def receive(self) -> list[Message]:
+        """Messages of the next record that has some."""
+        while True:
+            while (carried := self.opener.record()) is not None:
+                with carried:
+                    found = self.decoder.feed(carried)
+                if found:
+                    return found
+            with self.opener.space() as space:
+                data = await asyncio.wait_for(self.reader.read(len(space)), WAIT_S)
+                if not data:
+                    raise EOFError
+                space[: len(data)] = data
+            self.opener.filled(len(data))
+
+    async def closed(self) -> None:
+        """Return once the other side has closed."""
+        try:
+            while await asyncio.wait_for(self.reader.read(1 << 16), WAIT_S):
+                pass
+        except ConnectionError:
+            pass
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+class Rig:
+    """Nodes of one cluster, and hand-made peers."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.addresses = {node: ("127.0.0.1", free_port()) for node in range(size)}
+        self.started: list[PeerTransport] = []
+        self.fakes: list[Fake] = []
+        self.servers: list[asyncio.Server] = []
+
+    async def __aenter__(self) -> Rig:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for server in self.servers:
+            server.close()
+        for transport in self.started:
+            await transport.stop()
+            assert transport.counts.strangers == 0
+            assert not transport.connected()
+        for fake in self.fakes:
+            await fake.close()
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+        assert not left, left
+
+    async def start(self, node: int, **changes: Any) -> Node:
+        """A node of the cluster, listening and dialling."""
+
+        def take(peer: int, message: Message) -> None:
+            made.take(peer, message)
+
+        options: dict[str, Any] = {
+            "node": node,
+            "cluster_id": CLUSTER,
+            "key": KEY,
+            "addresses": self.addresses,
+            "listen": self.addresses[node],
+            "hello": lambda: Hello(CLUSTER, node, True, 7, 9),
+            "on_message": take,
+            "on_connect": lambda peer: made.story.append(("up", peer)),
+            "on_disconnect": lambda peer: made.story.append(("down", peer)),
+        }
+        made = Node(PeerTransport(**(options | changes)))
+        assert await made.transport.start() == self.addresses[node][1]
+        self.started.append(made.transport)
+        return made
+
+    async def pair(self, **changes: Any) -> tuple[Node, Node]:
+        """Two nodes that are connected."""
+        nodes = await self.start(0, **changes), await self.start(1, **changes)
+        await until(lambda: all(node.transport.connected() for node in nodes))
+        return nodes
+
+    async def dial(self, target: int) -> Fake:
+        """A raw connection to a node."""
+        fake = Fake(*await asyncio.open_connection(*self.addresses[target]))
+        self.fakes.append(fake)
+        return fake
+
+    async def listen(self, node: int) -> asyncio.Queue[Fake]:
+        """Stand where this node should listen; gives each connection that comes."""
+        came: asyncio.Queue[Fake] = asyncio.Queue()
+
+        def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            fake = Fake(reader, writer)
+            self.fakes.append(fake)
+            came.put_nowait(fake)
+
+        self.servers.append(await asyncio.start_server(take, *self.addresses[node]))
+        return came
+
+
+def run(work: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Run it to its end on a loop of this kind; the loop may have nothing to complain about."""
+    complaints: list[dict[str, Any]] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, c: complaints.append(c))
+        async with asyncio.timeout(60):
+            await work
+
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(watched())
+    assert not complaints, complaints

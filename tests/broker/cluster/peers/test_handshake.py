@@ -1,0 +1,206 @@
+"""The handshake: both sides agree, and nobody without the secret gets through.
+
+Method: both pure sides face each other; then each byte that goes over is altered, and what one side
+said is sent back to it or used elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.peers.handshake import (
+    CHALLENGE_SIZE,
+    PROOF_SIZE,
+    Handshake,
+    HandshakeError,
+    Identity,
+    Session,
+    Side,
+)
+
+CLUSTER = b"0123456789abcdef"
+KEY = bytes(range(32))
+NODES = frozenset({0, 1, 2})
+DIALLER = Identity(0, CLUSTER, KEY, NODES)
+LISTENER = Identity(2, CLUSTER, KEY, NODES)
+
+
+def sides(
+    dialler: Identity = DIALLER, listener: Identity = LISTENER, nonce: bytes = b"d" * 32
+) -> tuple[Handshake, Handshake]:
+    return Handshake(dialler, Side.DIALS, nonce), Handshake(listener, Side.LISTENS, b"l" * 32)
+
+
+def shake(
+    dialler: Handshake, listener: Handshake, *, target: int = 2, flip: int | None = None
+) -> tuple[Session, Session]:
+    """The whole of it; `flip` = which byte of all that goes over is altered on its way."""
+    passed = 0
+
+    def over(data: bytes) -> bytes:
+        nonlocal passed
+        at = -1 if flip is None else flip - passed
+        passed += len(data)
+        if 0 <= at < len(data):
+            data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        return data
+
+    answer = listener.meet(over(dialler.challenge(target)))
+    listener.check(over(dialler.answer(over(answer))))
+    return dialler.session(), listener.session()
+
+
+def test_both_agree() -> None:
+    """Each knows who is there, and each direction has a key of its own."""
+    one, other = shake(*sides())
+    assert (one.peer, other.peer) == (2, 0)
+    assert one.send_key == other.receive_key
+    assert one.receive_key == other.send_key
+    assert one.send_key != one.receive_key
+    assert KEY not in (one.send_key, one.receive_key)
+
+
+def test_each_connection_has_its_own_keys() -> None:
+    """One nonce of the two is enough."""
+    first, _ = shake(*sides())
+    second, _ = shake(*sides(nonce=b"e" * 32))
+    assert len({first.send_key, first.receive_key, second.send_key, second.receive_key}) == 4
+
+
+def test_known_bytes() -> None:
+    """A change of the layout is deliberate."""
+    dialler, listener = sides()
+    challenge = dialler.challenge(2)
+    assert challenge.hex() == (
+        "444c5052 01 01 0000 0200 0000 00000000".replace(" ", "") + CLUSTER.hex() + "64" * 32
+    )
+    answer = listener.meet(challenge)
+    assert answer[:32].hex() == (
+        "444c5052 01 02 0200 0000 0000 00000000".replace(" ", "") + CLUSTER.hex()
+    )
+    assert len(answer) == CHALLENGE_SIZE + PROOF_SIZE
+    assert answer[CHALLENGE_SIZE:].hex() == (
+        "fa03af06c2e21fa598a9f8ef603d6ee3dfa274d3c0d97e6de1e436fddb086f9b"
+    )
+    assert dialler.answer(answer).hex() == (
+        "8c3be172d182a447f5b6613f8d64608db81b915a76022481dd5c73c57825dbcb"
+    )
+    assert dialler.session().send_key.hex() == (
+        "b23cb9158c03e29ba0de93659d485a5a97fe22d385684c86d5396a68f06525e4"
+    )
+
+
+@pytest.mark.parametrize("flip", range(2 * CHALLENGE_SIZE + 2 * PROOF_SIZE))
+def test_altered_byte(flip: int) -> None:
+    """Whichever byte is altered, somebody closes."""
+    with pytest.raises(HandshakeError):
+        shake(*sides(), flip=flip)
+
+
+def test_wrong_key() -> None:
+    """The listener proves itself first, so it is the dialler that sees it."""
+    with pytest.raises(HandshakeError, match="node 2 does not know the secret") as caught:
+        shake(*sides(listener=replace(LISTENER, key=bytes(32))))
+    assert caught.value.reason is Refused.KEY
+
+
+def test_listener_checks_too() -> None:
+    """A dialler that makes something up."""
+    dialler, listener = sides()
+    listener.meet(dialler.challenge(2))
+    for proof in (bytes(32), b"", b"x" * 31):
+        with pytest.raises(HandshakeError) as caught:
+            listener.check(proof)
+        assert caught.value.reason is Refused.KEY
+
+
+def test_own_proof_sent_back() -> None:
+    """What the listener proved with is no proof of a dialler."""
+    dialler, listener = sides()
+    proof = listener.meet(dialler.challenge(2))[CHALLENGE_SIZE:]
+    with pytest.raises(HandshakeError) as caught:
+        listener.check(proof)
+    assert caught.value.reason is Refused.KEY
+
+
+def test_own_challenge_sent_back() -> None:
+    """A dialler does not take itself for the listener, whatever stands behind."""
+    dialler, _ = sides()
+    with pytest.raises(HandshakeError) as caught:
+        dialler.answer(dialler.challenge(2) + bytes(PROOF_SIZE))
+    assert caught.value.reason is Refused.GARBAGE
+
+
+def test_answers_of_another_connection() -> None:
+    """A listener made to prove something for one connection proves nothing on another."""
+    first, listener = sides()
+    answer = listener.meet(first.challenge(2))
+    second, _ = sides(nonce=b"e" * 32)
+    second.challenge(2)
+    with pytest.raises(HandshakeError) as caught:
+        second.answer(answer)
+    assert caught.value.reason is Refused.KEY
+
+
+def test_relayed_through_the_dialled() -> None:
+    """A node in the middle gets a proof from the one it dials, but not for its own connection."""
+    middle = Handshake(replace(DIALLER, node=1), Side.LISTENS, b"m" * 32)
+    dialler, listener = sides()
+    challenge = dialler.challenge(2)
+    answer = listener.meet(challenge)
+    with pytest.raises(HandshakeError) as caught:
+        middle.meet(challenge)
+    assert caught.value.reason is Refused.NODE
+    other = Handshake(DIALLER, Side.DIALS, b"d" * 32)
+    other.challenge(1)
+    with pytest.raises(HandshakeError) as caught:
+        other.answer(answer)
+    assert caught.value.reason is Refused.NODE
+
+
+@pytest.mark.parametrize(
+    ("dialler", "target", "reason"),
+    [
+        (replace(DIALLER, cluster_id=b"x" * 16), 2, Refused.CLUSTER),
+        (DIALLER, 1, Refused.NODE),
+        (Identity(5, CLUSTER, KEY, frozenset({5})), 2, Refused.NODE),
+        (Identity(2, CLUSTER, KEY, NODES), 2, Refused.NODE),
+        (Identity(3, CLUSTER, KEY, NODES | {3}), 2, Refused.NODE),
+    ],
+)
+def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused) -> None:
+    """Another cluster, another target, an unknown node, itself, one that has to be dialled."""
+    one, other = sides(dialler)
+    with pytest.raises(HandshakeError) as caught:
+        other.meet(one.challenge(target))
+    assert caught.value.reason is reason
+
+
+def test_larger_index_dials() -> None:
+    """It has to be dialled, so that there is one connection a pair."""
+    one, other = sides(replace(DIALLER, node=2), replace(LISTENER, node=1))
+    with pytest.raises(HandshakeError, match="has to be dialled"):
+        other.meet(one.challenge(1))
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [(0, Refused.GARBAGE), (4, Refused.VERSION), (10, Refused.GARBAGE), (12, Refused.GARBAGE)],
+)
+def test_reasons_of_bad_fields(at: int, reason: Refused) -> None:
+    dialler, listener = sides()
+    data = bytearray(dialler.challenge(2))
+    data[at] ^= 2
+    with pytest.raises(HandshakeError) as caught:
+        listener.meet(bytes(data))
+    assert caught.value.reason is reason
+
+
+def test_nothing_tells_the_key() -> None:
+    """Not even a log of these values."""
+    one, _ = shake(*sides())
+    assert repr(DIALLER) == "Identity(node=0)"
+    assert repr(one) == "Session(peer=2)"

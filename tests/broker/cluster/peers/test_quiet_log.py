@@ -1,0 +1,24 @@
+"""Warnings that others can cause: the first of a kind, and then one in a while with a count."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from delaylog.broker.cluster.peers.quiet_log import REPEAT_S, QuietLog
+
+
+def test_once_in_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    log = QuietLog(logging.getLogger("quiet"))
+    for _ in range(5):
+        log.tell("a", "first %d", 1)
+    log.tell("b", "second")
+    assert [record.getMessage() for record in caplog.records] == ["first 1", "second"]
+    now += REPEAT_S
+    log.tell("a", "again")
+    log.tell("b", "again")
+    assert [getattr(record, "repeated", 0) for record in caplog.records] == [0, 0, 4, 0]

@@ -1,0 +1,179 @@
+"""TLS between nodes: certificates of one authority on both sides, under the same proof.
+
+Method: authorities and certificates made by the openssl program, which has to be there.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.cluster.peers import PeerLimits, PeerTls, Refused
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.messages import Append
+from delaylog.replication.watermark import EpochTick
+from tests.broker.cluster.peers.conftest import Run
+from tests.broker.cluster.peers.rig import Rig, ack, until
+
+KEY_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], PeerTls]:
+    """Files of the node of this name, signed by the authority of that name."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    def made(authority: str, name: str) -> PeerTls:
+        ca, node = f"{authority}-ca", f"{authority}-{name}"
+        if not Path(folder, f"{ca}.pem").exists():
+            subject = ("-subj", f"/CN={ca}", "-days", "2")
+            openssl(
+                "req", "-x509", *KEY_KIND, *subject, "-keyout", f"{ca}.key", "-out", f"{ca}.pem"
+            )
+        openssl(
+            "req",
+            *KEY_KIND,
+            "-subj",
+            f"/CN={node}",
+            "-keyout",
+            f"{node}.key",
+            "-out",
+            f"{node}.csr",
+        )
+        sign = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2")
+        openssl("x509", "-req", "-in", f"{node}.csr", *sign, "-out", f"{node}.pem")
+        return PeerTls(
+            *(str(folder / name) for name in (f"{ca}.pem", f"{node}.pem", f"{node}.key"))
+        )
+
+    return made
+
+
+def test_talk(go: Run, certificates: Callable[[str, str], PeerTls]) -> None:
+    """Small and large messages both ways, and a stop that leaves nothing."""
+    tls = [certificates("one", "a"), certificates("one", "b")]
+
+    async def work() -> None:
+        async with Rig() as rig:
+            nodes = [await rig.start(n, tls=tls[n]) for n in (0, 1)]
+            await until(lambda: all(node.transport.connected() for node in nodes))
+            large = Append(1, 2, 3, 4, 5, EpochTick(), random.Random(1).randbytes(5 << 20))
+            for n, node in enumerate(nodes):
+                for message in (ack(1), large, ack(2)):
+                    node.transport.send(1 - n, message)
+            await until(lambda: all(len(node.messages) == 3 for node in nodes))
+            for n, node in enumerate(nodes):
+                assert node.messages == [(1 - n, ack(1)), (1 - n, large), (1 - n, ack(2))]
+                assert not node.refused
+
+    go(work())
+
+
+def test_the_secret_is_asked_for_all_the_same(
+    go: Run, certificates: Callable[[str, str], PeerTls]
+) -> None:
+    """A good certificate alone is nobody."""
+    tls = certificates("one", "c")
+
+    async def work() -> None:
+        async with Rig() as rig:
+            one = await rig.start(0, tls=tls)
+            two = await rig.start(1, tls=tls, key=bytes(32))
+            await until(lambda: one.refused.get(Refused.KEY, 0) > 1)
+            assert not one.story
+            assert not two.story
+
+    go(work())
+
+
+def test_another_authority(go: Run, certificates: Callable[[str, str], PeerTls]) -> None:
+    """Neither side takes a certificate of it."""
+    tls = [certificates("one", "d"), certificates("two", "d")]
+
+    async def work() -> None:
+        async with Rig() as rig:
+            nodes = [await rig.start(n, tls=tls[n]) for n in (0, 1)]
+            await until(lambda: all(node.refused.get(Refused.TLS, 0) > 1 for node in nodes))
+            assert not nodes[0].story
+            assert not nodes[1].story
+
+    go(work())
+
+
+def test_client_of_another_authority(go: Run, certificates: Callable[[str, str], PeerTls]) -> None:
+    """A dialler that trusts the listener, but has no certificate the listener trusts."""
+    good, bad = certificates("one", "e"), certificates("two", "e")
+    mixed = PeerTls(good.ca, bad.cert, bad.key)
+
+    async def work() -> None:
+        async with Rig() as rig:
+            one = await rig.start(0, tls=mixed)
+            two = await rig.start(1, tls=good)
+            await until(lambda: two.refused.get(Refused.TLS, 0) > 1)
+            await until(lambda: one.transport.counts.peers[1].dials_failed > 1)
+            assert not one.story
+            assert not two.story
+
+    go(work())
+
+
+@pytest.mark.parametrize("plain", [0, 1])
+def test_one_side_without(go: Run, certificates: Callable[[str, str], PeerTls], plain: int) -> None:
+    """A node with TLS and one without never meet, and neither falls over."""
+    tls = certificates("one", "f")
+
+    async def work() -> None:
+        async with Rig() as rig:
+            limits = PeerLimits(stranger_ms=200)
+            nodes = [
+                await rig.start(n, tls=None if n == plain else tls, limits=limits) for n in (0, 1)
+            ]
+            await until(lambda: nodes[1].refused)
+            await until(lambda: nodes[0].transport.counts.peers[1].dials_failed > 2)
+            assert not nodes[0].story
+            assert not nodes[1].story
+
+    go(work())
+
+
+def test_flood_in_front_of_tls(go: Run, certificates: Callable[[str, str], PeerTls]) -> None:
+    """Connections that do not even begin TLS are bounded like all strangers, and in time."""
+    tls = certificates("one", "g")
+
+    async def work() -> None:
+        async with Rig() as rig:
+            limits = PeerLimits(strangers_max=8, stranger_ms=300)
+            node = await rig.start(1, tls=tls, limits=limits)
+            fakes = [await rig.dial(1) for _ in range(40)]
+            fakes[-1].write(b"no TLS at all" * 100)
+            for fake in fakes:
+                await fake.closed()
+            await until(lambda: node.transport.counts.strangers == 0)
+            assert node.transport.counts.strangers_most == 8
+            assert sum(node.refused.values()) == 40
+            assert node.refused[Refused.CROWD] >= 32
+            other = await rig.start(0, tls=tls)
+            await until(lambda: other.transport.connected() and node.transport.connected())
+
+    go(work())
+
+
+def test_bad_files(tmp_path: Path, certificates: Callable[[str, str], PeerTls]) -> None:
+    """Said when the transport is made."""
+    good = certificates("one", "h")
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    for bad, says in (
+        (PeerTls(str(empty), good.cert, good.key), "tls.ca"),
+        (PeerTls(good.ca, good.cert, str(empty)), "tls.cert"),
+        (PeerTls(good.ca, str(tmp_path / "none"), good.key), "tls.cert"),
+    ):
+        with pytest.raises(ClusterError, match=says):
+            bad.contexts()

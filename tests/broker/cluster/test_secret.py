@@ -1,0 +1,102 @@
+"""The secret: both ways to write it, what is refused, and keys derived as RFC 5869 says.
+
+Method: known bytes; a table of bad ones. No error may repeat what it was given.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.cluster.secret import KeyUse, derive_key, parse_secret, read_secret
+from delaylog.replication.errors import ClusterError
+
+GOOD = bytes(range(7, 7 + 33))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.hex(),
+        GOOD.hex().upper(),
+        f"  {GOOD.hex()[:20]}\n{GOOD.hex()[20:]}\n",
+        base64.b64encode(GOOD).decode(),
+        base64.urlsafe_b64encode(GOOD).decode().rstrip("="),
+    ],
+)
+def test_ways_to_write_it(text: str) -> None:
+    """Hex or base64, of either alphabet, wherever lines break."""
+    assert parse_secret(text, "here") == GOOD
+
+
+def test_url_alphabet() -> None:
+    """Both alphabets give the same bytes."""
+    odd = bytes([0xFB, 0xEF, 0xFF] * 4) + bytes(range(30))
+    assert parse_secret(base64.urlsafe_b64encode(odd).decode(), "here") == odd
+    assert parse_secret(base64.b64encode(odd).decode(), "here") == odd
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty; make one with"),
+        (" \n", "is empty"),
+        (GOOD[:31].hex(), "has 31 bytes, it needs 32; make one with"),
+        (base64.b64encode(GOOD[:31]).decode(), "has 31 bytes"),
+        ("correct horse battery staple!", "neither hex nor base64"),
+        ("00" * 32, "is not random"),
+        (base64.b64encode(b"x" * 40).decode(), "is not random"),
+        ("raftos sample secret key", "sample that raftos publishes"),
+        (b"raftos sample secret key".hex(), "sample that raftos publishes"),
+        (base64.b64encode(b"raftos sample secret key, longer").decode(), "that raftos publishes"),
+        (b"raftos sample salt".hex(), "sample that raftos publishes"),
+    ],
+)
+def test_what_is_refused(text: str, says: str) -> None:
+    """The error says where, why and what to do, and not what was given."""
+    with pytest.raises(ClusterError, match=says) as caught:
+        parse_secret(text, "here")
+    assert str(caught.value).startswith("here: ")
+    assert not text.strip() or text.strip() not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601])
+def test_open_to_everybody(tmp_path: Path, mode: int) -> None:
+    """A file that others on the machine can read or change is no secret."""
+    path = tmp_path / "secret"
+    path.write_text(GOOD.hex())
+    path.chmod(mode)
+    with pytest.raises(ClusterError, match=rf"everybody may .*mode {mode:o}\); say: chmod 600"):
+        read_secret(path)
+
+
+def test_files(tmp_path: Path) -> None:
+    """The owner's file, and the group's, as containers are given theirs; no folder, no big file."""
+    path = tmp_path / "secret"
+    path.write_text(GOOD.hex())
+    for mode in (0o600, 0o400, 0o440):
+        path.chmod(mode)
+        assert read_secret(path) == GOOD
+    with pytest.raises(ClusterError, match="cannot read"):
+        read_secret(tmp_path / "none")
+    with pytest.raises(ClusterError, match="is no file"):
+        read_secret(tmp_path)
+    path.chmod(0o600)
+    path.write_text("ab" * 4096)
+    with pytest.raises(ClusterError, match="too large"):
+        read_secret(path)
+    path.write_bytes(b"\xff\xfe" * 40)
+    with pytest.raises(ClusterError, match="neither hex nor base64"):
+        read_secret(path)
+
+
+def test_known_keys() -> None:
+    """Two nodes of different versions must derive the same."""
+    keys = {use: derive_key(GOOD, b"c" * 16, use).hex() for use in KeyUse}
+    assert keys == {
+        KeyUse.PEERS: "a57b11c0fdb6dee2cedcad03722a997dc1a4d39e94ad458fb22c34132528cb68",
+        KeyUse.ELECTION: "5d4ea54f221162bd757a722033864e1992a67f91410e6fdd2e8d759851db8ad8",
+    }
+    assert derive_key(GOOD, b"d" * 16, KeyUse.PEERS).hex() != keys[KeyUse.PEERS]
