@@ -9,7 +9,7 @@ holds by now. What raftos does not have stands here too: asking before an electi
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Protocol
 
 from raftos import state as raftos_state
 
@@ -17,6 +17,7 @@ from delaylog.replication.raftos_oracle.empty_log import EmptyLog
 from delaylog.replication.raftos_oracle.messages import Message
 from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
 from delaylog.replication.raftos_oracle.roles import Candidate, Follower, Leader
+from delaylog.replication.raftos_oracle.roster import Address
 from delaylog.replication.raftos_oracle.settings import OracleSettings
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.replication.watermark import EpochTick
@@ -24,14 +25,32 @@ from delaylog.replication.watermark import EpochTick
 NEVER_S = float("-inf")
 
 
+class Server(Protocol):
+    """What a state needs of its node."""
+
+    host: str
+    port: int
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def cluster_count(self) -> int:
+        """How many others there are."""
+
+    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]: ...
+
+    def broadcast(self, data: Message) -> None: ...
+
+    def note_change(self) -> None: ...
+
+
 class ElectionState(raftos_state.State):
     """raftos' state of one node; several nodes may live in one process."""
 
-    def __init__(self, server: Any, storage: TermFile, settings: OracleSettings) -> None:
+    def __init__(self, server: Server, storage: TermFile, settings: OracleSettings) -> None:
         """raftos opens files where its module's settings say, and keeps the loop in the class."""
-        self.server = server
+        self.server: Server = server
         self.id = self._get_id(server.host, server.port)
-        self.loop: asyncio.AbstractEventLoop = server.loop
+        self.loop = server.loop
         self.storage = storage
         self.settings = settings
         self.timing = settings.timing
@@ -89,7 +108,7 @@ class ElectionState(raftos_state.State):
         most complete log could keep everybody from leading.
         """
         mine = None if self.is_out else self.settings.standing()
-        return mine is not None and tuple(standing) < tuple(mine)
+        return mine is not None and (standing[0], standing[1]) < mine
 
     # ------------------------------------------------------------------ roles
 
@@ -126,10 +145,9 @@ class ElectionState(raftos_state.State):
 
     # ------------------------------------------------------------------ messages
 
-    def send(self, data: Message, destination: Any) -> asyncio.Future[None]:
-        """Sent when this returns; raftos makes a task of what it gets, and a future is one."""
-        sent: asyncio.Future[None] = self.server.send(data, destination)
-        return sent
+    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
+        """Sent when this returns. raftos makes a task of all but a future."""
+        return self.server.send(data, destination)
 
     def send_vote(self, request: Message, *, granted: bool) -> None:
         """Answer a request for a vote."""
