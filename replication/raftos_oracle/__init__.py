@@ -17,13 +17,12 @@ except ImportError as error:
 else:
     del cryptography, msgpack, raftos
 
-from delaylog.replication.raftos_oracle.oracle import VOTE_NAME, RaftosOracle
+from delaylog.replication.raftos_oracle.oracle import RaftosOracle
 from delaylog.replication.raftos_oracle.refusals import Refusal
 from delaylog.replication.raftos_oracle.roster import Address
 from delaylog.replication.raftos_oracle.settings import ElectionTiming, OracleSettings, Standing
 
 __all__ = [
-    "VOTE_NAME",
     "Address",
     "ElectionTiming",
     "OracleSettings",

@@ -29,7 +29,7 @@ except RaftosMissingError as error:
 def test_public_names() -> None:
     assert raftos_oracle.__all__ == sorted(raftos_oracle.__all__)
     assert all(hasattr(raftos_oracle, name) for name in raftos_oracle.__all__)
-    assert len(raftos_oracle.__all__) == 7
+    assert len(raftos_oracle.__all__) == 6
 
 
 @pytest.mark.parametrize("module", ["raftos", "cryptography"])
