@@ -22,8 +22,8 @@ Message: TypeAlias = dict[str, Any]
 Check: TypeAlias = Callable[[object], bool]
 
 VERSION: Final = 1
-LIFE_BYTES: Final = 16
-"""The random number of a run; sent as hex digits."""
+RANDOM_BYTES: Final = 16
+"""Of a life and of a question about it; sent as hex digits."""
 DATAGRAM_BYTES_MAX: Final = 2_048
 """The longest message makes some 700."""
 
@@ -68,9 +68,17 @@ def _is_tick(value: object) -> bool:
     return all(map(_is_number, numbers)) and type(wall_ms) is int and abs(wall_ms) <= _U64_MAX >> 1
 
 
+def _is_random(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 2 * RANDOM_BYTES
+
+
+def _is_random_or_none(value: object) -> bool:
+    return value is None or _is_random(value)
+
+
 SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
-    # Nothing but its stamp: how nodes learn of each other's lives.
-    "hello": {},
+    # How nodes learn of each other's lives: a random number to answer, the answer to one.
+    "hello": {"ask": _is_random_or_none, "answer": _is_random_or_none},
     # Before an election: would you vote for me? Changes nobody's term.
     "pre_vote": {"term": _is_term, "round": _is_number, "standing": _is_standing},
     "pre_vote_response": {"term": _is_term, "round": _is_number, "vote_granted": _is_bool},
@@ -80,6 +88,8 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "last_log_index": _is_zero,
         "last_log_term": _is_zero,
         "standing": _is_standing,
+        # Of who was told to stand by the leader: whose log is more complete does not matter.
+        "by_transfer": _is_bool,
     },
     "request_vote_response": {"term": _is_term, "vote_granted": _is_bool},
     # The heartbeat.
@@ -123,22 +133,21 @@ def pack(envelope: Envelope) -> bytes:
 def unpack(raw: bytes) -> Envelope:
     """The envelope, its message not looked at yet. Raises Refused."""
     try:
-        version, source, target, life, for_life, counter, message = JSONSerializer.unpack(raw)
+        version, source, target, life, counter, message = JSONSerializer.unpack(raw)
     except (ValueError, TypeError, RecursionError) as error:
         raise Refused(Refusal.MALFORMED) from error
     sound = (
         version == VERSION
         and _is_number(source, NODE_MAX)
         and _is_number(target, NODE_MAX)
-        and _is_life(life)
-        and (for_life is None or _is_life(for_life))
+        and _is_random(life)
         and _is_number(counter)
         and counter > 0
         and isinstance(message, dict)
     )
     if not sound:
         raise Refused(Refusal.MALFORMED)
-    return Envelope(source, target, Stamp(life, for_life, counter), message)
+    return Envelope(source, target, Stamp(life, counter), message)
 
 
 def check(message: Message, source_id: str) -> None:
@@ -155,7 +164,3 @@ def check(message: Message, source_id: str) -> None:
         # Nobody speaks for another: a vote or a following would go to the wrong node.
         if message.get(name, source_id) != source_id:
             raise Refused(Refusal.MALFORMED)
-
-
-def _is_life(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 2 * LIFE_BYTES

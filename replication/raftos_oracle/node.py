@@ -14,7 +14,7 @@ from raftos.cryptors import Cryptor
 from raftos.server import Node
 
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.raftos_oracle.messages import LIFE_BYTES, Message
+from delaylog.replication.raftos_oracle.messages import RANDOM_BYTES, Message
 from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
 from delaylog.replication.raftos_oracle.roster import Address, Roster, raftos_id
 from delaylog.replication.raftos_oracle.sessions import Sessions
@@ -49,7 +49,7 @@ class ElectionNode(Node):
         self.state = ElectionState(self, storage, settings)
         for peer in roster.others:
             self.update_cluster(roster.addresses[peer])
-        sessions = Sessions(secrets.token_hex(LIFE_BYTES), roster.others)
+        sessions = Sessions(roster.others, lambda: secrets.token_hex(RANDOM_BYTES))
         self._protocol = Transport(roster, sessions, cryptor, refusals, self.request_handler)
 
     @property

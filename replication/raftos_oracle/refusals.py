@@ -24,10 +24,9 @@ class Refusal(StrEnum):
     STRANGER = "stranger"
     """From a node that is no member, or for another node."""
     OTHER_LIFE = "other_life"
-    """Not for this run of the process: recorded earlier, or the sender does not know of the
-    restart yet. A few of them belong to every restart."""
+    """From a run of its sender that is over, or not known yet. A few belong to every start."""
     REPLAYED = "replayed"
-    """Seen before, or from an earlier run of the sender."""
+    """Seen before, or too old to tell."""
     OLD_TERM = "old_term"
     """An answer or a claim that a newer election has overtaken."""
     DISK_FULL = "disk_full"

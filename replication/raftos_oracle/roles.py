@@ -41,7 +41,8 @@ class Follower(raftos_state.Follower):
         candidate = data["candidate_id"]
         voted_for = self.storage.voted_for
         granted = voted_for == candidate
-        if voted_for is None and not self.state.is_behind(data["standing"]):
+        behind = not data["by_transfer"] and self.state.is_behind(data["standing"])
+        if voted_for is None and not behind:
             self.storage.update({"voted_for": candidate})
             self.election_timer.reset()
             granted = True

@@ -1,86 +1,94 @@
 """Tells a datagram that is new from one that was recorded: lives and counters.
 
-Each run of a process is a life with a random number. A datagram names the sender's life, the life
-of the receiver that it is meant for, and a counter. It is taken once, and only in the life that it
-names: so nothing that was recorded before a restart of either side is ever taken. Nodes learn each
-other's life by greetings, which carry nothing else and change nothing else.
+Each run of a process is a life with a random name. A datagram carries its sender's life and a
+counter, and is taken once, if the life is the one that the sender is known to live. That is only
+learned from an answer to a question with a random number in it: nothing recorded can answer, so
+whatever was sent before a restart of either side is never taken.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
 
 WINDOW: Final = 64
 """A datagram may be overtaken by so many others and is still taken."""
-FORMER_LIVES_MAX: Final = 1_024
-"""Restarts of a peer that are remembered, so that none of its former lives comes back."""
+_ALL_SEEN: Final = (1 << WINDOW) - 1
 
 
 class Stamp(NamedTuple):
     """What makes a datagram one of its kind."""
 
     life: str
-    """The sender's."""
-    for_life: str | None
-    """The receiver's, as far as the sender knows it."""
     counter: int
 
 
 class _Peer:
     """What is known of one other node."""
 
-    __slots__ = ("former", "life", "newest", "seen", "sent")
+    __slots__ = ("asked", "life", "newest", "seen", "sent")
 
     def __init__(self) -> None:
         self.sent = 0
+        self.asked: str | None = None
+        """The number in the question that is not answered yet."""
         self.life: str | None = None
         self.newest = 0
         self.seen = 0
         """Bit n: the datagram with counter `newest` - n was taken."""
-        self.former: deque[str] = deque(maxlen=FORMER_LIVES_MAX)
 
 
 class Sessions:
     """The lives and counters of a node and its peers."""
 
-    def __init__(self, life: str, peers: Iterable[int]) -> None:
-        self.life = life
+    def __init__(self, peers: Iterable[int], make_random: Callable[[], str]) -> None:
+        """`make_random` gives a text that nobody can guess and that never comes again."""
+        self._make_random = make_random
+        self._life = make_random()
         self._peers = {peer: _Peer() for peer in peers}
 
     def stamp(self, peer: int) -> Stamp:
         """For the next datagram to a peer."""
         known = self._peers[peer]
         known.sent += 1
-        return Stamp(self.life, known.life, known.sent)
+        return Stamp(self._life, known.sent)
 
-    def admit(self, peer: int, stamp: Stamp) -> bool:
-        """Take a peer's datagram; True if it is the first of a new life. Raises Refused."""
-        if stamp.for_life != self.life:
-            raise Refused(Refusal.OTHER_LIFE)
+    def knows(self, peer: int, life: str) -> bool:
+        """Whether that is the life of a peer."""
+        return self._peers[peer].life == life
+
+    def ask(self, peer: int) -> str:
+        """The number for a question about a peer's life: the same until it is answered."""
         known = self._peers[peer]
-        if stamp.life in known.former:
+        if known.asked is None:
+            known.asked = self._make_random()
+        return known.asked
+
+    def take_answer(self, peer: int, stamp: Stamp, answer: str) -> None:
+        """A peer has answered, or a recorded answer came again, which says nothing.
+
+        Of a life that is new here, only what is sent later than the answer is taken.
+        """
+        known = self._peers[peer]
+        if answer != known.asked:
+            return
+        known.asked = None
+        if stamp.life != known.life:
+            known.life, known.newest, known.seen = stamp.life, stamp.counter, _ALL_SEEN
+
+    def admit(self, peer: int, stamp: Stamp) -> None:
+        """Take a peer's datagram. Raises Refused if it is not new."""
+        known = self._peers[peer]
+        if stamp.life != known.life:
+            raise Refused(Refusal.OTHER_LIFE)
+        ahead = stamp.counter - known.newest
+        if ahead > 0:
+            known.newest = stamp.counter
+            known.seen = (known.seen << min(ahead, WINDOW) | 1) & _ALL_SEEN
+            return
+        bit = 1 << -ahead
+        if -ahead >= WINDOW or known.seen & bit:
             raise Refused(Refusal.REPLAYED)
-        new = stamp.life != known.life
-        if new:
-            if known.life is not None:
-                known.former.append(known.life)
-            known.life, known.newest, known.seen = stamp.life, 0, 0
-        _take(known, stamp.counter)
-        return new
-
-
-def _take(known: _Peer, counter: int) -> None:
-    """Mark a counter as seen. Raises Refused if it was, or is too old to tell."""
-    ahead = counter - known.newest
-    if ahead > 0:
-        known.newest = counter
-        known.seen = (known.seen << min(ahead, WINDOW) | 1) & ((1 << WINDOW) - 1)
-        return
-    bit = 1 << -ahead
-    if -ahead >= WINDOW or known.seen & bit:
-        raise Refused(Refusal.REPLAYED)
-    known.seen |= bit
+        known.seen |= bit

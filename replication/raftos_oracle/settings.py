@@ -89,7 +89,8 @@ class OracleSettings:
     """How complete this node's log is; None if it must not lead now (a learner, or shutting
     down). It then still votes. A preference only: safety does not lean on it."""
     changed: Callable[[], None] = _nothing
-    """What `suggests` or `leader` say may have changed: ask again."""
+    """A role or a leader is another one: ask `suggests` and `leader` again. That a leader has
+    fallen silent shows in those alone, so ask them from time to time too."""
     failed: Callable[[Exception], None] = _ignore
     """The disk failed: this oracle takes no further part and the node should stop."""
     listen: Address | None = None

@@ -60,9 +60,11 @@ class ElectionState(raftos_state.State):
         """Whom this node hears as the leader of its term; raftos keeps it in the class."""
         self._heard_s = NEVER_S
         self._out_until_s = NEVER_S
+        self._by_transfer = False
         self._round = 0
         self._agreed: set[str] | None = None
         self.state = Follower(self)
+        self._told: tuple[type, str | None] = (Follower, None)
 
     # ------------------------------------------------------------------ standing
 
@@ -117,9 +119,10 @@ class ElectionState(raftos_state.State):
         self._change_state(Follower)
         self.set_leader(None)
 
-    def to_candidate(self) -> None:
+    def to_candidate(self, *, by_transfer: bool = False) -> None:
         """Begin a term; durable before anybody hears of it."""
         self.storage.update({"term": self.storage.term + 1, "voted_for": self.id})
+        self._by_transfer = by_transfer
         self._change_state(Candidate)
         self.set_leader(None)
 
@@ -128,9 +131,12 @@ class ElectionState(raftos_state.State):
         self.set_leader(self.id)
 
     def set_leader(self, leader: str | None) -> None:
-        """Of this node, not of the class; whoever asked for it is told."""
+        """Of this node, not of the class; whoever asked for it is told of what is new."""
         self.leader = leader
-        self.server.note_change()
+        standing = (type(self.state), leader)
+        if standing != self._told:
+            self._told = standing
+            self.server.note_change()
 
     def resign(self, out_s: float) -> None:
         """Lead no more and do not stand for a while."""
@@ -159,7 +165,7 @@ class ElectionState(raftos_state.State):
         if data["type"] == "request_vote":
             # A transfer or a vote may end while a node becomes a learner: nobody prefers it then.
             standing = self.settings.standing() or (0, 0)
-            data = {**data, "standing": list(standing)}
+            data = {**data, "standing": list(standing), "by_transfer": self._by_transfer}
         self.server.broadcast(data)
 
     def request_handler(self, data: Message) -> None:
@@ -185,7 +191,8 @@ class ElectionState(raftos_state.State):
             self.to_follower()
         super().request_handler(data)
         if heartbeat and isinstance(self.state, Follower) and data["tick"] is not None:
-            self.settings.accept_tick(EpochTick(*data["tick"]))
+            # Not from inside: what goes wrong with it is the host's, and has no bearing here.
+            self.loop.call_soon(self.settings.accept_tick, EpochTick(*data["tick"]))
 
     def _refuse_old(self, data: Message) -> None:
         """Its sender has to hear of the newer term."""
@@ -240,4 +247,4 @@ class ElectionState(raftos_state.State):
         by_leader = self.get_sender_id(data["sender"]) == self.leader
         may_stand = not self.is_out and self.settings.standing() is not None
         if isinstance(self.state, Follower) and by_leader and may_stand:
-            self.to_candidate()
+            self.to_candidate(by_transfer=True)

@@ -26,7 +26,7 @@ from delaylog.replication.raftos_oracle.messages import (
 )
 from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
 from delaylog.replication.raftos_oracle.roster import Roster
-from delaylog.replication.raftos_oracle.sessions import Sessions
+from delaylog.replication.raftos_oracle.sessions import Sessions, Stamp
 
 HELLO = "hello"
 
@@ -53,7 +53,7 @@ class Transport(UDPProtocol):
         """raftos starts its sending task here."""
         self.transport = transport
         for peer in self._roster.others:
-            self.send({"type": HELLO}, peer)
+            self._greet(peer, answer=None, ask=self._sessions.ask(peer))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """raftos calls a clean close an error."""
@@ -72,13 +72,10 @@ class Transport(UDPProtocol):
         """Seal a message for a peer and send it; it may be lost like any other datagram."""
         if self.transport.is_closing():
             return
-        stamp = self._sessions.stamp(peer)
-        self._seal(Envelope(self._roster.node, peer, stamp, message))
-
-    def _seal(self, envelope: Envelope) -> None:
+        envelope = Envelope(self._roster.node, peer, self._sessions.stamp(peer), message)
         sealed = self.cryptor.encrypt(pack(envelope))
         assert len(sealed) <= DATAGRAM_BYTES_MAX, "no message is as long as that"
-        self.transport.sendto(sealed, self._roster.addresses[envelope.target])
+        self.transport.sendto(sealed, self._roster.addresses[peer])
 
     def datagram_received(self, data: bytes, sender: object) -> None:
         """Act upon it or count it."""
@@ -90,21 +87,29 @@ class Transport(UDPProtocol):
             self._refusals.note(refused.reason)
 
     def _take(self, data: bytes) -> None:
-        envelope = self._open(data)
-        source, _, stamp, message = envelope
-        greets = message == {"type": HELLO}
-        if stamp.for_life != self._sessions.life:
-            # It says nothing that counts, but its sender has to learn of this life.
-            self._greet(envelope)
-            if greets:
-                return
+        source, _, stamp, message = self._open(data)
         check(message, self._roster.id_of(source))
-        new = self._sessions.admit(source, stamp)
-        if greets:
-            if new:
-                self.send({"type": HELLO}, source)
+        if message["type"] == HELLO:
+            self._take_hello(source, stamp, message)
             return
+        if not self._sessions.knows(source, stamp.life):
+            self._greet(source, answer=None, ask=self._sessions.ask(source))
+        self._sessions.admit(source, stamp)
         self.request_handler({**message, "sender": self._roster.addresses[source]})
+
+    def _take_hello(self, source: int, stamp: Stamp, message: Message) -> None:
+        """Also one that was recorded: its answer is to no question of today's, and to answer its
+        question once more gives nothing away.
+        """
+        if message["answer"] is not None:
+            self._sessions.take_answer(source, stamp, message["answer"])
+        if message["ask"] is not None:
+            known = self._sessions.knows(source, stamp.life)
+            ask = None if known else self._sessions.ask(source)
+            self._greet(source, answer=message["ask"], ask=ask)
+
+    def _greet(self, peer: int, *, answer: str | None, ask: str | None) -> None:
+        self.send({"type": HELLO, "ask": ask, "answer": answer}, peer)
 
     def _open(self, data: bytes) -> Envelope:
         if len(data) > DATAGRAM_BYTES_MAX:
@@ -117,11 +122,3 @@ class Transport(UDPProtocol):
         if envelope.source not in self._roster.others or envelope.target != self._roster.node:
             raise Refused(Refusal.STRANGER)
         return envelope
-
-    def _greet(self, envelope: Envelope) -> None:
-        """Tell a sender of this life. Its own is taken from its datagram for this answer only:
-        a recorded datagram must not make anybody's former life the present one.
-        """
-        peer = envelope.source
-        stamp = self._sessions.stamp(peer)._replace(for_life=envelope.stamp.life)
-        self._seal(Envelope(self._roster.node, peer, stamp, {"type": HELLO}))

@@ -126,13 +126,6 @@ class Cluster:
         for other in self.nodes:
             self.cuts |= {(node, other), (other, node)}
 
-    def replay(self, source: int | None = None) -> int:
-        """Send again what has arrived from a node (None = from all), to whom it went to."""
-        again = [one for one in self.passed if source is None or one[0] == source]
-        for _, target, data in again:
-            self.relays[target].deliver(data)
-        return len(again)
-
     def leaders(self) -> list[int]:
         """Who is told to lead."""
         return [node for node, oracle in self.oracles.items() if oracle.suggests(self.now_ms)]

@@ -76,11 +76,12 @@ class OneNode:
         return [message for _, message in self.sent]
 
     def asks(
-        self, source: int, term: int, standing: tuple[int, int] = (0, 0)
+        self, source: int, term: int, standing: tuple[int, int] = (0, 0), *, transfer: bool = False
     ) -> list[dict[str, Any]]:
         """A candidate asks for the vote."""
         more = {"candidate_id": self.id_of(source), "last_log_index": 0, "last_log_term": 0}
-        return self.take(source, "request_vote", term, standing=list(standing), **more)
+        more |= {"standing": list(standing), "by_transfer": transfer}
+        return self.take(source, "request_vote", term, **more)
 
     def heartbeat(self, source: int, term: int, tick: list[int] | None = None) -> dict[str, Any]:
         """The members of a leader's heartbeat."""

@@ -56,6 +56,7 @@ def test_a_heartbeat_is_of_the_term_that_its_sender_led() -> None:
                 "term": 2,
                 "candidate_id": node.id_of(1),
                 "standing": [0, 0],
+                "by_transfer": False,
                 "sender": node.roster.addresses[1],
             }
         )

@@ -127,18 +127,19 @@ def test_a_candidate_follows_the_leader_of_its_term() -> None:
 
 
 def test_a_leader_of_an_old_term_is_told() -> None:
+    taken: list[EpochTick] = []
+
     def body() -> None:
-        taken: list[EpochTick] = []
         node = OneNode(accept_tick=taken.append)
         node.hears(1, 4, [1, 2, 3, 4, 5])
         old = node.heartbeat(2, 3, [9, 9, 9, 9, 9])
         (answer,) = node.refused(2, "append_entries", 3, **old)
         assert (answer["term"], answer["success"]) == (4, False)
         assert node.state.get_leader() == node.id_of(1)
-        assert taken == [EpochTick(1, 2, 3, 4, 5)]
         node.refused(2, "append_entries_response", 3)
 
     run(body)
+    assert taken == [EpochTick(1, 2, 3, 4, 5)]
 
 
 # ---------------------------------------------------------------------- before an election
@@ -223,6 +224,8 @@ def test_less_complete_logs_are_not_helped() -> None:
             assert answer["vote_granted"] is granted
         assert node.asks(1, 1, (5, 99)) == [{**REFUSED, "term": 1}]
         assert node.storage.voted_for is None
+        assert node.asks(1, 1, (5, 99), transfer=True) == [{**GRANTED, "term": 1}]
+        node = OneNode(standing=lambda: mine[0])
         node.state.resign(60)
         assert node.asks(1, 1, (5, 99)) == [{**GRANTED, "term": 1}], "who is out has no say"
 
@@ -266,10 +269,29 @@ def test_a_transfer_is_the_leaders_word_in_its_term() -> None:
         node.take(2, "timeout_now", 3)
         assert node.role == "Follower", "not the leader's word"
         node.refused(1, "timeout_now", 2)
-        node.take(1, "timeout_now", 3)
+        sent = node.take(1, "timeout_now", 3)
         assert (node.role, node.storage.term) == ("Candidate", 4)
+        assert [message["by_transfer"] for message in sent] == [True, True]
+        node.state.to_follower()
+        node.stand()
+        assert node.sent[-1][1]["by_transfer"] is False
         node.refused(1, "timeout_now", 3)
-        assert node.storage.term == 4
+        assert node.storage.term == 5
+
+    run(body)
+
+
+def test_the_host_is_told_of_what_is_new() -> None:
+    def body() -> None:
+        node = OneNode()
+        for change in (lambda: node.hears(1, 1), lambda: node.hears(2, 2), node.stand):
+            before = node.changes
+            change()
+            assert node.changes > before
+        node.hears(1, 4)
+        before = node.changes
+        node.hears(1, 4)
+        assert node.changes == before
 
     run(body)
 
