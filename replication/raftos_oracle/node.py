@@ -1,0 +1,122 @@
+"""raftos' node: one socket, one state, no task.
+
+raftos' own makes a queue that today's Python refuses, starts a sending task that is never ended,
+and adds its peers after it has started. Here the members are known first, messages are sent at
+once, and what the disk says ends either one message or the whole node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from raftos.cryptors import Cryptor
+from raftos.server import Node
+
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.raftos_oracle.messages import RANDOM_BYTES, Message
+from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
+from delaylog.replication.raftos_oracle.roster import Address, Roster, raftos_id
+from delaylog.replication.raftos_oracle.sessions import Sessions
+from delaylog.replication.raftos_oracle.settings import OracleSettings
+from delaylog.replication.raftos_oracle.state import ElectionState
+from delaylog.replication.raftos_oracle.term_file import TermFile
+from delaylog.replication.raftos_oracle.transport import Transport
+from delaylog.storage.errors import DiskFullError, StorageError
+
+
+class ElectionNode(Node):
+    """One run of a node, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        storage: TermFile,
+        cryptor: Cryptor,
+        settings: OracleSettings,
+        refusals: RefusalCounts,
+    ) -> None:
+        """To be made in a running loop."""
+        self.host, self.port = roster.address
+        self.cluster: set[Address] = set()
+        self.loop = asyncio.get_running_loop()
+        self.failure: Exception | None = None
+        self._roster = roster
+        self._settings = settings
+        self._refusals = refusals
+        self._running = False
+        self._told: asyncio.Handle | None = None
+        self.state = ElectionState(self, storage, settings)
+        for peer in roster.others:
+            self.update_cluster(roster.addresses[peer])
+        sessions = Sessions(roster.others, lambda: secrets.token_hex(RANDOM_BYTES))
+        self._protocol = Transport(roster, sessions, cryptor, refusals, self.request_handler)
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes part."""
+        return self._running
+
+    async def start(self) -> None:
+        """Raises ClusterError if the address cannot be used."""
+        address = self._settings.listen or self._roster.address
+        try:
+            await self.loop.create_datagram_endpoint(lambda: self._protocol, local_addr=address)
+        except OSError as error:
+            where = raftos_id(address)
+            raise ClusterError(f"UDP {where} cannot be used: {error.strerror}") from error
+        self._running = True
+        self.state.start()
+
+    async def stop(self) -> None:
+        """Take no further part; nothing is left behind in the loop when it returns."""
+        self._end()
+        await self._protocol.close()
+
+    def _end(self) -> None:
+        self._running = False
+        self.state.stop()
+        if self._told is not None:
+            self._told.cancel()
+            self._told = None
+
+    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
+        """Send at once; the future is done."""
+        name = destination if isinstance(destination, str) else raftos_id(destination)
+        if self._running:
+            self._protocol.send(data, self._roster.index_of(name))
+        sent = self.loop.create_future()
+        sent.set_result(None)
+        return sent
+
+    def broadcast(self, data: Message) -> None:
+        """To all others."""
+        for destination in self.cluster:
+            self.send(data, destination)
+
+    def request_handler(self, data: Message) -> None:
+        """A sound message. Raises Refused."""
+        if not self._running:
+            return
+        try:
+            self.state.request_handler(data)
+        except DiskFullError as error:
+            # A term or a vote could not be kept, so nothing was said: as if it had not come.
+            raise Refused(Refusal.DISK_FULL) from error
+        except StorageError as error:
+            self._fail(error)
+
+    def _fail(self, error: StorageError) -> None:
+        """What the disk holds is not known any more: say nothing that leans on it."""
+        self.failure = error
+        self._end()
+        self.loop.call_soon(self._settings.failed, error)
+
+    def note_change(self) -> None:
+        """Tell the host, but not from inside a change: it may ask for another one."""
+        if self._running and self._told is None:
+            self._told = self.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._told = None
+        self._settings.changed()

@@ -1,0 +1,82 @@
+"""Who takes part in elections and by which UDP address.
+
+The cluster knows nodes by index, raftos by the text "host:port". A host is a numeric IPv4 address,
+written the usual way, that the other nodes reach: raftos splits the text at its only colon, and a
+name would have to be looked up inside the event loop. Indexes are what is sent and kept; an
+address may change between two starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv4Address
+from typing import Final, TypeAlias
+
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.members import Members
+
+Address: TypeAlias = tuple[str, int]
+"""(numeric IPv4 host, UDP port)."""
+
+PORT_MAX: Final = 65_535
+
+
+class Roster:
+    """The members of a cluster as one of them sees them."""
+
+    def __init__(self, node: int, addresses: Mapping[int, Address]) -> None:
+        """Raises ClusterError for what cannot work."""
+        Members(tuple(addresses))
+        if len(addresses) == 1:
+            raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
+        if node not in addresses:
+            raise ClusterError(f"node {node} is not among the members")
+        self.node = node
+        self.addresses = {index: _checked(index, addresses[index]) for index in addresses}
+        self._indexes = {raftos_id(address): index for index, address in self.addresses.items()}
+        if len(self._indexes) != len(self.addresses):
+            raise ClusterError(f"two members have the same UDP address: {self.addresses}")
+
+    @property
+    def address(self) -> Address:
+        """This node's own."""
+        return self.addresses[self.node]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The indexes of all but this node."""
+        return tuple(index for index in self.addresses if index != self.node)
+
+    def id_of(self, index: int) -> str:
+        """What raftos calls a member. Who is none any more still has a name that no other has."""
+        address = self.addresses.get(index)
+        return f"#{index}" if address is None else raftos_id(address)
+
+    def index_of(self, name: str) -> int:
+        """The member that raftos calls so; a former one too."""
+        return int(name[1:]) if name.startswith("#") else self._indexes[name]
+
+
+def raftos_id(address: Address) -> str:
+    """What raftos calls the node at an address."""
+    return f"{address[0]}:{address[1]}"
+
+
+def check_address(address: Address, what: str) -> Address:
+    """Numeric and complete; 0.0.0.0 is fine to listen on. Raises ClusterError."""
+    host, port = address
+    try:
+        numeric = IPv4Address(host)
+    except AddressValueError as error:
+        raise ClusterError(f"{what} needs a numeric IPv4 host, not {host!r}") from error
+    if type(port) is not int or not 0 < port <= PORT_MAX:
+        raise ClusterError(f"{what} needs a port from 1 to {PORT_MAX}, not {port!r}")
+    return str(numeric), port
+
+
+def _checked(index: int, address: Address) -> Address:
+    host, port = check_address(address, f"the UDP address of node {index}")
+    numeric = IPv4Address(host)
+    if numeric.is_unspecified or numeric.is_multicast or int(numeric) == 0xFFFF_FFFF:
+        raise ClusterError(f"the UDP address of node {index} is no single machine's: {host}")
+    return host, port

@@ -1,0 +1,250 @@
+"""The standing of one node in the election: its role, its term, whom it hears.
+
+raftos changes the term inside its roles, forgets the vote there, and answers in a role that has
+just ended. Here every message passes one place: a newer term is noted first, together with an
+empty vote and in one durable write, an older one is refused, and only then is the role asked that
+holds by now. What raftos does not have stands here too: asking before an election, and transfer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from raftos import state as raftos_state
+
+from delaylog.replication.raftos_oracle.empty_log import EmptyLog
+from delaylog.replication.raftos_oracle.messages import Message
+from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
+from delaylog.replication.raftos_oracle.roles import Candidate, Follower, Leader
+from delaylog.replication.raftos_oracle.roster import Address
+from delaylog.replication.raftos_oracle.settings import OracleSettings
+from delaylog.replication.raftos_oracle.term_file import TermFile
+from delaylog.replication.watermark import EpochTick
+
+NEVER_S = float("-inf")
+
+
+class Server(Protocol):
+    """What a state needs of its node."""
+
+    host: str
+    port: int
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def cluster_count(self) -> int:
+        """How many others there are."""
+
+    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]: ...
+
+    def broadcast(self, data: Message) -> None: ...
+
+    def note_change(self) -> None: ...
+
+
+class ElectionState(raftos_state.State):
+    """raftos' state of one node; several nodes may live in one process."""
+
+    def __init__(self, server: Server, storage: TermFile, settings: OracleSettings) -> None:
+        """raftos opens files where its module's settings say, and keeps the loop in the class."""
+        self.server: Server = server
+        self.id = self._get_id(server.host, server.port)
+        self.loop = server.loop
+        self.storage = storage
+        self.settings = settings
+        self.timing = settings.timing
+        self.log = EmptyLog()
+        self.state_machine = None
+        self.leader: str | None = None
+        """Whom this node hears as the leader of its term; raftos keeps it in the class."""
+        self._heard_s = NEVER_S
+        self._out_until_s = NEVER_S
+        self._by_transfer = False
+        self._round = 0
+        self._agreed: set[str] | None = None
+        self.state = Follower(self)
+        self._told: tuple[type, str | None] = (Follower, None)
+
+    # ------------------------------------------------------------------ standing
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node was elected and a majority still answers it."""
+        return isinstance(self.state, Leader) and self.state.confirmed
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader was heard so lately that nobody else should stand."""
+        return self.loop.time() - self._heard_s < self.timing.step_down_ms / 1000
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it has resigned and must not stand yet."""
+        return self.loop.time() < self._out_until_s
+
+    def get_leader(self) -> str | None:
+        """Who is thought to lead; nobody once he was silent for longer than an election takes."""
+        if isinstance(self.state, Leader):
+            return self.id if self.state.confirmed else None
+        silent_s = self.loop.time() - self._heard_s
+        return self.leader if silent_s < self.timing.election_max_ms / 1000 else None
+
+    def is_majority(self, count: int) -> bool:
+        """More than half of all members; raftos leaves this node out of `cluster_count`."""
+        return count > (self.server.cluster_count + 1) // 2
+
+    def election_interval_s(self) -> float:
+        """How long to wait this time."""
+        timing = self.timing
+        return self.settings.random.uniform(timing.election_min_ms, timing.election_max_ms) / 1000
+
+    def note_heartbeat(self) -> None:
+        """The leader of this term was heard."""
+        self._heard_s = self.loop.time()
+
+    def is_behind(self, standing: list[int]) -> bool:
+        """Whether a candidate's log is less complete than this node's, which then does not help it.
+
+        Who may not stand himself, for now or as a learner, has no such preference: otherwise the
+        most complete log could keep everybody from leading.
+        """
+        mine = None if self.is_out else self.settings.standing()
+        return mine is not None and (standing[0], standing[1]) < mine
+
+    # ------------------------------------------------------------------ roles
+
+    def to_follower(self) -> None:
+        """raftos calls module-wide callbacks here and below."""
+        self._change_state(Follower)
+        self.set_leader(None)
+
+    def to_candidate(self, *, by_transfer: bool = False) -> None:
+        """Begin a term; durable before anybody hears of it."""
+        self.storage.update({"term": self.storage.term + 1, "voted_for": self.id})
+        self._by_transfer = by_transfer
+        self._change_state(Candidate)
+        self.set_leader(None)
+
+    def to_leader(self) -> None:
+        self._change_state(Leader)
+        self.set_leader(self.id)
+
+    def set_leader(self, leader: str | None) -> None:
+        """Of this node, not of the class; whoever asked for it is told of what is new."""
+        self.leader = leader
+        standing = (type(self.state), leader)
+        if standing != self._told:
+            self._told = standing
+            self.server.note_change()
+
+    def resign(self, out_s: float) -> None:
+        """Lead no more and do not stand for a while."""
+        self._out_until_s = max(self._out_until_s, self.loop.time() + out_s)
+        if not isinstance(self.state, Follower):
+            self.to_follower()
+
+    def transfer(self, target_id: str) -> None:
+        """Let another one lead, if this node is the one that can say so."""
+        if isinstance(self.state, Leader):
+            self.state.transfer(target_id)
+
+    # ------------------------------------------------------------------ messages
+
+    def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
+        """Sent when this returns. raftos makes a task of all but a future."""
+        return self.server.send(data, destination)
+
+    def send_vote(self, request: Message, *, granted: bool) -> None:
+        """Answer a request for a vote."""
+        answer = {"term": self.storage.term, "vote_granted": granted}
+        self.send({"type": "request_vote_response", **answer}, request["sender"])
+
+    def broadcast(self, data: Message) -> None:
+        """Requests for votes say how complete this node's log is."""
+        if data["type"] == "request_vote":
+            # A transfer or a vote may end while a node becomes a learner: nobody prefers it then.
+            standing = self.settings.standing() or (0, 0)
+            data = {**data, "standing": list(standing), "by_transfer": self._by_transfer}
+        self.server.broadcast(data)
+
+    def request_handler(self, data: Message) -> None:
+        """A message came, of a known kind and shape. Raises Refused."""
+        match data["type"]:
+            case "pre_vote":
+                self._on_pre_vote(data)
+            case "pre_vote_response":
+                self._on_pre_vote_response(data)
+            case "timeout_now":
+                self._on_timeout_now(data)
+            case _:
+                self._on_raft(data)
+
+    def _on_raft(self, data: Message) -> None:
+        if data["term"] > self.storage.term:
+            self.storage.update({"term": data["term"], "voted_for": None})
+            self.to_follower()
+        if data["term"] < self.storage.term:
+            self._refuse_old(data)
+        heartbeat = data["type"] == "append_entries"
+        if heartbeat and isinstance(self.state, Candidate):
+            self.to_follower()
+        super().request_handler(data)
+        if heartbeat and isinstance(self.state, Follower) and data["tick"] is not None:
+            # Not from inside: what goes wrong with it is the host's, and has no bearing here.
+            self.loop.call_soon(self.settings.accept_tick, EpochTick(*data["tick"]))
+
+    def _refuse_old(self, data: Message) -> None:
+        """Its sender has to hear of the newer term."""
+        answer: Message = {"term": self.storage.term}
+        if data["type"] == "request_vote":
+            self.send_vote(data, granted=False)
+        elif data["type"] == "append_entries":
+            answer |= {"success": False, "last_log_index": 0, "request_id": data["request_id"]}
+            self.send({"type": "append_entries_response", **answer}, data["sender"])
+        raise Refused(Refusal.OLD_TERM)
+
+    # ------------------------------------------------------------------ before an election
+
+    def begin_pre_vote(self) -> None:
+        """Ask whether a majority would vote for this node; the term stays as it is."""
+        standing = None if self.is_out else self.settings.standing()
+        if standing is None:
+            return
+        self._round += 1
+        self._agreed = {self.id}
+        question = {"term": self.storage.term, "round": self._round, "standing": list(standing)}
+        self.broadcast({"type": "pre_vote", **question})
+
+    def _on_pre_vote(self, data: Message) -> None:
+        granted = (
+            data["term"] >= self.storage.term
+            and not isinstance(self.state, Leader)
+            and not self.hears_leader
+            and not self.is_behind(data["standing"])
+        )
+        answer = {"term": self.storage.term, "round": data["round"], "vote_granted": granted}
+        self.send({"type": "pre_vote_response", **answer}, data["sender"])
+
+    def _on_pre_vote_response(self, data: Message) -> None:
+        if not isinstance(self.state, Follower):
+            return  # A leader or candidate must not lose its term to such an answer.
+        if data["term"] > self.storage.term:
+            self.storage.update({"term": data["term"], "voted_for": None})
+            self._agreed = None
+            return
+        if self._agreed is None or data["round"] != self._round or not data["vote_granted"]:
+            return
+        self._agreed.add(self.get_sender_id(data["sender"]))
+        if self.is_majority(len(self._agreed)) and not self.hears_leader and not self.is_out:
+            self._agreed = None
+            self.to_candidate()
+
+    def _on_timeout_now(self, data: Message) -> None:
+        """The leader hands over to this node."""
+        if data["term"] != self.storage.term:
+            raise Refused(Refusal.OLD_TERM)
+        by_leader = self.get_sender_id(data["sender"]) == self.leader
+        may_stand = not self.is_out and self.settings.standing() is not None
+        if isinstance(self.state, Follower) and by_leader and may_stand:
+            self.to_candidate(by_transfer=True)

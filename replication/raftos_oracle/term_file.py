@@ -1,0 +1,81 @@
+"""The file `vote`: the newest term a node knows of and whom it voted for in it.
+
+    32 bytes FILE_HEADER (magic "DLVO", version, a = term, b = index voted for + 1 or 0, crc32c)
+
+raftos' own storage truncates before it writes, one value after the other. Here both values are one
+write and the file is replaced as a whole; `update` returns once it is durable, so that no vote is
+given that could be forgotten. It belongs to the data folder: keep or lose both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raftos.storage import FileStorage
+
+from delaylog.replication.errors import TermFileDamagedError
+from delaylog.replication.raftos_oracle.roster import Roster
+from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.layout import open_file, seal_file
+
+TERM_MAGIC: Final = 0x4F564C44  # "DLVO"
+TERM_MAX: Final = (1 << 48) - 1
+"""A thousand elections a second for 8,900 years."""
+
+
+class TermFile(FileStorage):
+    """raftos' storage on one durable file; `term` and `voted_for` come from there."""
+
+    def __init__(self, fs: FileSystem, path: str, roster: Roster) -> None:
+        """Reads it; without a file nothing was voted yet. Raises TermFileDamagedError."""
+        self._fs = fs
+        self._path = path
+        self._roster = roster
+        self.cache = self._read()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.cache[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def update(self, kwargs: Mapping[str, Any]) -> None:
+        """Durable when it returns. A higher term that brings no vote clears the old one."""
+        newer = {**self.cache, **kwargs}
+        if newer["term"] > self.term and "voted_for" not in kwargs:
+            newer["voted_for"] = None
+        if newer == self.cache:
+            return
+        assert newer["term"] >= self.term, "a term never falls"
+        if newer["term"] == self.term:
+            assert self.voted_for is None, "a vote is given once a term and stays"
+        self._write(newer["term"], newer["voted_for"])
+        self.cache = newer
+
+    def _read(self) -> dict[str, Any]:
+        if not self._fs.exists(self._path):
+            return {"term": 0, "voted_for": None}
+        file = self._fs.open(self._path)
+        try:
+            opened = open_file(TERM_MAGIC, file.pread(file.size(), 0))
+        finally:
+            file.close()
+        if opened is None or opened[0]:
+            raise TermFileDamagedError(self._path)
+        _, term, voted = opened
+        return {"term": term, "voted_for": self._roster.id_of(voted - 1) if voted else None}
+
+    def _write(self, term: int, voted_for: str | None) -> None:
+        voted = 0 if voted_for is None else self._roster.index_of(voted_for) + 1
+        aside = f"{self._path}.tmp"
+        if self._fs.exists(aside):
+            self._fs.unlink(aside)
+        file = self._fs.open(aside, create=True)
+        try:
+            file.pwritev([seal_file(TERM_MAGIC, b"", a=term, b=voted)], 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        self._fs.rename(aside, self._path)
+        self._fs.sync_folder(parent_of(self._path))

@@ -1,0 +1,124 @@
+"""Datagrams: from a message to a sealed datagram and back, with all that can be wrong on the way.
+
+raftos' protocol sends from a task of its own that one bad message ends, and takes the UDP source
+for the sender. Here a message is sent at once, without a task, and the sender is who the sealed
+envelope names: whatever arrives is refused and counted, or handed on with the address from the
+roster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cryptography.fernet import InvalidToken
+from raftos.cryptors import Cryptor
+from raftos.network import UDPProtocol
+from raftos.serializers import JSONSerializer
+
+from delaylog.replication.raftos_oracle.messages import (
+    DATAGRAM_BYTES_MAX,
+    Envelope,
+    Message,
+    check,
+    pack,
+    unpack,
+)
+from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
+from delaylog.replication.raftos_oracle.roster import Roster
+from delaylog.replication.raftos_oracle.sessions import Sessions, Stamp
+
+HELLO = "hello"
+
+
+class Transport(UDPProtocol):
+    """The socket of one node."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        sessions: Sessions,
+        cryptor: Cryptor,
+        refusals: RefusalCounts,
+        handler: Callable[[Message], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(None, handler, loop, serializer=JSONSerializer, cryptor=cryptor)
+        self._roster = roster
+        self._sessions = sessions
+        self._refusals = refusals
+        self._closed = loop.create_future()
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:
+        """raftos starts its sending task here."""
+        self.transport = transport
+        for peer in self._roster.others:
+            self._greet(peer, answer=None, ask=self._sessions.ask(peer))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """raftos calls a clean close an error."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def error_received(self, exc: Exception) -> None:
+        """A peer's port is closed or its network unreachable: as if the datagram had been lost."""
+
+    async def close(self) -> None:
+        """Nothing is sent or taken from now on."""
+        self.transport.close()
+        await self._closed
+
+    def send(self, message: Message, peer: int) -> None:
+        """Seal a message for a peer and send it; it may be lost like any other datagram."""
+        if self.transport.is_closing():
+            return
+        envelope = Envelope(self._roster.node, peer, self._sessions.stamp(peer), message)
+        sealed = self.cryptor.encrypt(pack(envelope))
+        assert len(sealed) <= DATAGRAM_BYTES_MAX, "no message is as long as that"
+        self.transport.sendto(sealed, self._roster.addresses[peer])
+
+    def datagram_received(self, data: bytes, sender: object) -> None:
+        """Act upon it or count it."""
+        if self.transport.is_closing():
+            return
+        try:
+            self._take(data)
+        except Refused as refused:
+            self._refusals.note(refused.reason)
+
+    def _take(self, data: bytes) -> None:
+        source, _, stamp, message = self._open(data)
+        check(message, self._roster.id_of(source))
+        if message["type"] == HELLO:
+            self._take_hello(source, stamp, message)
+            return
+        if not self._sessions.knows(source, stamp.life):
+            self._greet(source, answer=None, ask=self._sessions.ask(source))
+        self._sessions.admit(source, stamp)
+        self.request_handler({**message, "sender": self._roster.addresses[source]})
+
+    def _take_hello(self, source: int, stamp: Stamp, message: Message) -> None:
+        """Also one that was recorded: its answer is to no question of today's, and to answer its
+        question once more gives nothing away.
+        """
+        if message["answer"] is not None:
+            self._sessions.take_answer(source, stamp, message["answer"])
+        if message["ask"] is not None:
+            known = self._sessions.knows(source, stamp.life)
+            ask = None if known else self._sessions.ask(source)
+            self._greet(source, answer=message["ask"], ask=ask)
+
+    def _greet(self, peer: int, *, answer: str | None, ask: str | None) -> None:
+        self.send({"type": HELLO, "ask": ask, "answer": answer}, peer)
+
+    def _open(self, data: bytes) -> Envelope:
+        if len(data) > DATAGRAM_BYTES_MAX:
+            raise Refused(Refusal.OVERSIZED)
+        try:
+            raw = self.cryptor.decrypt(data)
+        except InvalidToken as error:
+            raise Refused(Refusal.UNAUTHENTIC) from error
+        envelope = unpack(raw)
+        if envelope.source not in self._roster.others or envelope.target != self._roster.node:
+            raise Refused(Refusal.STRANGER)
+        return envelope

@@ -1,0 +1,63 @@
+"""Settings: no weak secret, no cipher but one made from it, and timing that fits together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.fernet import InvalidToken
+
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.raftos_oracle.settings import (
+    SAMPLE_SECRET,
+    ElectionTiming,
+    make_cryptor,
+)
+from tests.replication.raftos_oracle.cluster import CLUSTER_ID, SECRET, settings
+
+
+@pytest.mark.parametrize(
+    ("own", "what"),
+    [
+        ({"secret": b""}, "the secret is missing"),
+        ({"secret": SECRET[:31]}, "has 31 bytes, at least 32"),
+        ({"secret": b"raftos sample secret key"}, "the published sample"),
+        ({"cluster_id": b"short"}, "16 bytes"),
+        ({"listen": ("localhost", 1)}, "the address to listen on"),
+    ],
+)
+def test_what_is_refused(own: dict[str, Any], what: str) -> None:
+    with pytest.raises(ClusterError, match=what):
+        settings(**own)
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "secret" not in repr(settings())
+    assert settings(listen=("0.0.0.0", 7_001)).listen == ("0.0.0.0", 7_001)
+    assert SAMPLE_SECRET == b"raftos sample secret key"
+
+
+def test_the_cipher_is_made_from_the_secret_and_the_cluster() -> None:
+    """raftos keeps the cipher of its sample when it is only told another secret."""
+    sealed = make_cryptor(SECRET, CLUSTER_ID).encrypt(b"word")
+    assert make_cryptor(SECRET, CLUSTER_ID).decrypt(sealed) == b"word"
+    others = [(SECRET, bytes(16)), (b"y" * 32, CLUSTER_ID), (SAMPLE_SECRET, b"raftos sample salt")]
+    for secret, cluster_id in others:
+        with pytest.raises(InvalidToken):
+            make_cryptor(secret, cluster_id).decrypt(sealed)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"heartbeat_ms": 0},
+        {"heartbeat_ms": 100},
+        {"step_down_ms": 300},
+        {"election_max_ms": 250},
+        {"transfer_deadline_ms": 50},
+    ],
+)
+def test_timing_fits_together(wrong: dict[str, int]) -> None:
+    with pytest.raises(AssertionError):
+        replace(ElectionTiming(), **wrong)
