@@ -1,43 +1,39 @@
 """The node: one engine on one event loop, with its log thread, timers and background work.
 
-Everything that decides happens on the loop, in the engine. This module gives it turns: frames of
-a turn are committed together, answers go out when the log is durable up to what they saw, a timer
-fires when the wheel says so, and background work runs in slices between requests.
+Everything that decides happens on the loop, in the engine. The node gives it turns: a timer fires
+when the wheel says so, and a tick looks at what has to be done from time to time. How a turn is
+committed, how work runs in slices between requests and who has to wait for room is said in
+`log_commits`, `background` and `admission`; callers find all of it here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from math import ceil
 from time import perf_counter
 from typing import Final
 
+from delaylog.broker.admission import Admission
+from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
+from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.position_waiters import Told
 from delaylog.broker.waiters import Waiters
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
-from delaylog.storage.log_thread import LogThread
 
 TICK_MS: Final = 50
-SLICE_SECONDS: Final = 0.002
 HELD_WAKE_MS: Final = 20
 RETIRE_EVERY_MS: Final = 5_000
-DISK_LOOK_SECONDS: Final = 0.5
-DISK_RETRY_SECONDS: Final = 0.2
 DISK_STOP_SECONDS: Final = 5.0
 """How long an end waits for a disk without any space."""
 RELEASE_PACE_SECONDS: Final = 0.002
 """Least time between two releases while messages become due all the time. A release costs a turn
 of the wheel, a receive, an ack and a new poll, whether it brings one message or a hundred; the
 first one after a pause is never held back."""
-WRITE_INLINE_BYTES: Final = 128 << 10
-"""Frames up to this size are written by the loop itself; larger ones by the log thread."""
 
 log = logging.getLogger("delaylog.node")
 
@@ -56,43 +52,43 @@ class Node:
         self.engine = engine
         self.clock = clock
         self._on_fatal = on_fatal
-        self._fsync = fsync
         self._loop = asyncio.get_running_loop()
-        self._io = ThreadPoolExecutor(1, thread_name_prefix="delaylog-io")
-        self._log_thread = LogThread(engine.state.log, self._from_log_thread)
-        self._syncing = False
-        self._commit_scheduled = False
-        self._durable_waiters: deque[tuple[int, Callable[[], None]]] = deque()
-        self._room_waiters: list[asyncio.Future[None]] = []
+        self.log_commits = LogCommits(
+            engine.state.log,
+            self._loop,
+            on_fatal,
+            fsync=fsync,
+            on_written=self._advance,
+            on_synced=self._synced,
+        )
+        self.background = Background(
+            self.log_commits, self._loop, on_fatal, on_end=self._work_ended
+        )
+        self.admission = Admission(
+            lambda: self.engine, self.log_commits, self.background, self._loop
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._due_scheduled = False
         self._next_release = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._running: set[str] = set()
-        self._waiting_for_space: set[str] = set()
         self._stopping = False
         self.waiters = Waiters()
-        self.disk_full = False
-        self._free_bytes = 1 << 62
-        self._free_looked = 0.0
-        self._reserve_looked = 0.0
-        self._reserve_told = False
         self._retire_ms = 0
-        self.commits = 0
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
         """Begin serving: the reserve stands, timers run, background work starts."""
         self.engine.stand_reserve()
-        self._log_thread.start()
+        self.log_commits.start()
         self._loop.call_later(TICK_MS / 1000, self._tick)
         self.kick_dispatch()
 
     async def stop(self) -> None:
         """Clean end: no new work, everything appended is durable, one last checkpoint."""
         self._stopping = True
+        self.log_commits.always_sync()
+        self.background.refuse()
         if self._timer is not None:
             self._timer.cancel()
         self.waiters.close()
@@ -105,8 +101,7 @@ class Node:
             if full_seconds >= DISK_STOP_SECONDS:
                 # What is not durable was not answered either.
                 finishing.cancel()
-                for task in self._tasks:
-                    task.cancel()
+                self.background.cancel()
                 break
         try:
             await finishing
@@ -116,15 +111,19 @@ class Node:
                 extra={"why": str(error) or "the log cannot be written"},
             )
         self.engine.write_tick(self.clock.now_ms())
-        self._log_thread.stop()
-        self._io.shutdown()
+        self.log_commits.stop()
+        self.background.shutdown()
         self.engine.close()
 
     async def _finish(self) -> None:
         await self.durable(self.engine.state.log.end_position)
-        for task in list(self._tasks):
-            await asyncio.gather(task, return_exceptions=True)
-        await self._drive(self.engine.upkeep.checkpoint(self.clock.now_ms))
+        await self.background.finished()
+        await self.run(self.engine.upkeep.checkpoint(self.clock.now_ms))
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node is on its way out."""
+        return self._stopping
 
     def fail(self, error: BaseException) -> None:
         """The disk or the state cannot be trusted any more: the host ends the process."""
@@ -132,113 +131,45 @@ class Node:
 
     # ------------------------------------------------------------------ commit
 
-    def appended(self) -> None:
-        """Frames were appended in this turn: commit them when the turn ends."""
-        if not self._commit_scheduled:
-            self._commit_scheduled = True
-            self._loop.call_soon(self._commit_turn)
-
-    def _commit_turn(self) -> None:
-        self._commit_scheduled = False
-        if self._fsync == "interval" and not self._stopping:
-            # The dial's promise: answers follow the write, the fsync follows within 50 ms. On the
-            # way out no tick would call for it, and the last checkpoint waits for it.
-            if self.write_through():
-                self._advance(self.engine.state.log.written_position)
-            else:
-                self._kick_log()
-        elif not self.disk_full:
-            self._kick_log()
-
-    def _kick_log(self) -> None:
-        if not self._syncing:
-            self._syncing = True
-            self._log_thread.kick()
-
-    def _advance(self, position: int) -> None:
-        """What lies below `position` may be answered and dispatched."""
+    def _advance(self) -> None:
+        """The log got further: what lies below may be answered and dispatched."""
+        position = self.log_commits.position()
         self.engine.commit(position, self.clock.now_ms())
-        waiters = self._durable_waiters
-        while waiters and waiters[0][0] <= position:
-            waiters.popleft()[1]()
+        self.log_commits.waiters.reach(position)
         self.run_due()
 
-    def write_through(self) -> bool:
-        """Write what is appended now, without waiting for its fsync; False if that must wait."""
-        state = self.engine.state
-        if self.disk_full or state.log.pending_size > WRITE_INLINE_BYTES:
-            return False
-        try:
-            return state.log.write_pending(wait=False)
-        except DiskFullError as error:
-            self._log_failed(error)
-            return False
-        except Exception as error:
-            self._on_fatal(error)
-            return False
-
-    def _from_log_thread(self, error: BaseException | None) -> None:
-        # An end that fails half-way closes the loop while the last job may still run: a trace of
-        # that would stand behind the line that says what failed.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._synced, error)
-
-    def _synced(self, error: BaseException | None) -> None:
-        self._syncing = False
-        if error is not None:
-            self._log_failed(error)
-            return
-        self.disk_full = False
-        self.commits += 1
-        state = self.engine.state
-        self._advance(state.log.durable_position)
-        if state.log.pending_size:
+    def _synced(self) -> None:
+        self._advance()
+        if self.engine.state.log.pending_size:
             self.appended()
         if self.engine.flush_due():
             self.spawn("flush", self.engine.flush_work)
 
-    def _log_failed(self, error: BaseException) -> None:
-        if isinstance(error, DiskFullError):
-            if not self.disk_full:
-                log.error(
-                    "the disk is full and the reserve is used up; everything waits for space",
-                    extra={"why": str(error)},
-                )
-            self.disk_full = True
-            self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
-            return
-        self._on_fatal(error)
+    def appended(self) -> None:
+        """Frames were appended in this turn: commit them when the turn ends."""
+        self.log_commits.appended()
 
-    def _retry_log(self) -> None:
-        if self.disk_full:
-            self._kick_log()
+    def write_through(self) -> bool:
+        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        return self.log_commits.write_through()
 
-    def when_durable(self, position: int, call: Callable[[], None]) -> None:
+    def when_durable(self, position: int, call: Told) -> None:
         """Call back once the log is durable up to `position` (at once if it is, or by dial)."""
-        if self.engine.state.log.durable_position >= position:
-            call()
-            return
-        self.appended()
-        waiters = self._durable_waiters
-        if waiters and waiters[-1][0] > position:
-            # A reader that saw less than the newest writer: keep the order of positions.
-            at = next(i for i, item in enumerate(waiters) if item[0] > position)
-            waiters.insert(at, (position, call))
-        else:
-            waiters.append((position, call))
+        self.log_commits.when_durable(position, call)
 
     async def durable(self, position: int) -> None:
         """Wait until the log is durable up to `position`."""
-        if self.engine.state.log.durable_position >= position:
-            return
-        future: asyncio.Future[None] = self._loop.create_future()
+        await self.log_commits.durable(position)
 
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
+    @property
+    def disk_full(self) -> bool:
+        """Whether everything waits for space, the reserve being used up."""
+        return self.log_commits.disk_full
 
-        self.when_durable(position, done)
-        await future
+    @property
+    def commits(self) -> int:
+        """Group commits so far."""
+        return self.log_commits.commits
 
     # ------------------------------------------------------------------ clock
 
@@ -343,64 +274,15 @@ class Node:
 
     def spawn(self, name: str, make: Callable[[], Work]) -> None:
         """Run background work unless work of this name runs already."""
-        if name in self._running or self._stopping:
-            return
-        self._running.add(name)
-        task = self._loop.create_task(self._guard(name, make()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guard(self, name: str, work: Work) -> None:
-        try:
-            await self._drive(work)
-            self._waiting_for_space.discard(name)
-        except DiskFullError as error:
-            if name not in self._waiting_for_space:
-                self._waiting_for_space.add(name)
-                log.warning(
-                    "background work waits for disk space", extra={"work": name, "why": str(error)}
-                )
-            self.disk_full = True
-            await asyncio.sleep(DISK_RETRY_SECONDS)
-            self._retry_log()
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            self._on_fatal(error)
-        finally:
-            self._running.discard(name)
-            self._wake_room()
-        self.kick_dispatch()
+        self.background.spawn(name, make)
 
     async def run(self, work: Work) -> None:
         """Run work to its end for somebody who waits for it; its errors are the caller's."""
-        await self._drive(work)
+        await self.background.run(work)
 
-    async def _drive(self, work: Work) -> None:
-        """Run a generator of slices and I/O jobs to its end."""
-        began = perf_counter()
-        error: BaseException | None = None
-        while True:
-            try:
-                step = work.throw(error) if error is not None else next(work)
-            except StopIteration:
-                return
-            error = None
-            if step is None:
-                if perf_counter() - began > SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    began = perf_counter()
-            elif isinstance(step, float):
-                # Work waits for the log: see that somebody commits it, even on the way out.
-                self.appended()
-                await asyncio.sleep(step)
-                began = perf_counter()
-            else:
-                try:
-                    await self._loop.run_in_executor(self._io, step)
-                except Exception as failure:
-                    error = failure
-                began = perf_counter()
+    def _work_ended(self) -> None:
+        self.admission.look_again()
+        self.kick_dispatch()
 
     def kick_jobs(self) -> None:
         """A job was begun: see to it now."""
@@ -426,12 +308,12 @@ class Node:
                 engine.write_tick(now_ms)
             unsynced = state.log.end_position > state.log.durable_position
             if (unsynced or state.log.sealed) and not self.disk_full:
-                self._kick_log()
+                self.log_commits.kick()
             wake = engine.next_wake_ms()
             if wake is not None and wake <= now_ms:
                 # The timer counts time that passes; a clock that was set ahead shows here.
                 self.kick_dispatch()
-            self._look_after_space()
+            self.admission.look_after_space()
             if now_ms >= self._retire_ms:
                 self._retire_ms = now_ms + RETIRE_EVERY_MS
                 self._note_waiting(now_ms)
@@ -464,82 +346,24 @@ class Node:
 
     # ------------------------------------------------------------------ admission
 
-    def _look_after_space(self) -> None:
-        """Make the reserve again when there is room; while there is none, free old log early."""
-        engine, reserve = self.engine, self.engine.reserve
-        engine.upkeep.short_of_space = self.refusing_sends
-        if reserve.whole == self._reserve_told:
-            self._reserve_told = not reserve.whole
-            sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}
-            if reserve.whole:
-                log.warning("the disk has space again and the reserve stands", extra=sizes)
-            else:
-                log.error(
-                    "the disk is full; sends are refused, the rest goes on from the reserve",
-                    extra=sizes,
-                )
-        now = perf_counter()
-        if not reserve.whole and now - self._reserve_looked > DISK_LOOK_SECONDS:
-            self._reserve_looked = now
-            self.spawn("reserve", self._refill_reserve)
-
-    def _refill_reserve(self) -> Work:
-        yield self.engine.refill_reserve
-        self._free_looked = 0.0
-
     def free_bytes(self) -> int:
-        """Free space of the data folder, looked at twice a second.
-
-        0 while the disk is full or the reserve does not stand.
-        """
-        if self.disk_full or not self.engine.reserve.whole:
-            return 0
-        now = perf_counter()
-        if now - self._free_looked > DISK_LOOK_SECONDS:
-            self._free_looked = now
-            self._free_bytes = self.engine.fs.free_bytes(self.engine.folder)
-            if self._free_bytes < 2 * self.engine.limits.disk_reserve_bytes:
-                # Copies that only save time make room for messages.
-                self.engine.state.hot.clear()
-        return self._free_bytes
+        """Free space of the data folder; 0 while the disk is full or the reserve does not stand."""
+        return self.admission.free_bytes()
 
     @property
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
-        return self.free_bytes() < self.engine.limits.disk_reserve_bytes
+        return self.admission.refusing_sends
 
     @property
     def crowded(self) -> bool:
         """Whether sends have to wait for the splitter."""
-        return self.engine.crowded()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the node is on its way out."""
-        return self._stopping
+        return self.admission.crowded
 
     async def room(self) -> None:
         """Wait while the tails hold more than the splitter has to catch up with."""
-        while self.crowded:
-            self.spawn("flush", self.engine.flush_work)
-            future = self._loop.create_future()
-            self._room_waiters.append(future)
-            await future
+        await self.admission.room()
 
     async def room_for_changes(self) -> None:
-        """Wait while cancels and reschedules leave more in memory than gets written.
-
-        Not on a full disk, where what is written waits for them: a cancel makes room.
-        """
-        while self.engine.crowded_by_changes() and not self.refusing_sends and not self._stopping:
-            self.spawn("flush", self.engine.flush_work)
-            self.spawn("states", self.engine.states_work)
-            future = self._loop.create_future()
-            self._room_waiters.append(future)
-            await future
-
-    def _wake_room(self) -> None:
-        waiting, self._room_waiters = self._room_waiters, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        """Wait while cancels and reschedules leave more in memory than gets written."""
+        await self.admission.room_for_changes()

@@ -134,10 +134,14 @@ class _Answers:
         self._result = result
         self._futures = futures
 
-    def __call__(self) -> None:
+    def __call__(self, error: BaseException | None) -> None:
         for row, future in enumerate(self._futures):
-            if not future.done():
+            if future.done():
+                continue
+            if error is None:
                 future.set_result((self._result, row))
+            else:
+                future.set_exception(error)
 
 
 def _apart(items: Items, error: Exception) -> list[Items]:

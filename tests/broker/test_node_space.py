@@ -62,8 +62,9 @@ class Run:
     def abandon(self) -> None:
         """Leave a node that has failed as the process would: nothing more is written."""
         self.node._stopping = True
-        self.node._log_thread.stop()
-        self.node._io.shutdown()
+        self.node.background.refuse()
+        self.node.log_commits.stop()
+        self.node.background.shutdown()
         self.node.engine.close()
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -196,7 +197,7 @@ def test_nothing_is_answered_after_a_failed_sync(
         monkeypatch.setattr(file._file, "fdatasync", fail)  # type: ignore[attr-defined]
         answered: list[int] = []
         for _ in range(5):
-            it.node.when_durable(it.send(), lambda: answered.append(1))
+            it.node.when_durable(it.send(), lambda error: answered.append(1))
             await asyncio.sleep(0.05)
             monkeypatch.undo()
         assert calls == [1]

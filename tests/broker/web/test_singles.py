@@ -7,7 +7,7 @@ is exactly what a test sends in one turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from delaylog.broker.engine import Engine, Limits, TopicSettings
 from delaylog.broker.engine.errors import DiskFullRefusal
 from delaylog.broker.engine.quotas import QuotaError
+from delaylog.broker.position_waiters import Told
 from delaylog.broker.web.shapes import Single
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.file_system import OsFileSystem
@@ -43,8 +44,8 @@ class Stub:
     def appended(self) -> None:
         self.frames += 1
 
-    def when_durable(self, _position: int, call: Callable[[], None]) -> None:
-        call()
+    def when_durable(self, _position: int, call: Told) -> None:
+        call(None)
 
     def send(self, *singles: Single) -> list[Any]:
         """Send in one turn; 0 or the error of each."""

@@ -1,0 +1,187 @@
+"""Background work: generators of slices and I/O jobs, between the requests of one loop.
+
+Slices run on the loop and give way after two milliseconds, jobs run one at a time on a thread of
+their own. Work of one name runs once at a time. Without space it ends and is tried again by
+whoever calls for it; any other failure ends the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
+from typing import Final
+
+from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.hour_store import Work
+
+SLICE_SECONDS: Final = 0.002
+
+log = logging.getLogger("delaylog.node")
+
+
+class Background:
+    """Runs work. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        commits: LogCommits,
+        loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        on_end: Callable[[], None],
+    ) -> None:
+        """`on_end` is called whenever spawned work has ended, however it did."""
+        self._commits = commits
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._on_end = on_end
+        self._io = ThreadPoolExecutor(1, thread_name_prefix="delaylog-io")
+        self._tasks: dict[asyncio.Task[None], Work] = {}
+        self._running: set[str] = set()
+        self._waiting_for_space: set[str] = set()
+        self._refusing = False
+        self._halting = False
+        self._left: list[tuple[Work, Future[None]]] = []
+
+    @property
+    def refusing(self) -> bool:
+        """Whether no work begins any more."""
+        return self._refusing
+
+    # ------------------------------------------------------------------ running
+
+    def spawn(self, name: str, make: Callable[[], Work]) -> None:
+        """Run background work unless work of this name runs already."""
+        if name in self._running or self._refusing or self._halting:
+            return
+        self._running.add(name)
+        work = make()
+        task = self._loop.create_task(self._guard(name, work))
+        self._tasks[task] = work
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+
+    async def _guard(self, name: str, work: Work) -> None:
+        try:
+            await self._drive(work)
+            self._waiting_for_space.discard(name)
+        except DiskFullError as error:
+            if name not in self._waiting_for_space:
+                self._waiting_for_space.add(name)
+                log.warning(
+                    "background work waits for disk space", extra={"work": name, "why": str(error)}
+                )
+            self._commits.found_full()
+            await asyncio.sleep(DISK_RETRY_SECONDS)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._on_fatal(error)
+        finally:
+            self._running.discard(name)
+            self._on_end()
+
+    async def run(self, work: Work) -> None:
+        """Run work to its end for somebody who waits for it; its errors are the caller's."""
+        await self._drive(work)
+
+    async def _drive(self, work: Work) -> None:
+        """Run a generator of slices and I/O jobs to its end."""
+        began = perf_counter()
+        error: BaseException | None = None
+        while True:
+            try:
+                step = work.throw(error) if error is not None else next(work)
+            except StopIteration:
+                return
+            error = None
+            if step is None:
+                if perf_counter() - began > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = perf_counter()
+            elif isinstance(step, float):
+                # Work waits for the log: see that somebody commits it, even on the way out.
+                self._commits.appended()
+                await asyncio.sleep(step)
+                began = perf_counter()
+            else:
+                job = self._io.submit(step)
+                try:
+                    await asyncio.wrap_future(job, loop=self._loop)
+                except asyncio.CancelledError:
+                    if self._halting:
+                        self._left.append((work, job))
+                    raise
+                except Exception as failure:
+                    error = failure
+                began = perf_counter()
+
+    # ------------------------------------------------------------------ ends
+
+    async def halt(self) -> None:
+        """End all spawned work where it stands, and the job that runs; then accept work again.
+
+        For an engine that is dropped while the process lives on: when this returns, no spawned
+        work touches it any more. What `run` drives belongs to its callers and is not ended, but
+        the job that it began is over too.
+        """
+        self._halting = True
+        works = list(self._tasks.values())
+        await self._cancelled(list(self._tasks))
+        # The thread runs one job after the other: behind this one there is none of theirs.
+        await asyncio.wrap_future(self._io.submit(_nothing), loop=self._loop)
+        left, self._left = self._left, []
+        for work, job in left:
+            self._tell(work, job)
+        for work in works:
+            work.close()
+        # Of work that was cancelled before it began, nothing ran that could have said so.
+        self._running.clear()
+        self._waiting_for_space.clear()
+        self._halting = False
+        self._on_end()
+
+    async def _cancelled(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell(self, work: Work, job: Future[None]) -> None:
+        """Tell work that was cancelled how its last job ended: a failed sync is not passed over."""
+        error = None if job.cancelled() else job.exception()
+        if error is None:
+            return
+        try:
+            work.throw(error)
+        except (StopIteration, DiskFullError):
+            pass
+        except Exception as failure:
+            self._on_fatal(failure)
+
+    def refuse(self) -> None:
+        """Begin no more work: the node is on its way out."""
+        self._refusing = True
+
+    async def finished(self) -> None:
+        """Wait for the work that runs."""
+        for task in list(self._tasks):
+            await asyncio.gather(task, return_exceptions=True)
+
+    def cancel(self) -> None:
+        """Give up the work that runs, without waiting for it."""
+        for task in self._tasks:
+            task.cancel()
+
+    def shutdown(self) -> None:
+        """End the thread after the job that runs."""
+        self._io.shutdown()
+
+
+def _nothing() -> None:
+    pass

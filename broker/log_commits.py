@@ -1,0 +1,171 @@
+"""Group commit on the loop: what a turn appended is committed together when the turn ends.
+
+Keeps the one job of the log thread that may run at a time, and tells the node when the log got
+further; what may be answered and dispatched then is the node's affair. A full disk is waited out
+here, any other failure ends the node: nothing is answered behind it. The log outlives the
+engines that append to it, so nothing here knows an engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from delaylog.broker.position_waiters import PositionWaiters, Told
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.log_thread import LogThread
+from delaylog.storage.physical_log import PhysicalLog
+
+DISK_RETRY_SECONDS: Final = 0.2
+WRITE_INLINE_BYTES: Final = 128 << 10
+"""Frames up to this size are written by the loop itself; larger ones by the log thread."""
+
+log = logging.getLogger("delaylog.node")
+
+
+class LogCommits:
+    """Commits a log and knows who waits for it. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        physical_log: PhysicalLog,
+        loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        fsync: str = "always",
+        on_written: Callable[[], None],
+        on_synced: Callable[[], None],
+    ) -> None:
+        """`on_synced` is called after each job of the log thread; `on_written` after a turn's
+        write, where by dial that is enough. Both then find how far it is safe in `position()`."""
+        self._log = physical_log
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._on_written = on_written
+        self._on_synced = on_synced
+        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._syncing = False
+        self._scheduled = False
+        self._written_is_safe = fsync == "interval"
+        self._written_position = 0
+        self.waiters = PositionWaiters()
+        self.position: Callable[[], int] = self._own_position
+        """What counts as safe: below it everything may be answered. May be replaced."""
+        self.disk_full = False
+        """Whether the log, or work that wrote elsewhere, found no space at its last try."""
+        self.commits = 0
+        """Jobs of the log thread that ended well: one fdatasync each."""
+
+    def start(self) -> None:
+        """Start the log thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the log thread after the job that runs."""
+        self._thread.stop()
+
+    def always_sync(self) -> None:
+        """From now on only what is synced is safe, whatever the dial says.
+
+        For the way out, where no tick would call for the fsync and the last checkpoint waits for
+        it.
+        """
+        self._written_is_safe = False
+
+    # ------------------------------------------------------------------ commit
+
+    def appended(self) -> None:
+        """Frames were appended in this turn: commit them when the turn ends."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._commit_turn)
+
+    def _commit_turn(self) -> None:
+        self._scheduled = False
+        if self._written_is_safe:
+            # The dial's promise: answers follow the write, the fsync follows within 50 ms.
+            if self.write_through():
+                self._written_position = self._log.written_position
+                self._on_written()
+            else:
+                self.kick()
+        elif not self.disk_full:
+            self.kick()
+
+    def kick(self) -> None:
+        """Have the log thread write and sync what is appended, unless it is at it."""
+        if not self._syncing:
+            self._syncing = True
+            self._thread.kick()
+
+    def write_through(self) -> bool:
+        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        if self.disk_full or self._log.pending_size > WRITE_INLINE_BYTES:
+            return False
+        try:
+            return self._log.write_pending(wait=False)
+        except DiskFullError as error:
+            self._log_failed(error)
+            return False
+        except Exception as error:
+            self._on_fatal(error)
+            return False
+
+    def _from_log_thread(self, error: BaseException | None) -> None:
+        # An end that fails half-way closes the loop while the last job may still run: a trace of
+        # that would stand behind the line that says what failed.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._synced, error)
+
+    def _synced(self, error: BaseException | None) -> None:
+        self._syncing = False
+        if error is not None:
+            self._log_failed(error)
+            return
+        self.disk_full = False
+        self.commits += 1
+        self._on_synced()
+
+    def _log_failed(self, error: BaseException) -> None:
+        if not isinstance(error, DiskFullError):
+            self._on_fatal(error)
+            return
+        if not self.disk_full:
+            log.error(
+                "the disk is full and the reserve is used up; everything waits for space",
+                extra={"why": str(error)},
+            )
+        self.found_full()
+
+    def found_full(self) -> None:
+        """The disk has no space left: nothing is committed until a try of the log finds some."""
+        self.disk_full = True
+        self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
+
+    def _retry_log(self) -> None:
+        if self.disk_full:
+            self.kick()
+
+    # ------------------------------------------------------------------ waiting
+
+    def _own_position(self) -> int:
+        durable = self._log.durable_position
+        return max(durable, self._written_position) if self._written_is_safe else durable
+
+    def when_durable(self, position: int, call: Told) -> None:
+        """Call back once it is safe up to `position`, at once if it is; or with what went wrong."""
+        if self.position() >= position:
+            call(None)
+            return
+        self.appended()
+        self.waiters.add(position, call)
+
+    async def durable(self, position: int) -> None:
+        """Wait until it is safe up to `position`; raises what made an end of the wait."""
+        if self.position() >= position:
+            return
+        self.appended()
+        await self.waiters.wait(position)

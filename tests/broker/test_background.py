@@ -1,0 +1,228 @@
+"""A halt ends spawned work where it stands, and leaves a background that works.
+
+Work of our own, on a real loop and a real thread; jobs wait for events that the test sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from delaylog.broker.background import Background
+from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.hour_store import Work
+
+
+class Run:
+    """A background, and what it told its node."""
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.full = 0
+        self.ends = 0
+        self.fatal: list[BaseException] = []
+        self.seen: list[str] = []
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        loop = asyncio.get_running_loop()
+        commits: Any = self
+        self.background = Background(commits, loop, self.fatal.append, on_end=self._end)
+
+    def appended(self) -> None:
+        self.appends += 1
+
+    def found_full(self) -> None:
+        self.full += 1
+
+    def _end(self) -> None:
+        self.ends += 1
+
+    def job(self) -> None:
+        """A job that ends when the test says so."""
+        self.begun.set()
+        assert self.go_on.wait(10)
+        self.seen.append("job ended")
+
+    def work(self, job: Callable[[], None]) -> Work:
+        try:
+            yield job
+            self.seen.append("went on")
+        finally:
+            self.seen.append("closed")
+
+    async def works(self) -> None:
+        """Work of any name runs, from its begin to its end."""
+        done = asyncio.Event()
+
+        def work() -> Work:
+            yield lambda: None
+            done.set()
+
+        self.background.spawn("work", work)
+        await asyncio.wait_for(done.wait(), 10)
+
+    async def begin(self, job: Callable[[], None]) -> None:
+        """Spawn work and wait until its job runs."""
+        self.background.spawn("work", lambda: self.work(job))
+        while not self.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
+            await asyncio.sleep(0.001)
+
+
+def run(test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            it = Run()
+            try:
+                await test(it)
+            finally:
+                it.go_on.set()
+                it.background.shutdown()
+
+    asyncio.run(main())
+
+
+def test_a_halt_waits_for_the_job_that_runs() -> None:
+    """Work is closed behind its job, does not go on, and nothing begins meanwhile."""
+
+    async def test(it: Run) -> None:
+        await it.begin(it.job)
+        halt = asyncio.ensure_future(it.background.halt())
+        await asyncio.sleep(0.05)
+        assert not halt.done()
+        assert it.seen == []
+        it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
+        it.go_on.set()
+        await halt
+        assert it.seen == ["job ended", "closed"]
+        assert not it.fatal
+        assert it.ends, "who waits for room looks again"
+        await it.works()
+        assert it.seen == ["job ended", "closed"]
+
+    run(test)
+
+
+def test_jobs_in_line_do_not_run() -> None:
+    async def test(it: Run) -> None:
+        await it.begin(it.job)
+        it.background.spawn("second", lambda: it.work(lambda: it.seen.append("second")))
+        await asyncio.sleep(0.01)
+        halt = asyncio.ensure_future(it.background.halt())
+        await asyncio.sleep(0.01)
+        it.go_on.set()
+        await halt
+        assert it.seen == ["job ended", "closed", "closed"]
+
+    run(test)
+
+
+def test_work_halted_before_it_began() -> None:
+    """Its task is cancelled before its first line: its name is free all the same."""
+
+    async def test(it: Run) -> None:
+        it.background.spawn("work", lambda: it.work(it.job))
+        await it.background.halt()
+        assert it.seen == []
+        await it.works()
+
+    run(test)
+
+
+@pytest.mark.parametrize("pause", [None, 5.0])
+def test_work_halted_between_jobs(pause: float | None) -> None:
+    """In a slice that gave way, or waiting for the log."""
+
+    def slices() -> Work:
+        while True:
+            yield pause
+
+    async def test(it: Run) -> None:
+        it.background.spawn("work", slices)
+        await asyncio.sleep(0.01)
+        assert it.appends == (pause is not None)
+        await it.background.halt()
+        await it.works()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "fatal"), [(DiskFailedError("fdatasync failed"), 1), (DiskFullError("full"), 0)]
+)
+def test_a_job_that_fails_under_a_halt(error: Exception, fatal: int) -> None:
+    """A failed disk is not passed over because nobody waits for the job any more."""
+
+    async def test(it: Run) -> None:
+        def fail() -> None:
+            it.job()
+            raise error
+
+        await it.begin(fail)
+        halt = asyncio.ensure_future(it.background.halt())
+        await asyncio.sleep(0.01)
+        it.go_on.set()
+        await halt
+        assert it.fatal == [error] * fatal
+        assert it.seen == ["job ended", "closed"]
+        await it.works()
+
+    run(test)
+
+
+def test_a_halt_while_work_waits_for_space() -> None:
+    """The log's next try does not depend on the work that found the disk full."""
+
+    async def test(it: Run) -> None:
+        def fail() -> None:
+            raise DiskFullError("full")
+
+        it.background.spawn("work", lambda: it.work(fail))
+        while not it.full:  # noqa: ASYNC110 (it is another thread that fails)
+            await asyncio.sleep(0.001)
+        await it.background.halt()
+        assert not it.fatal
+        await it.works()
+
+    run(test)
+
+
+def test_a_halt_of_nothing() -> None:
+    async def test(it: Run) -> None:
+        await it.background.halt()
+        await it.background.halt()
+        await it.works()
+
+    run(test)
+
+
+def test_what_somebody_waits_for_is_not_halted() -> None:
+    async def test(it: Run) -> None:
+        asked = asyncio.ensure_future(it.background.run(it.work(it.job)))
+        while not it.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
+            await asyncio.sleep(0.001)
+        halt = asyncio.ensure_future(it.background.halt())
+        await asyncio.sleep(0.01)
+        it.go_on.set()
+        await halt
+        assert it.seen[0] == "job ended"
+        await asked
+        assert it.seen == ["job ended", "went on", "closed"]
+
+    run(test)
+
+
+def test_on_the_way_out_nothing_begins() -> None:
+    async def test(it: Run) -> None:
+        await it.begin(it.job)
+        it.background.refuse()
+        it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
+        it.go_on.set()
+        await it.background.finished()
+        assert it.seen == ["job ended", "went on", "closed"]
+        assert it.background.refusing
+
+    run(test)

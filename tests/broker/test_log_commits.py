@@ -1,0 +1,105 @@
+"""What counts as safe: what is synced, by dial what is written, or what the node says instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.log_commits import LogCommits
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.physical_log import PhysicalLog
+
+
+class Run:
+    """A log with its commits, and a node that does no more than tell who waits."""
+
+    def __init__(self, folder: Path, fsync: str) -> None:
+        self.log = PhysicalLog(OsFileSystem(), str(folder / "log"))
+        assert list(self.log.recover(0, 0)) == []
+        self.fatal: list[BaseException] = []
+        self.commits = LogCommits(
+            self.log,
+            asyncio.get_running_loop(),
+            self.fatal.append,
+            fsync=fsync,
+            on_written=self._reach,
+            on_synced=self._reach,
+        )
+        self.commits.start()
+
+    def _reach(self) -> None:
+        self.commits.waiters.reach(self.commits.position())
+
+    def append(self) -> int:
+        self.log.append_raw(bytes(64))
+        self.commits.appended()
+        return self.log.end_position
+
+
+def run(folder: Path, fsync: str, test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        it = Run(folder, fsync)
+        async with asyncio.timeout(20):
+            await test(it)
+        it.commits.stop()
+        assert not it.fatal
+
+    asyncio.run(main())
+
+
+def test_safe_is_what_is_synced(tmp_path: Path) -> None:
+    async def test(it: Run) -> None:
+        position = it.append()
+        assert it.commits.position() == 0
+        await it.commits.durable(position)
+        assert it.log.durable_position == it.commits.position() == position
+        assert it.commits.commits == 1
+        told: list[BaseException | None] = []
+        it.commits.when_durable(position, told.append)
+        assert told == [None]
+
+    run(tmp_path, "always", test)
+
+
+def test_by_dial_safe_is_what_is_written(tmp_path: Path) -> None:
+    """Until the way out, where everything waits for its sync."""
+
+    async def test(it: Run) -> None:
+        position = it.append()
+        await it.commits.durable(position)
+        assert it.commits.position() == it.log.written_position == position
+        assert it.log.durable_position == it.commits.commits == 0
+        it.commits.always_sync()
+        assert it.commits.position() == 0
+        await it.commits.durable(position)
+        assert it.log.durable_position == position
+
+    run(tmp_path, "interval", test)
+
+
+def test_another_word_for_safe(tmp_path: Path) -> None:
+    """Where more has to have it than this disk, its sync answers nobody; a failure does."""
+
+    async def test(it: Run) -> None:
+        safe = 0
+        it.commits.position = lambda: safe
+        first = it.append()
+        wait = asyncio.ensure_future(it.commits.durable(first))
+        while it.log.durable_position < first:  # noqa: ASYNC110 (another thread syncs)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        assert not wait.done()
+        safe = first
+        it.commits.waiters.reach(safe)
+        await wait
+        wait = asyncio.ensure_future(it.commits.durable(it.append()))
+        await asyncio.sleep(0)
+        it.commits.waiters.fail_all(ConnectionError("no longer the leader"))
+        with pytest.raises(ConnectionError, match="no longer"):
+            await wait
+
+    run(tmp_path, "always", test)

@@ -1,0 +1,82 @@
+"""Who waits for a position is told once, in the order of positions: reached, or why not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from delaylog.broker.position_waiters import PositionWaiters, Told
+
+
+class Leaving(Exception):
+    """Why a wait ends."""
+
+
+def notes(told: list[tuple[str, BaseException | None]]) -> Callable[[str], Told]:
+    """Calls that note under a name what they are told."""
+    return lambda name: lambda error: told.append((name, error))
+
+
+def test_told_in_the_order_of_positions() -> None:
+    told: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(told)
+    for position, name in ((30, "c"), (10, "a"), (30, "d"), (20, "b"), (10, "a2")):
+        waiters.add(position, note(name))
+    waiters.reach(9)
+    assert told == []
+    waiters.reach(20)
+    assert told == [("a", None), ("a2", None), ("b", None)]
+    assert len(waiters) == 2
+    waiters.reach(20)
+    waiters.reach(100)
+    assert [name for name, _ in told[3:]] == ["c", "d"]
+    assert len(waiters) == 0
+
+
+def test_all_fail_and_who_comes_later_waits() -> None:
+    told: list[tuple[str, BaseException | None]] = []
+    waiters, note, error = PositionWaiters(), notes(told), Leaving()
+
+    def ask_again(_: BaseException | None) -> None:
+        waiters.add(10, note("again"))
+
+    waiters.add(10, ask_again)
+    waiters.add(20, note("b"))
+    waiters.fail_all(error)
+    assert told == [("b", error)]
+    assert len(waiters) == 1
+    waiters.reach(10)
+    assert told[1:] == [("again", None)]
+
+
+def test_futures_return_or_raise() -> None:
+    async def main() -> None:
+        waiters = PositionWaiters()
+        waits = [asyncio.ensure_future(waiters.wait(position)) for position in (10, 20, 20, 30)]
+        await asyncio.sleep(0)
+        waiters.reach(10)
+        await asyncio.wait_for(waits[0], 10)
+        waits[1].cancel()
+        await asyncio.wait(waits[1:2])
+        waiters.fail_all(Leaving("elsewhere"))
+        for each in waits[2:]:
+            with pytest.raises(Leaving, match="elsewhere"):
+                await asyncio.wait_for(each, 10)
+        assert waits[1].cancelled()
+
+    asyncio.run(main())
+
+
+def test_who_went_away_is_passed_over() -> None:
+    async def main() -> None:
+        waiters = PositionWaiters()
+        gone, stays = (asyncio.ensure_future(waiters.wait(10)) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        waiters.reach(10)
+        await asyncio.wait_for(stays, 10)
+        assert gone.cancelled()
+
+    asyncio.run(main())
