@@ -26,6 +26,7 @@ class Run:
         self.ends = 0
         self.fatal: list[BaseException] = []
         self.seen: list[str] = []
+        self.held: Work | None = None
         self.begun = threading.Event()
         self.go_on = threading.Event()
         loop = asyncio.get_running_loop()
@@ -67,7 +68,9 @@ class Run:
 
     async def begin(self, job: Callable[[], None]) -> None:
         """Spawn work and wait until its job runs."""
-        self.background.spawn("work", lambda: self.work(job))
+        # Held here, so that it is closed by whoever ends it and not for want of a holder.
+        held = self.held = self.work(job)
+        self.background.spawn("work", lambda: held)
         while not self.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
             await asyncio.sleep(0.001)
 

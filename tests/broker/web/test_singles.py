@@ -34,6 +34,7 @@ class Stub:
         self.clock = self
         self.frames = 0
         self.free = 1 << 60
+        self.wait_error: BaseException | None = None
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -45,7 +46,7 @@ class Stub:
         self.frames += 1
 
     def when_durable(self, _position: int, call: Told) -> None:
-        call(None)
+        call(self.wait_error)
 
     def send(self, *singles: Single) -> list[Any]:
         """Send in one turn; 0 or the error of each."""
@@ -79,6 +80,11 @@ def plain(count: int, size: int = 1) -> list[Single]:
 def test_a_turn_is_one_frame(stub: Stub) -> None:
     assert stub.send(*plain(50)) == [0] * 50
     assert stub.frames == 1
+
+
+def test_a_wait_that_fails_is_told_to_all(stub: Stub) -> None:
+    stub.wait_error = ConnectionError("no longer the leader")
+    assert stub.send(*plain(3)) == [stub.wait_error] * 3
 
 
 @pytest.mark.parametrize("room", [0, 1, 3, 10, 49])
