@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import Final
 
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
@@ -45,6 +46,7 @@ class Background:
         self._waiting_for_space: set[str] = set()
         self._refusing = False
         self._halting = False
+        self._halts = 0
         self._left: list[tuple[Work, Future[None]]] = []
 
     @property
@@ -79,7 +81,7 @@ class Background:
                 )
             self._commits.found_full()
             await asyncio.sleep(DISK_RETRY_SECONDS)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NotLeadingError):
             raise
         except Exception as error:
             self._on_fatal(error)
@@ -88,8 +90,28 @@ class Background:
             self._on_end()
 
     async def run(self, work: Work) -> None:
-        """Run work to its end for somebody who waits for it; its errors are the caller's."""
-        await self._drive(work)
+        """Run work to its end for somebody who waits for it; its errors are the caller's.
+
+        After a `halt` it goes no further: what it looks at is gone. Raises NotLeadingError then.
+        """
+        await self._drive(self._until_halted(work))
+
+    def _until_halted(self, work: Work) -> Work:
+        halts, error = self._halts, None
+        try:
+            while True:
+                step = work.send(None) if error is None else work.throw(error)
+                error = None
+                try:
+                    yield step
+                except Exception as failure:
+                    error = failure
+                if self._halts != halts:
+                    raise NotLeadingError("the leadership ended meanwhile; ask the leader")
+        except StopIteration:
+            return
+        finally:
+            work.close()
 
     async def _drive(self, work: Work) -> None:
         """Run a generator of slices and I/O jobs to its end."""
@@ -132,6 +154,7 @@ class Background:
         the job that it began is over too.
         """
         self._halting = True
+        self._halts += 1
         works = list(self._tasks.values())
         await self._cancelled(list(self._tasks))
         # The thread runs one job after the other: behind this one there is none of theirs.

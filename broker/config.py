@@ -44,6 +44,8 @@ OPTIONS: Final = (
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
     Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
     Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
+    Option("cluster", "", "TOML file of the cluster that this node belongs to"),
+    Option("node", "", "index of this node, if the cluster file does not say it"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
@@ -59,6 +61,11 @@ class Config:
     fsync: str
     camellia_monitor_seconds: float
     camellia_metrics_prefix: str
+    cluster: str | None
+    """Path of the cluster file."""
+    cluster_node: str | None
+    new_cluster: bool
+    """The cluster has never run: a blank folder makes a voter."""
     log_level: str
     log_format: str
     limits: Limits = field(default_factory=Limits)
@@ -101,7 +108,7 @@ def _read_file(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
-def load_config(flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Config:
+def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
     """Merge all sources. Raises ConfigError."""
     path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
     table = _read_file(path) if path else {}
@@ -118,13 +125,21 @@ def load_config(flags: Mapping[str, str | None], environ: Mapping[str, str] = os
         value = flag if flag is not None else environ.get(option.variable)
         values[option.key] = str(table.get(option.key, option.default) if value is None else value)
     host, port = parse_address(values["http"], "http")
+    fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
+    if values["cluster"] and fsync != "always":
+        raise ConfigError("fsync must be always in a cluster: what a majority has must stay there")
+    if flags.get("new_cluster") and not values["cluster"]:
+        raise ConfigError("new-cluster goes with --cluster FILE")
     return Config(
         data_dir=values["data_dir"],
         http_host=host,
         http_port=port,
-        fsync=_one_of(values["fsync"], "fsync", ("always", "interval")),
+        fsync=fsync,
         camellia_monitor_seconds=_seconds(values, "camellia-monitor-seconds"),
         camellia_metrics_prefix=_metrics_prefix(values["camellia_metrics_prefix"]),
+        cluster=values["cluster"] or None,
+        cluster_node=values["node"] or None,
+        new_cluster=bool(flags.get("new_cluster")),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
         limits=_limits(limits_table),

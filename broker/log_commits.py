@@ -36,14 +36,17 @@ class LogCommits:
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
+        on_turn: Callable[[], None],
         on_written: Callable[[], None],
         on_synced: Callable[[], None],
     ) -> None:
-        """`on_synced` is called after each job of the log thread; `on_written` after a turn's
-        write, where by dial that is enough. Both then find how far it is safe in `position()`."""
+        """`on_turn` is called when a turn that appended ends, `on_synced` after each job of the log
+        thread, `on_written` after a turn's write, where by dial that is enough. The last two find
+        how far it is safe in `position()`."""
         self._log = physical_log
         self._loop = loop
         self._on_fatal = on_fatal
+        self._on_turn = on_turn
         self._on_written = on_written
         self._on_synced = on_synced
         self._thread = LogThread(physical_log, self._from_log_thread)
@@ -85,6 +88,7 @@ class LogCommits:
 
     def _commit_turn(self) -> None:
         self._scheduled = False
+        self._on_turn()
         if self._written_is_safe:
             # The dial's promise: answers follow the write, the fsync follows within 50 ms.
             if self.write_through():

@@ -19,8 +19,10 @@ from delaylog.broker.admission import Admission
 from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.position_waiters import Told
+from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
@@ -58,6 +60,7 @@ class Node:
             self._loop,
             on_fatal,
             fsync=fsync,
+            on_turn=self._turn_ended,
             on_written=self._advance,
             on_synced=self._synced,
         )
@@ -73,16 +76,47 @@ class Node:
         self._next_release = 0.0
         self._stopping = False
         self.waiters = Waiters()
+        self.standing: Standing = Alone()
+        """The node's place in its cluster, if it has one; set before `start`."""
+        self.held: Callable[[], bool] = lambda: False
+        """Whether somebody copies the folder's files, so that none may be removed."""
         self._retire_ms = 0
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
         """Begin serving: the reserve stands, timers run, background work starts."""
+        self.engine.upkeep.held = self.held
         self.engine.stand_reserve()
         self.log_commits.start()
         self._loop.call_later(TICK_MS / 1000, self._tick)
         self.kick_dispatch()
+
+    # ------------------------------------------------------------------ leading, in a cluster
+
+    def begin_leading(self) -> None:
+        """The engine leads from now on."""
+        self.clock.hold_from(self.engine.started_ms)
+        self._retire_ms = 0
+        self.kick_dispatch()
+
+    def end_leading(self, why: NotLeadingError) -> None:
+        """It does not any more: whoever waits for something of it is told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.log_commits.waiters.fail_all(why)
+        for place in self.waiters.groups():
+            self.waiters.wake_everyone(place)
+
+    def replace_engine(self, make: Callable[[], Engine]) -> None:
+        """Drop an engine that led, for which no work runs any more, for one over the same log."""
+        self.engine.close()
+        self.engine = make()
+        self.engine.upkeep.held = self.held
+        self.engine.stand_reserve()
+
+    # ------------------------------------------------------------------ ending
 
     async def stop(self) -> None:
         """Clean end: no new work, everything appended is durable, one last checkpoint."""
@@ -116,9 +150,12 @@ class Node:
         self.engine.close()
 
     async def _finish(self) -> None:
-        await self.durable(self.engine.state.log.end_position)
+        if self.engine.state.retired:
+            # What it has applied may never be committed.
+            return
+        await self.durable(self.engine.state.position)
         await self.background.finished()
-        await self.run(self.engine.upkeep.checkpoint(self.clock.now_ms))
+        await self.run(self._checkpoint())
 
     @property
     def stopping(self) -> bool:
@@ -138,7 +175,15 @@ class Node:
         self.log_commits.waiters.reach(position)
         self.run_due()
 
+    def _turn_ended(self) -> None:
+        self.standing.appended()
+
+    def log_committed(self) -> None:
+        """More may be committed, without a sync of this node."""
+        self._advance()
+
     def _synced(self) -> None:
+        self.standing.synced()
         self._advance()
         if self.engine.state.log.pending_size:
             self.appended()
@@ -175,6 +220,8 @@ class Node:
 
     def clock_jumped(self, jump_ms: int) -> None:
         """The broker's time went ahead by so much more than passed."""
+        if not self.standing.leading:
+            return
         self.engine.jump_ahead(jump_ms, self.clock.now_ms())
         self.appended()
         self.kick_dispatch()
@@ -211,7 +258,7 @@ class Node:
 
         `unpaced` = whatever was released a moment ago: for a caller who does not wait.
         """
-        if self._stopping:
+        if self._stopping or not self.standing.may_turn():
             return
         now_ms = self.clock.now_ms()
         try:
@@ -232,6 +279,7 @@ class Node:
         except Exception as error:
             self._on_fatal(error)
             return
+        self.standing.turned()
         self.wake_ready()
         self._arm(now_ms)
 
@@ -252,7 +300,7 @@ class Node:
 
     def _arm(self, now_ms: int) -> None:
         wake = self.engine.next_wake_ms()
-        if wake is None:
+        if wake is None or not self.standing.leading:
             return
         if (held := self._next_release - perf_counter()) > 0:
             wake = max(wake, now_ms + ceil(held * 1000))
@@ -298,42 +346,53 @@ class Node:
         try:
             engine = self.engine
             now_ms = self.clock.now_ms()
-            newest = engine.ticks.newest
             state = engine.state
-            if (
-                newest is None
-                or newest.tick != state.tick
-                or newest.durable_end != (state.log.durable_position)
-            ):
-                engine.write_tick(now_ms)
+            engine.note_tick(now_ms)
             unsynced = state.log.end_position > state.log.durable_position
             if (unsynced or state.log.sealed) and not self.disk_full:
                 self.log_commits.kick()
-            wake = engine.next_wake_ms()
-            if wake is not None and wake <= now_ms:
-                # The timer counts time that passes; a clock that was set ahead shows here.
-                self.kick_dispatch()
+            if self.standing.leading:
+                self._tick_of_leader(engine, now_ms)
+            else:
+                # Its own clock says nothing about what it follows.
+                now_ms = state.told_ms
             self.admission.look_after_space()
-            if now_ms >= self._retire_ms:
-                self._retire_ms = now_ms + RETIRE_EVERY_MS
-                self._note_waiting(now_ms)
-                engine.retire_unused(now_ms)
-                if engine.state.log.pending_size:
-                    self.appended()
             if engine.upkeep.checkpoint_due(now_ms):
-                self.spawn("checkpoint", lambda: engine.upkeep.checkpoint(self.clock.now_ms))
+                self.spawn("checkpoint", self._checkpoint)
             if engine.states_due():
                 self.spawn("states", engine.states_work)
             if engine.flush_due():
                 self.spawn("flush", engine.flush_work)
             if state.garbage:
                 self.spawn("discard", engine.discard_work)
-            if engine.jobs.due(now_ms):
-                self.spawn("jobs", self._jobs_work)
         except Exception as error:
             self._on_fatal(error)
             return
         self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _tick_of_leader(self, engine: Engine, now_ms: int) -> None:
+        wake = engine.next_wake_ms()
+        if wake is not None and wake <= now_ms:
+            # The timer counts time that passes; a clock that was set ahead shows here.
+            self.kick_dispatch()
+        if not self.standing.may_turn():
+            return
+        if now_ms >= self._retire_ms:
+            self._retire_ms = now_ms + RETIRE_EVERY_MS
+            self._note_waiting(now_ms)
+            engine.retire_unused(now_ms)
+            if engine.state.log.pending_size:
+                self.appended()
+        if engine.jobs.due(now_ms):
+            self.spawn("jobs", self._jobs_work)
+
+    def _checkpoint(self) -> Work:
+        return self.engine.upkeep.checkpoint(self._state_ms)
+
+    def _state_ms(self) -> int:
+        """The time of what the engine holds: that of the leader it follows, or its own."""
+        state = self.engine.state
+        return state.told_ms if state.following else self.clock.now_ms()
 
     def _note_waiting(self, now_ms: int) -> None:
         """Whoever waits for a group uses it, however long ago it asked."""

@@ -17,13 +17,15 @@ from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.clock import BrokerClock
+from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.config import Config, ConfigError
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
@@ -76,15 +78,6 @@ async def _serve(config: Config) -> int:
     clock = BrokerClock(
         on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
     )
-    engine = Engine(
-        OsFileSystem(),
-        config.data_dir,
-        now_ms=clock.now_ms(),
-        random=Random(),
-        limits=config.limits,
-        progress=log.info,
-        working=_StartLog(),
-    )
     stop, failed = asyncio.Event(), asyncio.Event()
     failure: list[BaseException] = []
 
@@ -95,8 +88,25 @@ async def _serve(config: Config) -> int:
             log.critical("the node stops", exc_info=error, extra=hint)
         failed.set()
 
-    node = Node(engine, clock, on_fatal, fsync=config.fsync)
-    clock.hold_from(engine.started_ms)
+    def make_engine(member: Membership | None = None) -> Engine:
+        return Engine(
+            OsFileSystem(),
+            config.data_dir,
+            now_ms=clock.now_ms(),
+            random=Random(),
+            limits=config.limits,
+            progress=log.info,
+            working=_StartLog(),
+            member=member,
+        )
+
+    place: ClusterPlace | None = None
+    if config.cluster is None:
+        node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
+        clock.hold_from(node.engine.started_ms)
+    else:
+        place = take_place(config, clock, make_engine, on_fatal)
+        node = place.node
     clock.on_jump = node.clock_jumped
     if clock.held_ms:
         log.warning(
@@ -116,7 +126,7 @@ async def _serve(config: Config) -> int:
         enough = node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
         return enough and retention_held(config.data_dir)
 
-    engine.upkeep.held = held
+    node.held = held
     face = HttpFace(node, Metrics(node), camellia)
     node.start()
     try:
@@ -129,16 +139,26 @@ async def _serve(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
-    print(f"ready http={host}:{port}", flush=True)
+    ready = f"ready http={host}:{port}"
+    if place is not None:
+        await place.start()
+        ready += " peer={}:{}".format(*place.member.config.me.peer)
+    print(ready, flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
 
     async def serve_until_told() -> None:
         await stop.wait()
         log.info("stopping")
         await face.close_listener()
+        if place is not None:
+            await place.leave()
         node.waiters.close()
         await face.stop()
+        if place is not None:
+            await place.member.stop()
         await node.stop()
+        if place is not None:
+            place.files.close()
 
     # A disk that fails while the broker ends is not waited for either.
     served = loop.create_task(serve_until_told())
@@ -191,6 +211,9 @@ def serve(config: Config) -> int:
             status = asyncio.run(_serve(config))
         else:
             status = uvloop.run(_serve(config))
+    except ClusterError as error:
+        print(f"delaylog: {error}", file=sys.stderr)
+        status = 2
     except (StorageError, OSError) as error:
         log.critical("the data folder cannot be served", extra={"why": str(error)})
         print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)

@@ -35,6 +35,11 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
 def _add_serve(verbs: Any) -> None:
     serve = verbs.add_parser("serve", help="run a broker")
+    serve.add_argument(
+        "--new-cluster",
+        action="store_true",
+        help="the cluster has never run: nodes with blank folders begin as voters",
+    )
     _file(serve.add_argument("--config", metavar="FILE", help="TOML file"))
     for option in OPTIONS:
         argument = serve.add_argument(

@@ -10,18 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from delaylog.broker.engine.engine import Engine
+    from delaylog.broker.engine.engine import Engine, Membership
     from delaylog.broker.engine.errors import EngineError
     from delaylog.broker.engine.limits import Limits
     from delaylog.broker.engine.model import Topic
     from delaylog.broker.engine.settings import TopicSettings
 
-__all__ = ["Engine", "EngineError", "Limits", "Topic", "TopicSettings"]
+__all__ = ["Engine", "EngineError", "Limits", "Membership", "Topic", "TopicSettings"]
 
 _HOMES: Final = {
     "Engine": "engine",
     "EngineError": "errors",
     "Limits": "limits",
+    "Membership": "engine",
     "Topic": "model",
     "TopicSettings": "settings",
 }

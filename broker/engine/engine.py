@@ -228,6 +228,25 @@ class Engine:
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
 
+    def stand_down(self) -> None:
+        """Lead no more, and follow from here: everything applied is committed.
+
+        No work runs for this engine any more.
+        """
+        assert self._member is not None, "one of a cluster"
+        state = self.state
+        self.dispatcher.retire()
+        state.exposures.clear()
+        state.paced.clear()
+        for topic in state.by_number.values():
+            for group in topic.groups.values():
+                group.forget_ready()
+        state.hot.clear()
+        state.applied_end, state.told_ms = state.log.end_position, self.dispatcher.loader.now_ms
+        state.following = state.replaying = True
+        state.retired = False
+        state.committed = self._member.committed
+
     def _rebuild_ids(self, working: Callable[[str, int, int], None]) -> None:
         """The id index anew from the rows, with bounded memory."""
         ids, hours = self.state.ids, self.state.hours
@@ -325,8 +344,20 @@ class Engine:
                 self.state.log.write_pending()
                 self.state.log.sync()
 
+    def note_tick(self, now_ms: int) -> None:
+        """Write the tick if it, or how far the log is durable, is another one than on the disk."""
+        state, newest = self.state, self.ticks.newest
+        durable = state.log.durable_position
+        if newest is None or newest.tick != state.tick or newest.durable_end != durable:
+            self.write_tick(now_ms)
+
     def write_tick(self, now_ms: int) -> None:
-        """Put tick and durable end into the older tick slot (not synced)."""
+        """Put tick and durable end into the older tick slot (not synced).
+
+        A cluster's tick is written by replication.
+        """
+        if self._member is not None:
+            return
         state = self.state
         record = TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms)
         # A full disk may refuse a slot its first bytes; a lost slot only proves less.

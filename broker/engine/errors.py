@@ -52,3 +52,11 @@ class DiskFullRefusal(EngineError):
     """There is no room for more messages; deliveries go on. Try again once space is back."""
 
     code = "disk_full"
+
+
+class NotLeadingError(EngineError):
+    """This node does not lead, or not any more. Ask the leader; what was under way may have come
+    through or not, so send it again under its sequence.
+    """
+
+    code = "not_ready"

@@ -16,6 +16,7 @@ from random import Random
 
 import numpy as np
 
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.job_table import JobTable
 from delaylog.broker.engine.key_gate import KeyGate
@@ -93,6 +94,8 @@ class EngineState:
         """(epoch, first position) of the leaderships whose frames the log may still hold."""
         self.following = False
         """Frames come from a leader elsewhere, and nothing may be appended here."""
+        self.retired = False
+        """A leader that leads no more is about to be dropped: nothing may come from it."""
         self.applied_end = 0
         """End of the last frame that was replayed."""
         self.told_ms = 0
@@ -139,6 +142,14 @@ class EngineState:
         """Epoch tag of rows made now."""
         return self.epoch_counter % TAG_COUNT
 
+    def retire(self, commit: int) -> None:
+        """Lead no more: what stands behind `commit` was applied and may never be committed.
+
+        The log goes on without this state, so nothing that it says later counts here.
+        """
+        self.retired = True
+        self.committed = lambda: commit
+
     def begin_epoch(self, epoch: int, position: int) -> None:
         """The frame at `position` begins a leadership."""
         self.epoch = epoch
@@ -160,7 +171,8 @@ class EngineState:
 
     def append(self, kind: FrameKind, payload: Sequence[Block], now_ms: int) -> tuple[int, int]:
         """Queue a frame; returns (position, end)."""
-        assert not self.following, "only a leader appends"
+        if self.following or self.retired:
+            raise NotLeadingError("this node does not lead any more; ask the leader")
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )

@@ -35,6 +35,7 @@ from delaylog.broker.web.operations import (
     by_tail,
 )
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
+from delaylog.broker.web.redirects import reads_locally, redirect
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 
@@ -103,6 +104,8 @@ class HttpFace:
             "/openapi.json": self._openapi,
             "/": self._root,
         }
+        self._local = frozenset(self._ops.values())
+        """What every node answers for itself."""
         self._routes: dict[tuple[str, str], tuple[Handler, TopicKey, str]] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -160,6 +163,9 @@ class HttpFace:
                 handler = self._route(ctx, path, request.method)
             else:
                 handler, ctx.topic_key, ctx.params["action"] = known
+            away = self._away(ctx, handler)
+            if away is not None:
+                return away
             if query and handler not in TAKES_QUERY and not path.startswith(CAMELLIA):
                 # Who asks for what is not there is told, not given something else.
                 ctx.query()
@@ -185,6 +191,20 @@ class HttpFace:
             if not request.content.is_eof():
                 response.force_close()
             return response
+
+    def _away(self, ctx: Context, handler: Handler) -> web.StreamResponse | None:
+        """The answer of a node that does not lead: who does. None where this one may answer."""
+        standing = self._node.standing
+        if standing.leading or handler in self._local:
+            return None
+        if ctx.request.method == "GET" and reads_locally(ctx.query_text):
+            return None
+        url = standing.leader_url()
+        if url is None:
+            raise Problem("not_ready", "there is no leader at the moment; try again")
+        if ctx.request.path.startswith(CAMELLIA):
+            raise Problem("not_ready", f"this node does not lead; the leader is {url}")
+        return redirect(url, ctx.request.raw_path)
 
     def _route(self, ctx: Context, path: str, method: str) -> Handler:
         if not path.isascii():

@@ -62,7 +62,7 @@ async def get_message(ctx: Context) -> web.StreamResponse:
         "headers": headers,
         **body_members(body, packed=ctx.packed),
     }
-    await ctx.node.durable(state.log.end_position)
+    await ctx.node.durable(state.position)
     if LIFE.take(values):
         now_ms = ctx.node.clock.now_ms()
         lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)

@@ -158,7 +158,7 @@ async def _begin(
         force=force,
     )
     members = job_members(state, job)
-    await node.durable(state.log.end_position)
+    await node.durable(state.position)
     node.kick_jobs()
     return ctx.answer(members, status=202)
 

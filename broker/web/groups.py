@@ -64,7 +64,7 @@ async def put_group_(ctx: Context) -> web.StreamResponse:
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     known = topic.group(name) is not None
     group = put_group(state, topic, name, now_ms, ephemeral=EPHEMERAL.take(members))
-    await node.durable(state.log.end_position)
+    await node.durable(state.position)
     return ctx.answer(_describe(topic, group), status=200 if known else 201)
 
 
@@ -73,7 +73,7 @@ async def delete_group(ctx: Context) -> web.StreamResponse:
     topic = the_topic(ctx)
     node = ctx.node
     drop_group(node.engine.state, topic, _named(topic, ctx.params["group"]), node.clock.now_ms())
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return ctx.answer({"result": "done"})
 
 
@@ -87,7 +87,7 @@ async def purge_topic(ctx: Context) -> web.StreamResponse:
     node = ctx.node
     state = node.engine.state
     count = purge(state, topic, groups, node.clock.now_ms(), force=PURGE_FORCE.take(members))
-    await node.durable(state.log.end_position)
+    await node.durable(state.position)
     return ctx.answer({"result": "done", "purged": count})
 
 
@@ -98,5 +98,5 @@ async def pause_topic(ctx: Context) -> web.StreamResponse:
     node = ctx.node
     pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")
     node.wake_ready()
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return ctx.answer({"result": "done", "paused": topic.paused})

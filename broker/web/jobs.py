@@ -51,7 +51,7 @@ async def list_jobs(ctx: Context) -> web.StreamResponse:
     """GET /v1/jobs: the newest first."""
     state = ctx.node.engine.state
     members = [job_members(state, job) for job in reversed(state.jobs.by_number.values())]
-    await ctx.node.durable(state.log.end_position)
+    await ctx.node.durable(state.position)
     return ctx.answer({"jobs": members})
 
 
@@ -59,7 +59,7 @@ async def get_job(ctx: Context) -> web.StreamResponse:
     """GET /v1/jobs/{job}."""
     state = ctx.node.engine.state
     members = job_members(state, _the_job(ctx))
-    await ctx.node.durable(state.log.end_position)
+    await ctx.node.durable(state.position)
     return ctx.answer(members)
 
 
@@ -69,5 +69,5 @@ async def stop_job(ctx: Context) -> web.StreamResponse:
     job = _the_job(ctx)
     end_job(state, job, "cancelled", ctx.node.clock.now_ms())
     members = job_members(state, job)
-    await ctx.node.durable(state.log.end_position)
+    await ctx.node.durable(state.position)
     return ctx.answer(members)

@@ -97,7 +97,7 @@ async def _page(
         clock=perf_counter,
     )
     await node.run(listing.work())
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return listing.page, now_ms
 
 
@@ -132,7 +132,7 @@ async def forecast(ctx: Context) -> web.StreamResponse:
     now_ms = node.clock.now_ms()
     counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
     await node.run(counted.work())
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return ctx.answer(
         {
             "topic": topic.name,

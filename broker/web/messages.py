@@ -11,6 +11,7 @@ import numpy as np
 from aiohttp import web
 
 from delaylog.broker.engine import settling
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
@@ -213,6 +214,10 @@ async def _receive_members(ctx: Context) -> Any:
     return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
 
+GATE_SECONDS: Final = 0.25
+"""Who does not wait for messages still waits that long for a cluster to let them out."""
+
+
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
     """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
     node = ctx.node
@@ -224,6 +229,10 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
     while True:
+        if not await node.standing.until_may_hand_out(max(until - loop.time(), GATE_SECONDS)):
+            return None
+        if node.engine.state is not state:
+            raise NotLeadingError("the leadership changed meanwhile; ask again")
         topic = state.topics.get(ctx.topic_key)
         group = the_group(topic, call.group)
         if topic is not None and group is not None:
@@ -245,7 +254,9 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                     node.waiters.wake(key)
                 # The lease is in the file before the answer is on the wire: a killed broker
                 # comes back knowing who holds what. Its fsync is not waited for.
-                if not node.write_through():
+                if node.write_through():
+                    node.standing.appended()
+                else:
                     await node.durable(delivery.position)
                 return delivery
             if state.log.pending_size:
@@ -283,7 +294,7 @@ async def peek_messages(ctx: Context) -> web.StreamResponse:
             origins = rows["origin"].astype(np.int64)
             attempts = entries["attempts"].astype(np.int64)
             messages = message_objects(rows, records, origins, attempts, packed=ctx.packed)
-        await ctx.node.durable(state.log.end_position)
+        await ctx.node.durable(state.position)
     return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
 
 
@@ -376,7 +387,7 @@ async def settled(ctx: Context) -> None:
     """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
     ctx.node.wake_ready()
     ctx.node.kick_dispatch()
-    await ctx.node.durable(ctx.node.engine.state.log.end_position)
+    await ctx.node.durable(ctx.node.engine.state.position)
 
 
 _SETTLE_COLUMNS: Final = frozenset(

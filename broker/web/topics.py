@@ -68,7 +68,7 @@ async def put_topic(ctx: Context) -> web.StreamResponse:
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
     topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return ctx.answer(_describe(topic), status=200 if known else 201)
 
 
@@ -85,7 +85,7 @@ async def delete_topic(ctx: Context) -> web.StreamResponse:
         )
     node = ctx.node
     drop_topic(node.engine.state, topic, node.clock.now_ms())
-    await node.durable(node.engine.state.log.end_position)
+    await node.durable(node.engine.state.position)
     return ctx.answer({"result": "done"})
 
 

@@ -140,7 +140,7 @@ class QueueCalls:
                 # topic. Nothing was added yet, and now there is nothing in the way.
                 continue
             shown = messages.found_members(state, topic, old)
-            await node.durable(state.log.end_position)
+            await node.durable(state.position)
             return result, row, shown
 
     async def pull_msg(self, ctx: Context, values: Values) -> Values:

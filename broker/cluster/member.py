@@ -1,0 +1,522 @@
+"""A node's place in its cluster: replication, its connections, the oracle and the engine.
+
+Replication is a state machine without network or clock; this is its host. What comes in (messages,
+times, words of the oracle, syncs of the log) is handed over, and what it says is sent and acted
+on in the same turn (`_pump`). Whether the engine leads or follows is `Succession`'s affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.gate_waiters import GateWaiters
+from delaylog.broker.cluster.joining import is_new
+from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.oracles import RunningOracle
+from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.secret import KeyUse
+from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.node import Node
+from delaylog.broker.position_waiters import PositionWaiters
+from delaylog.replication.events import (
+    Event,
+    HandoverFailed,
+    NeedsCopy,
+    Readmitted,
+    Resigned,
+    Serving,
+    SteppedDown,
+    TakeoverAsked,
+    Truncated,
+)
+from delaylog.replication.leader import Acks
+from delaylog.replication.messages import Hello, Message
+from delaylog.replication.node import ReplicationNode
+from delaylog.replication.timing import Now, Timing
+
+ORACLE_EVERY_SECONDS: Final = 0.02
+BUSY_AHEAD_MS: Final = 100
+"""Rounds go out more often from so long before anything is due, for the gate to be open then."""
+BUSY_AFTER_MS: Final = 200
+"""And for so long after something was handed out: more may come."""
+READMIT_EVERY_MS: Final = 500
+LOG_KEPT_BYTES: Final = 1 << 30
+"""Log that a checkpoint has made superfluous is kept for slower followers up to this."""
+ALL_SECONDS: Final = 5.0
+"""How long a send with acks=all waits for the slowest voter."""
+
+log = logging.getLogger("delaylog.cluster")
+
+
+def boot_ms() -> int:
+    """The clock that never steps and goes on while the process is stopped."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class ClusterMember:
+    """One member. All methods belong to the loop's thread; it is the node's `Standing`."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        files: MemberFiles,
+        *,
+        new_cluster: bool,
+        on_fatal: Callable[[BaseException], None],
+        random: Random,
+        timing: Timing | None = None,
+    ) -> None:
+        self.config = config
+        self._files = files
+        self._new_cluster = new_cluster
+        self._on_fatal = on_fatal
+        self._random = random
+        self._timing = timing or Timing()
+        self._loop = asyncio.get_running_loop()
+        self.replication: ReplicationNode | None = None
+        """None until it is known what this node is; see joining.py."""
+        self._heard: dict[int, Hello] = {}
+        self._gate = GateWaiters()
+        self._leader_safe = PositionWaiters()
+        self._all_safe = PositionWaiters()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._poller: asyncio.TimerHandle | None = None
+        self._suggested = False
+        self._told_commit = 0
+        self._handed_ms = 0
+        self._readmit_ms = 0
+        self._handover: asyncio.Future[bool] | None = None
+        self._transfer_to: int | None = None
+        self._stopping = False
+        self.transport = PeerTransport(
+            node=config.node,
+            cluster_id=config.cluster_id,
+            key=config.key(KeyUse.PEERS),
+            addresses=config.peers,
+            listen=config.me.peer,
+            hello=self._hello,
+            on_message=self._on_message,
+            on_connect=self._on_connect,
+            on_disconnect=lambda _: None,
+            tls=config.tls,
+        )
+
+    def attach(self, node: Node, oracle: RunningOracle, succession: Succession) -> None:
+        """Take a place: before the node starts."""
+        self._node = node
+        self.oracle = oracle
+        self._succession = succession
+        node.standing = self
+        node.log_commits.position = self.committed
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Listen, connect, take part in elections. Raises OSError and ClusterError."""
+        if not self._files.fresh:
+            self._begin()
+        elif not self._new_cluster:
+            log.warning(
+                "this folder is blank, so the node joins as a learner until a leader lets it in; "
+                "if the cluster is new, start all its nodes with --new-cluster"
+            )
+            self._join(new=False)
+        await self.transport.start()
+        await self.oracle.start()
+        self._succession.start()
+        self._join_if_new()
+        self._poll()
+
+    async def stop(self) -> None:
+        """Take no further part."""
+        self._stopping = True
+        for handle in (self._timer, self._poller):
+            if handle is not None:
+                handle.cancel()
+        if self.replication is not None:
+            self.replication.unsuggest_leader()
+            self._pump()
+        await self.oracle.stop()
+        await self.transport.stop()
+        await self._succession.stop()
+
+    def _join_if_new(self) -> None:
+        """A folder that is not part of the cluster yet: see what the others say of it."""
+        if self.replication is not None or not self._new_cluster:
+            return
+        others = [member.node for member in self.config.others]
+        new = is_new(self._hello(), others, self._heard)
+        if new is not None:
+            self._join(new=new)
+
+    def _join(self, *, new: bool) -> None:
+        meta = self._files.meta
+        if new:
+            log.info("all members hold the same: this node begins as a voter of a new cluster")
+            meta.save(meta.meta.readmitted())
+        else:
+            if self._new_cluster:
+                log.warning("others hold a log already: this node joins as a learner")
+            meta.save(meta.meta)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.replication = ReplicationNode(
+            log=self._files.replica,
+            meta=self._files.meta,
+            ticks=self._files.ticks,
+            random=self._random,
+            timing=self._timing,
+        )
+
+    # ------------------------------------------------------------------ inputs
+
+    def _now(self) -> Now:
+        return Now(boot_ms(), self._node.clock.now_ms())
+
+    def _hello(self) -> Hello:
+        meta, replica = self._files.meta.meta, self._files.replica
+        voter = self.replication is not None and meta.voter
+        promised = max(meta.promised_epoch, replica.epochs.last_epoch)
+        return Hello(self.config.cluster_id, self.config.node, voter, promised, replica.end)
+
+    def _on_connect(self, peer: int) -> None:
+        hello = self.transport.hello_of(peer)
+        if hello is not None:
+            self._heard[peer] = hello
+        self._join_if_new()
+        if self.replication is not None:
+            self.replication.reconnect(peer)
+            self._pump()
+
+    def _on_message(self, peer: int, message: Message) -> None:
+        if self.replication is None or self._stopping:
+            return
+        try:
+            self.replication.receive(peer, message, self._now())
+        finally:
+            self._pump()
+
+    def _poll(self) -> None:
+        """Ask the oracle again and again: a single word may be lost, or come too early."""
+        self._poller = self._loop.call_later(ORACLE_EVERY_SECONDS, self._poll)
+        replication = self.replication
+        if replication is None:
+            return
+        now = self._now()
+        if self.oracle.failure is not None:
+            self._on_fatal(self.oracle.failure)
+            return
+        suggested = self.oracle.suggests(now.boot_ms)
+        if suggested:
+            replication.suggest_leader(now)
+        elif self._suggested:
+            replication.unsuggest_leader()
+        self._suggested = suggested
+        self._readmit(now)
+        # What was removed is not asked for: a frame's epoch is looked up in the table.
+        self._files.replica.epochs.forget(self._files.physical.first_position)
+        self._pump()
+
+    def _readmit(self, now: Now) -> None:
+        """Let learners vote again as soon as that is safe."""
+        replication = self.replication
+        assert replication is not None
+        leader = replication.leader
+        if leader is None or now.boot_ms < self._readmit_ms:
+            return
+        self._readmit_ms = now.boot_ms + READMIT_EVERY_MS
+        for peer, one in leader.progress.items():
+            if not one.counts and not one.voter and replication.readmit(peer):
+                log.warning("node %d holds the log again and is let in as a voter", peer)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        if self.replication is not None and not self._stopping:
+            self._note_busy()
+            self.replication.timer(self._now())
+            self._pump()
+
+    # ------------------------------------------------------------------ outputs
+
+    def _pump(self) -> None:
+        """Do what replication has said."""
+        replication = self.replication
+        assert replication is not None
+        events = replication.take_events()
+        while events:
+            for event in events:
+                self._act(event)
+            events = replication.take_events()
+        for target, message in replication.take_messages():
+            self.transport.send(target, message)
+        if self._files.physical.end_position > self._files.physical.durable_position:
+            self._node.log_commits.kick()
+        self._note_progress(replication)
+        self._arm(replication)
+
+    def _note_progress(self, replication: ReplicationNode) -> None:
+        """The commit may be further, the gate may be open."""
+        leader = replication.leader
+        if leader is not None and self.leading:
+            if self.committed() > self._told_commit:
+                self._told_commit = self.committed()
+                self._node.log_committed()
+            self._publish(replication)
+            if len(self._leader_safe):
+                self._leader_safe.reach(leader.safe_end(Acks.LEADER))
+            if len(self._all_safe):
+                self._all_safe.reach(leader.safe_end(Acks.ALL))
+            if len(self._gate) and self._gate_open():
+                self._gate.open()
+            if self._transfer_to is not None and replication.leadership.has_given:
+                self.oracle.transfer(self._transfer_to, boot_ms())
+                self._transfer_to = None
+        else:
+            self._succession.look()
+
+    def _arm(self, replication: ReplicationNode) -> None:
+        at_ms = replication.next_timer_ms()
+        if at_ms is None or self._stopping:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        delay_ms = max(at_ms - boot_ms(), 0)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._timer_fired)
+
+    def _act(self, event: Event) -> None:
+        match event:
+            case Serving():
+                log.info("this node leads, epoch %#x", event.epoch)
+                self._succession.serve(event)
+            case SteppedDown():
+                self._step_down(event)
+            case Truncated():
+                log.warning(
+                    "the log was cut at %d: no leader had what stood behind", event.position
+                )
+            case Resigned():
+                log.warning("this node could not come to lead in time and stays out for a while")
+                self.oracle.resign(boot_ms(), event.until_ms)
+            case TakeoverAsked():
+                log.info("the leader hands over to this node")
+            case HandoverFailed():
+                log.warning("node %d did not take over", event.target)
+                self._end_handover(done=False)
+            case NeedsCopy():
+                log.error("the log of node %d lies too far behind: it needs a copy", event.node)
+            case Readmitted():
+                log.warning("this node is a voter again")
+
+    def _step_down(self, event: SteppedDown) -> None:
+        replication = self.replication
+        assert replication is not None, "it has led"
+        log.info("this node leads no more, epoch %#x", event.epoch)
+        why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
+        self._end_handover(done=True)
+        was_leading = self.leading
+        self._succession.step_down(replication.commit)
+        if was_leading:
+            self._node.end_leading(why)
+        self._leader_safe.fail_all(why)
+        self._all_safe.fail_all(why)
+        self._gate.open()
+
+    # ------------------------------------------------------------------ the log
+
+    @property
+    def log_end(self) -> int:
+        """Where this node's log ends."""
+        return self._files.replica.end
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of its last frame."""
+        return self._files.replica.epochs.last_epoch
+
+    def committed(self) -> int:
+        """Up to where the log is committed, and on this disk too."""
+        commit = 0 if self.replication is None else self.replication.commit
+        return min(commit, self._files.physical.durable_position)
+
+    def drop_log(self, position: int) -> int:
+        """Remove log below `position` that no follower needs, or none that is near. Any thread."""
+        leader = None if self.replication is None else self.replication.leader
+        if leader is not None:
+            held = [one.match for one in leader.progress.values()]
+            end = self._files.physical.end_position
+            position = min([position, *(at for at in held if end - at <= LOG_KEPT_BYTES)])
+        return self._files.physical.drop_below(position)
+
+    # ------------------------------------------------------------------ Standing
+
+    @property
+    def leading(self) -> bool:
+        """Whether the engine leads."""
+        return self._succession.leading
+
+    @property
+    def leader(self) -> int | None:
+        """Who is thought to lead, for clients."""
+        if self.leading:
+            return self.config.node
+        found = self.oracle.leader(boot_ms())
+        return None if found == self.config.node else found
+
+    def leader_url(self) -> str | None:
+        """Where clients find the leader, if it is another node and known."""
+        leader = self.leader
+        if leader is None or leader == self.config.node:
+            return None
+        return self.config.member(leader).http_url
+
+    def check(self) -> None:
+        """Raise NotLeadingError unless changes are taken at this moment."""
+        if not self.may_turn():
+            raise NotLeadingError("this node does not take changes at the moment; try again")
+
+    def may_turn(self) -> bool:
+        """Not while handing over either: the tick stays."""
+        replication = self.replication
+        return self.leading and replication is not None and replication.leadership.may_append()
+
+    def _gate_open(self) -> bool:
+        replication = self.replication
+        if replication is None or not self.may_turn():
+            return False
+        return replication.leadership.may_dispatch(self._now())
+
+    async def until_may_hand_out(self, seconds: float) -> bool:
+        """Wait for the gate: a majority has taken a tick a moment ago."""
+        until = self._loop.time() + seconds
+        while not self._gate_open():
+            if not self.leading:
+                raise NotLeadingError("this node leads no more; ask the leader")
+            left = until - self._loop.time()
+            if left <= 0:
+                return False
+            waiting = self._gate.wait(left)
+            self._hurry()
+            await waiting
+        self._handed_ms = boot_ms()
+        return True
+
+    def _hurry(self) -> None:
+        """Send a round now: somebody waits for its answer."""
+        replication = self.replication
+        if replication is not None and not replication.leadership.busy:
+            replication.leadership.busy = True
+            self._arm(replication)
+
+    def appended(self) -> None:
+        """Ship what was appended, now."""
+        replication = self.replication
+        if replication is not None and replication.leader is not None and self.leading:
+            replication.note_appended()
+            self._pump()
+            self.transport.flush()
+
+    def synced(self) -> None:
+        """The log was synced."""
+        if self.replication is not None and not self._stopping:
+            self.replication.note_durable(self._now())
+            self._pump()
+
+    def turned(self) -> None:
+        """The wheel has turned: the tick follows."""
+        replication = self.replication
+        if replication is not None and self.leading:
+            self._note_busy()
+            self._publish(replication)
+
+    def _publish(self, replication: ReplicationNode) -> None:
+        """Say how far the wheel has got, and what it covers."""
+        leader = replication.leader
+        if leader is None or not leader.serving:
+            return
+        state, order = self._node.engine.state, leader.order
+        if replication.leadership.may_append():
+            place = (state.tick.second, state.tick.local_index)
+            if place > (order.tick.second, order.tick.local_index):
+                order.begin(*place)
+                order.finish(self._node.clock.now_ms())
+        if not state.exposures:
+            _, end = order.take(min(leader.commit, self.committed()))
+            order.cover(end)
+
+    def _note_busy(self) -> None:
+        replication = self.replication
+        if replication is None or not self.leading:
+            return
+        engine = self._node.engine
+        wake_ms = engine.next_wake_ms()
+        near = wake_ms is not None and wake_ms - self._node.clock.now_ms() < BUSY_AHEAD_MS
+        lately = boot_ms() - self._handed_ms < BUSY_AFTER_MS
+        busy = near or lately or len(self._gate) > 0
+        if busy != replication.leadership.busy:
+            replication.leadership.busy = busy
+            self._arm(replication)
+
+    # ------------------------------------------------------------------ sends
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        """Wait until the log is as safe up to `position` as is asked for (None = as configured).
+
+        Raises NotLeadingError.
+        """
+        acks = acks or self.config.acks
+        if acks is Acks.QUORUM:
+            await self._node.durable(position)
+            return
+        replication = self.replication
+        leader = None if replication is None else replication.leader
+        if leader is None:
+            raise NotLeadingError("this node leads no more; ask the leader")
+        if leader.safe_end(acks) >= position:
+            return
+        if acks is Acks.LEADER:
+            await self._leader_safe.wait(position)
+            return
+        try:
+            async with asyncio.timeout(ALL_SECONDS):
+                await self._all_safe.wait(position)
+        except TimeoutError:
+            raise NotLeadingError(
+                f"not every voter had it within {ALL_SECONDS:.0f} s; it is stored and may be on a "
+                "majority already: send it again under its sequence"
+            ) from None
+
+    # ------------------------------------------------------------------ handing over
+
+    async def hand_over(self, target: int | None) -> int | None:
+        """Hand the leadership to a node (None = whoever is furthest); None if nobody took it."""
+        replication = self.replication
+        leader = None if replication is None else replication.leader
+        if replication is None or leader is None or not self.leading:
+            raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        if target is None:
+            able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
+            target = max(able)[1] if able else None
+        if target is None or not replication.hand_over(target, self._now()):
+            return None
+        self._handover = self._loop.create_future()
+        self._transfer_to = target
+        self._pump()
+        return target if await self._handover else None
+
+    def _end_handover(self, *, done: bool) -> None:
+        self._transfer_to = None
+        if self._handover is not None and not self._handover.done():
+            self._handover.set_result(done)
+        self._handover = None

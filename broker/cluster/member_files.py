@@ -1,0 +1,91 @@
+"""What a member of a cluster opens before it has an engine: log, epoch table, meta and tick.
+
+The engine stands on the newest checkpoint and applies only what is committed; replication needs the
+whole log, with the epochs in it. Both share the files that are opened here.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.replication.errors import ClusterError, MetaDamagedError
+from delaylog.replication.meta import Meta, MetaFile, load_meta
+from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
+from delaylog.storage.checkpoint import load_newest
+from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.layout import EPOCH_NODE_BITS
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickSlots
+
+META: Final = "meta"
+
+log = logging.getLogger("delaylog.cluster")
+
+
+@dataclass(frozen=True)
+class MemberFiles:
+    """The files of one member, open."""
+
+    physical: PhysicalLog
+    replica: PhysicalReplicaLog
+    slots: TickSlots
+    ticks: SlotTicks
+    meta: MetaFile
+    fresh: bool
+    """There was no meta file: this folder is not part of the cluster yet."""
+
+    def close(self) -> None:
+        """Close them. What was appended and not written is dropped."""
+        self.physical.close()
+        self.slots.close()
+
+
+def open_member(fs: FileSystem, folder: str, config: ClusterConfig) -> MemberFiles:
+    """Recover the log of a member. Raises ClusterError, CorruptionError and OSError."""
+    if not fs.exists(folder):
+        fs.mkdir(folder)
+        fs.sync_folder(parent_of(folder))
+    meta, fresh = _open_meta(fs, f"{folder}/{META}", config)
+    saved = load_newest(fs, folder)
+    start = 0 if saved is None else saved[1]
+    slots = TickSlots(fs, f"{folder}/tick")
+    physical = PhysicalLog(fs, f"{folder}/log", node=config.node)
+    entries: list[tuple[int, int]] = []
+    if saved is not None:
+        known = saved[0].get("epochs") or [(saved[0]["epoch"] << EPOCH_NODE_BITS, 0)]
+        entries = [(epoch, first) for epoch, first in known]
+    replica = PhysicalReplicaLog(physical, slots, tuple(entries))
+    durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
+    for frame in physical.recover(start, durable_end):
+        replica.note(frame)
+    return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, fresh)
+
+
+def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFile, bool]:
+    members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
+    try:
+        meta = load_meta(fs, path)
+    except MetaDamagedError as error:
+        # It may have promised anything: it must not vote before it is let in again.
+        log.error("%s; this node goes on as a learner", error)
+        meta = None
+        return MetaFile.make(fs, path, Meta.learner(config.cluster_id, config.node, members)), False
+    if meta is None:
+        # On the disk only once it is known what it is: see `Joining`.
+        return MetaFile(fs, path, Meta.learner(config.cluster_id, config.node, members)), True
+    if meta.cluster_id != config.cluster_id:
+        raise ClusterError(
+            f"{path} belongs to another cluster than {config.name!r}: serve the folder with the "
+            "cluster file that it was made for, or take an empty one"
+        )
+    if meta.node_id != config.node:
+        raise ClusterError(f"{path} is that of node {meta.node_id}, not of node {config.node}")
+    if meta.members.keys() != members.keys():
+        raise ClusterError(
+            f"{path} knows the members {sorted(meta.members)}, the cluster file "
+            f"{sorted(members)}: members cannot be changed"
+        )
+    return MetaFile(fs, path, meta), False

@@ -1,0 +1,107 @@
+"""Whether the engine leads or follows, and every way from one to the other.
+
+One task applies what is committed while the node follows, and lets the engine lead once all of
+the log is applied. When a leadership ends, an engine that has applied what may never be committed
+is dropped: the next one stands on the newest checkpoint and follows. One that has seen nothing
+but committed frames follows as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from delaylog.broker.engine import Engine
+from delaylog.broker.node import Node
+from delaylog.replication.events import Serving
+
+
+class Succession:
+    """The engine's place. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        make_engine: Callable[[], Engine],
+        committed: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """`make_engine` makes one that follows."""
+        self._node = node
+        self._make_engine = make_engine
+        self._committed = committed
+        self._on_fatal = on_fatal
+        self.leading = False
+        self._serving: Serving | None = None
+        """The leadership that replication has and the engine has not taken up yet."""
+        self._fallen = False
+        """The engine led."""
+        self._is_committed = False
+        """Nothing that it had applied can be lost."""
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End where it stands."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def look(self) -> None:
+        """More may be committed."""
+        if self._committed() > self._node.engine.state.applied_end or self._serving is not None:
+            self._wake.set()
+
+    def serve(self, event: Serving) -> None:
+        """Replication leads: the engine is to follow suit."""
+        self._serving = event
+        self._wake.set()
+
+    def step_down(self, commit: int) -> None:
+        """Replication leads no more; `commit` = what stays."""
+        self._serving = None
+        if self.leading:
+            self.leading = False
+            self._fallen = True
+            state = self._node.engine.state
+            self._is_committed = state.position <= commit
+            state.retire(commit)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._go_on()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._on_fatal(error)
+
+    async def _go_on(self) -> None:
+        node = self._node
+        if self._fallen:
+            await node.background.halt()
+            if self._is_committed:
+                node.engine.stand_down()
+            else:
+                node.replace_engine(self._make_engine)
+            self._fallen = False
+            self._wake.set()
+            return
+        if self.leading:
+            return
+        state = node.engine.state
+        while (upto := self._committed()) > state.applied_end:
+            await node.run(node.engine.follow(upto))
+        serving = self._serving
+        if serving is not None and state.applied_end == state.log.end_position:
+            self._serving = None
+            node.engine.lead(node.clock.now_ms(), serving.tick.time_ms)
+            self.leading = True
+            node.begin_leading()
