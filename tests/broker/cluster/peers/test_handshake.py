@@ -179,6 +179,14 @@ def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused) ->
     assert caught.value.reason is reason
 
 
+def test_unknown_node() -> None:
+    """It knows the secret, but is none of the members."""
+    one, other = sides(listener=replace(LISTENER, members=frozenset({1, 2})))
+    with pytest.raises(HandshakeError, match="there is no node 0") as caught:
+        other.meet(one.challenge(2))
+    assert caught.value.reason is Refused.NODE
+
+
 def test_larger_index_dials() -> None:
     """It has to be dialled, so that there is one connection a pair."""
     one, other = sides(replace(DIALLER, node=2), replace(LISTENER, node=1))

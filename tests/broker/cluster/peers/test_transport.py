@@ -109,6 +109,30 @@ def test_answers_go_out_in_the_same_turn(go: Run) -> None:
     go(work())
 
 
+def test_answers_wait_for_nothing(go: Run) -> None:
+    """What a message causes is with the socket before anything else of the loop runs."""
+
+    async def work() -> None:
+        async with Rig() as rig:
+            one, two = await rig.pair()
+            grown: list[int] = []
+            traffic = two.transport.counts.peers[0]
+
+            def answer(peer: int, message: Message) -> None:
+                before = traffic.bytes_out
+                asyncio.get_running_loop().call_soon(
+                    lambda: grown.append(traffic.bytes_out - before)
+                )
+                two.transport.send(peer, message)
+
+            two.on_message = answer
+            one.transport.send(1, ack(1))
+            await until(lambda: one.messages)
+            assert grown == [53]
+
+    go(work())
+
+
 def test_flush_is_at_once(go: Run) -> None:
     """Without giving the loop a turn."""
 
