@@ -211,7 +211,7 @@ class ReplicationNode:
         elif now.boot_ms >= round_ms:
             self.leadership.send_round(now)
             self._note_progress(now)
-            if self.leader is not None and self.leader.serving and self.leader.wants_renewal():
+            if self.leadership.may_renew(now):
                 self.renew(now)
 
     def reconnect(self, peer: int) -> None:
