@@ -141,6 +141,7 @@ class Leader:
         if message.end > self._log.end or message.seq > self.gate.seq:
             raise PeerError(f"node {source} acknowledges what was never sent")
         one = self._hear(source, voter=message.voter)
+        one.behind = False
         one.match = max(one.match, message.end)
         one.next = max(one.next, one.match)
         one.seq = max(one.seq, message.seq)

@@ -115,6 +115,58 @@ class Readmit(NamedTuple):
     end: int
 
 
+class CopyOffer(NamedTuple):
+    """A leader offers a copy of its folder to a node whose log lies behind its own beginning."""
+
+    epoch: int
+    copy: int
+    """Which of the leader's copies it is."""
+
+
+class CopyTaken(NamedTuple):
+    """So many bytes of a copy's files were written; 0 accepts the offer."""
+
+    epoch: int
+    copy: int
+    taken: int
+
+
+class CopyPart(NamedTuple):
+    """Bytes of one file of a copy; what no part holds is zeros."""
+
+    epoch: int
+    copy: int
+    at: int
+    """Bytes of all parts before."""
+    offset: int
+    """In the file."""
+    name: str
+    """Of the file, relative to the folder."""
+    data: Block
+
+
+class CopyEnd(NamedTuple):
+    """All of a copy was sent, or one of the two gives it up."""
+
+    epoch: int
+    copy: int
+    whole: bool
+
+
+CopyMessage: TypeAlias = CopyOffer | CopyTaken | CopyPart | CopyEnd
+"""Between the hosts of two nodes: `ReplicationNode` knows none of them."""
+
 Message: TypeAlias = (
-    Hello | Prepare | Promise | Nack | Fetch | Fetched | Append | Ack | Reject | Takeover | Readmit
+    Hello
+    | Prepare
+    | Promise
+    | Nack
+    | Fetch
+    | Fetched
+    | Append
+    | Ack
+    | Reject
+    | Takeover
+    | Readmit
+    | CopyMessage
 )

@@ -15,6 +15,10 @@
      9    REJECT    epoch u64, end u64, voter ?                            epoch table
     10    TAKEOVER  epoch u64, end u64, tick
     11    READMIT   epoch u64, end u64
+    12    COPYOFFER epoch u64, copy u64
+    13    COPYTAKEN epoch u64, copy u64, taken u64
+    14    COPYPART  epoch u64, copy u64, at u64, offset u64, size of name u16  name, bytes
+    15    COPYEND   epoch u64, copy u64, whole ?
 
     tick         epoch u64, second u32, local_index u32, position u64, wall_ms i64
     epoch table  epoch u64, first position u64 each, both ascending
@@ -37,6 +41,10 @@ from delaylog.replication.errors import WireError
 from delaylog.replication.messages import (
     Ack,
     Append,
+    CopyEnd,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
     Fetch,
     Fetched,
     Hello,
@@ -65,6 +73,10 @@ EPOCHS_MAX: Final = 1 << 16
 """Leaderships that one log remembers: older ones are settled on every node."""
 FRAMES_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + FRAME_HEADER_SIZE
 """The largest frame must fit, and nothing longer is sent together."""
+PIECE_BYTES_MAX: Final = 1 << 20
+"""Of a file of a copy: what is said meanwhile waits for no more than that."""
+NAME_BYTES_MAX: Final = 255
+"""Of a file's name in a copy, with its folders."""
 
 
 class Tail(Enum):
@@ -73,6 +85,7 @@ class Tail(Enum):
     NOTHING = 0
     TABLE = EPOCHS_MAX * _TABLE_ENTRY.size
     FRAMES = FRAMES_BYTES_MAX
+    PIECE = NAME_BYTES_MAX + PIECE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,10 @@ LAYOUTS: Final = (
     _layout(9, Reject, "QQ?", Tail.TABLE),
     _layout(10, Takeover, "QQ" + _TICK),
     _layout(11, Readmit, "QQ"),
+    _layout(12, CopyOffer, "QQ"),
+    _layout(13, CopyTaken, "QQQ"),
+    _layout(14, CopyPart, "QQQQH", Tail.PIECE),
+    _layout(15, CopyEnd, "QQ?"),
 )
 _BY_KIND: Final = {layout.kind: layout for layout in LAYOUTS}
 _BY_TYPE: Final = {layout.type: layout for layout in LAYOUTS}
@@ -130,6 +147,12 @@ def encode(message: Message) -> list[Block]:
         tail = fields[-1]
         assert len(tail) <= FRAMES_BYTES_MAX, "whole frames are cut to fit"
         fields = fields[:-1]
+    elif layout.tail is Tail.PIECE:
+        name = fields[-2].encode()
+        assert len(name) <= NAME_BYTES_MAX, "names of a folder's files are short"
+        assert len(fields[-1]) <= PIECE_BYTES_MAX, "files are cut to fit"
+        tail = name + fields[-1]
+        fields = (*fields[:-2], len(name))
     if layout.tick_at is not None:
         fields = (*fields[:-1], *fields[-1])
     fixed = layout.fixed.pack(*fields)
@@ -218,8 +241,19 @@ def _decode(layout: Layout, body: memoryview) -> Message:
         fields = (*fields, _table(bytes(body[layout.fixed.size :])))
     elif layout.tail is Tail.FRAMES:
         fields = (*fields, bytes(body[layout.fixed.size :]))
+    elif layout.tail is Tail.PIECE:
+        fields = (*fields[:-1], *_piece(bytes(body[layout.fixed.size :]), fields[-1]))
     message: Message = layout.type(*fields)
     return message
+
+
+def _piece(raw: bytes, name_size: int) -> tuple[str, bytes]:
+    if name_size > min(len(raw), NAME_BYTES_MAX) or len(raw) - name_size > PIECE_BYTES_MAX:
+        raise WireError("a piece of a file does not hold what it says")
+    try:
+        return raw[:name_size].decode(), raw[name_size:]
+    except UnicodeDecodeError:
+        raise WireError("a file's name is no text") from None
 
 
 def _table(raw: bytes) -> EpochEntries:

@@ -16,6 +16,10 @@ from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import (
     Ack,
     Append,
+    CopyEnd,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
     Fetch,
     Fetched,
     Hello,
@@ -81,6 +85,17 @@ KNOWN: list[tuple[Message, str]] = [
         "1100000000000000 22000000 33000000 4400000000000000 feffffffffffffff",
     ),
     (Readmit(1, 2), "4452 01 0b 10000000 0100000000000000 0200000000000000"),
+    (CopyOffer(1, 2), "4452 01 0c 10000000 0100000000000000 0200000000000000"),
+    (
+        CopyTaken(1, 2, 3),
+        "4452 01 0d 18000000 0100000000000000 0200000000000000 0300000000000000",
+    ),
+    (
+        CopyPart(1, 2, 3, 4, "tick", b"xy"),
+        "4452 01 0e 28000000 0100000000000000 0200000000000000 0300000000000000"
+        "0400000000000000 0400 7469636b 7879",
+    ),
+    (CopyEnd(1, 2, True), "4452 01 0f 11000000 0100000000000000 0200000000000000 01"),
 ]
 
 u64 = st.integers(0, 2**64 - 1)
@@ -120,6 +135,10 @@ messages = st.one_of(
     st.builds(Reject, u64, u64, st.booleans(), tables()),
     st.builds(Takeover, u64, u64, ticks),
     st.builds(Readmit, u64, u64),
+    st.builds(CopyOffer, u64, u64),
+    st.builds(CopyTaken, u64, u64, u64),
+    st.builds(CopyPart, u64, u64, u64, u64, st.text(max_size=60), st.binary(max_size=300)),
+    st.builds(CopyEnd, u64, u64, st.booleans()),
 )
 
 
@@ -189,7 +208,7 @@ def test_one_wrong_byte_never_does_worse_than_an_error(
         ((0x1234, VERSION, 2, 8), "begins with 0x1234"),
         ((MAGIC, 2, 2, 8), "version 2"),
         ((MAGIC, VERSION, 0, 8), "unknown kind 0"),
-        ((MAGIC, VERSION, 12, 8), "unknown kind 12"),
+        ((MAGIC, VERSION, 16, 8), "unknown kind 16"),
         ((MAGIC, VERSION, 2, 7), "Prepare of 7 bytes"),
         ((MAGIC, VERSION, 2, 9), "Prepare of 9 bytes"),
         ((MAGIC, VERSION, 7, 71), "Append of 71 bytes"),
@@ -235,3 +254,11 @@ def test_decode_wants_one_message() -> None:
 def test_frames_are_not_copied() -> None:
     data = memoryview(b"frames")
     assert encode(Fetched(1, 2, 3, data))[1] is data
+
+
+@pytest.mark.parametrize("tail", ["ff00", "0300 6162", "0200 ff00"])
+def test_a_piece_that_is_not_what_it_says(tail: str) -> None:
+    """A name that is longer than what came, or no text."""
+    body = bytes(32) + bytes.fromhex(tail)
+    with pytest.raises(WireError):
+        Decoder().feed(HEADER.pack(MAGIC, VERSION, 14, len(body)) + body)
