@@ -70,6 +70,14 @@ class LogCommits:
         """End the log thread after the job that runs."""
         self._thread.stop()
 
+    def exchange(self, physical_log: PhysicalLog) -> None:
+        """After `stop`: commit another log from now on. Nobody waits for anything of the old."""
+        self._log = physical_log
+        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._syncing, self.disk_full = False, False
+        self._written_position = 0
+        self._thread.start()
+
     def always_sync(self) -> None:
         """From now on only what is synced is safe, whatever the dial says.
 

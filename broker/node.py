@@ -26,6 +26,7 @@ from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
+from delaylog.storage.physical_log import PhysicalLog
 
 TICK_MS: Final = 50
 HELD_WAKE_MS: Final = 20
@@ -75,6 +76,7 @@ class Node:
         self._due_scheduled = False
         self._next_release = 0.0
         self._stopping = False
+        self._suspended = False
         self.waiters = Waiters()
         self.standing: Standing = Alone()
         """The node's place in its cluster, if it has one; set before `start`."""
@@ -115,6 +117,27 @@ class Node:
         self.engine = make()
         self.engine.upkeep.held = self.held
         self.engine.stand_reserve()
+
+    # ------------------------------------------------------------------ another folder
+
+    @property
+    def suspended(self) -> bool:
+        """Whether engine and folder are being exchanged: there is nothing to look at."""
+        return self._suspended
+
+    async def suspend(self) -> None:
+        """Rest: when this returns nobody touches the engine or its log. It does not lead."""
+        self._suspended = True
+        await self.background.halt()
+        await asyncio.to_thread(self.log_commits.stop)
+
+    def resume(self, engine: Engine, log: PhysicalLog) -> None:
+        """Go on with another engine over another log."""
+        self.engine = engine
+        self.engine.upkeep.held = self.held
+        self.engine.stand_reserve()
+        self.log_commits.exchange(log)
+        self._suspended = False
 
     # ------------------------------------------------------------------ ending
 
@@ -170,6 +193,8 @@ class Node:
 
     def _advance(self) -> None:
         """The log got further: what lies below may be answered and dispatched."""
+        if self._suspended:
+            return
         position = self.log_commits.position()
         self.engine.commit(position, self.clock.now_ms())
         self.log_commits.waiters.reach(position)
@@ -184,6 +209,8 @@ class Node:
 
     def _synced(self) -> None:
         self.standing.synced()
+        if self._suspended:
+            return
         self._advance()
         if self.engine.state.log.pending_size:
             self.appended()
@@ -258,7 +285,7 @@ class Node:
 
         `unpaced` = whatever was released a moment ago: for a caller who does not wait.
         """
-        if self._stopping or not self.standing.may_turn():
+        if self._stopping or self._suspended or not self.standing.may_turn():
             return
         now_ms = self.clock.now_ms()
         try:
@@ -342,6 +369,9 @@ class Node:
     def _tick(self) -> None:
         """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
         if self._stopping:
+            return
+        if self._suspended:
+            self._loop.call_later(TICK_MS / 1000, self._tick)
             return
         try:
             engine = self.engine

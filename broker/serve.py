@@ -17,6 +17,7 @@ from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.clock import BrokerClock
+from delaylog.broker.cluster.copies.incoming import copy_unfinished
 from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
@@ -42,7 +43,7 @@ START_LOG_SECONDS: Final = 2.0
 log = logging.getLogger("delaylog.serve")
 
 
-def _check_folder(folder: str) -> None:
+def _check_folder(folder: str, *, member: bool) -> None:
     """Refuse what looks like a data folder and must not become one."""
     if os.path.lexists(f"{folder}/{MANIFEST}"):
         raise ConfigError(
@@ -50,6 +51,8 @@ def _check_folder(folder: str) -> None:
         )
     if restore_unfinished(folder):
         raise ConfigError(f"a restore into {folder} was not finished: run it again")
+    if not member and copy_unfinished(folder):
+        raise ConfigError(f"{folder} takes over a leader's copy: serve it with its --cluster FILE")
 
 
 def _raise_file_limit() -> int:
@@ -79,6 +82,7 @@ async def _serve(config: Config) -> int:
         on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
     )
     stop, failed = asyncio.Event(), asyncio.Event()
+    place: ClusterPlace | None = None
     failure: list[BaseException] = []
 
     def on_fatal(error: BaseException) -> None:
@@ -86,6 +90,8 @@ async def _serve(config: Config) -> int:
             failure.append(error)
             hint = {"do": _advice(error)} if isinstance(error, CorruptionError) else {}
             log.critical("the node stops", exc_info=error, extra=hint)
+            if isinstance(error, CorruptionError) and place is not None:
+                place.note_damage(error)
         failed.set()
 
     def make_engine(member: Membership | None = None) -> Engine:
@@ -100,12 +106,11 @@ async def _serve(config: Config) -> int:
             member=member,
         )
 
-    place: ClusterPlace | None = None
     if config.cluster is None:
         node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
         clock.hold_from(node.engine.started_ms)
     else:
-        place = take_place(config, clock, make_engine, on_fatal)
+        place = await take_place(config, clock, make_engine, on_fatal)
         node = place.node
     clock.on_jump = node.clock_jumped
     if clock.held_ms:
@@ -194,7 +199,7 @@ def _advice(error: BaseException) -> str:
 
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
-    _check_folder(config.data_dir)
+    _check_folder(config.data_dir, member=config.cluster is not None)
     lock = lock_folder(config.data_dir)
     crash_trace.watch(config.data_dir)
     process_memory.tune()

@@ -16,6 +16,7 @@ from delaylog.replication.watermark import NO_TICK, EpochTick
 from delaylog.storage.batch import Block
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import FrameKind
+from delaylog.storage.log_reader import frames_in
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickRecord, TickSlots
 
@@ -54,7 +55,13 @@ class PhysicalReplicaLog:
         return self._log.durable_position
 
     def read(self, start: int, bytes_max: int) -> Block:
-        return self._log.read(start, bytes_max)
+        data = self._log.read(start, bytes_max)
+        if start < self._log.found_end:
+            # Nobody has looked at these since they were written, and a peer that is sent rot could
+            # only refuse it. Raises CorruptionError.
+            for _ in frames_in(data, start):
+                pass
+        return data
 
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
         assert frames[0].position == self.end, "frames stand behind each other"

@@ -62,6 +62,8 @@ class PhysicalLog:
         self.end_position = 0
         self.written_position = 0
         self.durable_position = 0
+        self.found_end = 0
+        """Where it ended when it was opened: what lies below was written by an earlier life."""
 
     # ------------------------------------------------------------------ opening
 
@@ -82,6 +84,7 @@ class PhysicalLog:
                 )
             self._start_segment(start)
             self.end_position = self.written_position = self.durable_position = start
+            self.found_end = start
             return
         if self._bases[0] > start:
             raise CorruptionError(
@@ -129,6 +132,7 @@ class PhysicalLog:
             )
         self._cut(position)
         self.end_position = self.written_position = self.durable_position = position
+        self.found_end = position
 
     def _cut(self, position: int) -> None:
         """Drop everything from `position` on, durably, and open the last segment for appending."""

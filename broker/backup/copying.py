@@ -6,14 +6,14 @@ broker never leaves the disk with gigabytes to write back at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from crc32c import crc32c
 
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.file_system import File
 
 PART_BYTES: Final = 256 << 10
 SYNC_BYTES: Final = 32 << 20
@@ -23,10 +23,32 @@ Progress = Callable[[str, int], None]
 """Told what is at work and how many bytes more have been copied."""
 
 
+class TargetFile(Protocol):
+    """A file of a copy: written in order, never read back."""
+
+    def pwritev(self, buffers: Sequence[Any], offset: int) -> int: ...
+
+    def fdatasync(self) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Target(Protocol):
+    """Where a copy goes: a file system, or a node that writes what it is sent."""
+
+    def open(self, path: str, *, create: bool = False) -> TargetFile: ...
+
+    def mkdir(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+
 class CopiedFile:
     """A file in the making at `folder`/`path`; folders are made by the caller."""
 
-    def __init__(self, fs: FileSystem, folder: str, path: str, progress: Progress) -> None:
+    def __init__(self, fs: Target, folder: str, path: str, progress: Progress) -> None:
         self._file = fs.open(f"{folder}/{path}", create=True)
         self._path = path
         self._progress = progress

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.broker.backup.copying import CopiedFile, Progress
+from delaylog.broker.backup.copying import CopiedFile, Progress, Target
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
@@ -79,7 +79,7 @@ class HourCopy:
             file.close()
         self._files.clear()
 
-    def copy(self, target: FileSystem, partial: str, progress: Progress) -> list[FileEntry]:
+    def copy(self, target: Target, partial: str, progress: Progress) -> list[FileEntry]:
         """Copy all files. Raises CorruptionError where the rows are not what was written."""
         target.mkdir(f"{partial}/{self._place}")
         extents = self._extents()
@@ -117,12 +117,10 @@ class HourCopy:
         target.sync_folder(f"{partial}/{self._place}")
         return entries
 
-    def _begin(self, target: FileSystem, partial: str, name: str, progress: Progress) -> CopiedFile:
+    def _begin(self, target: Target, partial: str, name: str, progress: Progress) -> CopiedFile:
         return CopiedFile(target, partial, f"{self._place}/{name}", progress)
 
-    def _copy_later(
-        self, target: FileSystem, partial: str, name: str, progress: Progress
-    ) -> FileEntry:
+    def _copy_later(self, target: Target, partial: str, name: str, progress: Progress) -> FileEntry:
         """A file that is written in place: of states the entries of counted rows, else all."""
         file = self._files[name]
         whole = size = file.size()

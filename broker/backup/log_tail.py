@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaylog.broker.backup.copying import CopiedFile, Progress
+from delaylog.broker.backup.copying import CopiedFile, Progress, Target
 from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.file_system import File, FileSystem
@@ -54,7 +54,7 @@ def log_size_from(source: FileSystem, folder: str, position: int) -> int:
 def copy_log(
     source: FileSystem,
     folder: str,
-    target: FileSystem,
+    target: Target,
     partial: str,
     *,
     position: int,

@@ -23,6 +23,11 @@ _FILE_NAME: Final = re.compile(
 )
 
 
+def is_backup_file(name: str) -> bool:
+    """Whether a backup may hold a file of this name; it stays inside the backup's folder."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
 class BackupError(Exception):
     """A backup cannot be made, or is not what was written. The text says what to do."""
 
@@ -105,6 +110,6 @@ def read_manifest(fs: FileSystem, backup: str) -> Manifest:
     except (TypeError, KeyError):
         raise BackupError(f"{path} has members that this delaylog does not know") from None
     for entry in manifest.files:
-        if not _FILE_NAME.fullmatch(entry.path):
+        if not is_backup_file(entry.path):
             raise BackupError(f"{path} names {entry.path!r}, which no backup holds")
     return manifest

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.broker.backup.copying import CopiedFile
+from delaylog.broker.backup.copying import CopiedFile, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
@@ -93,7 +93,7 @@ def take_backup(
                     ) from None
                 _empty(partial)
         manifest.ended_at_ms = now_ms()
-        _write_manifest(target, partial, manifest)
+        write_manifest(target, partial, manifest)
         if os.path.lexists(dest):
             raise ConfigError(f"{dest} came to be while the backup was taken; it is left alone")
         target.rename(partial, dest)
@@ -159,7 +159,8 @@ def _empty(partial: str) -> None:
             os.unlink(entry.path)
 
 
-def _write_manifest(target: FileSystem, partial: str, manifest: Manifest) -> None:
+def write_manifest(target: Target, partial: str, manifest: Manifest) -> None:
+    """The last file of a backup: without it there is none."""
     file = target.open(f"{partial}/{MANIFEST}", create=True)
     try:
         file.pwritev([manifest.encode()], 0)
@@ -176,7 +177,7 @@ class FolderCopy:
         self,
         source: FileSystem,
         folder: str,
-        target: FileSystem,
+        target: Target,
         partial: str,
         progress: Callable[[str, int, int], None],
         sleep: Callable[[float], None],

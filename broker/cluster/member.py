@@ -15,11 +15,13 @@ from random import Random
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.gate_waiters import GateWaiters
 from delaylog.broker.cluster.joining import is_new
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.retention import log_needed
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
@@ -38,7 +40,7 @@ from delaylog.replication.events import (
     Truncated,
 )
 from delaylog.replication.leader import Acks
-from delaylog.replication.messages import Hello, Message
+from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart, CopyTaken, Hello, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.storage.errors import DiskFullError
@@ -49,8 +51,6 @@ BUSY_AHEAD_MS: Final = 100
 BUSY_AFTER_MS: Final = 200
 """And for so long after something was handed out: more may come."""
 READMIT_EVERY_MS: Final = 500
-LOG_KEPT_BYTES: Final = 1 << 30
-"""Log that a checkpoint has made superfluous is kept for slower followers up to this."""
 ALL_SECONDS: Final = 5.0
 """How long a send with acks=all waits for the slowest voter."""
 
@@ -85,6 +85,10 @@ class ClusterMember:
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
         self._heard: dict[int, Hello] = {}
+        first = files.physical.first_position
+        self._places = {member.node: first for member in config.others}
+        """Up to where others are thought to hold the log, when a leader does not know better."""
+        self._silent = False
         self._gate = GateWaiters()
         self._leader_safe = PositionWaiters()
         self._all_safe = PositionWaiters()
@@ -107,14 +111,17 @@ class ClusterMember:
             hello=self._hello,
             on_message=self._on_message,
             on_connect=self._on_connect,
-            on_disconnect=lambda _: None,
+            on_disconnect=self._on_disconnect,
             tls=config.tls,
         )
 
-    def attach(self, node: Node, oracle: RunningOracle, succession: Succession) -> None:
+    def attach(
+        self, node: Node, oracle: RunningOracle, succession: Succession, copies: Copies
+    ) -> None:
         """Take a place: before the node starts."""
         self._node = node
         self.oracle = oracle
+        self.copies = copies
         self._succession = succession
         node.standing = self
         node.log_commits.position = self.committed
@@ -146,13 +153,14 @@ class ClusterMember:
         if self.replication is not None:
             self.replication.unsuggest_leader()
             self._pump()
+        await self.copies.stop()
         await self.oracle.stop()
         await self.transport.stop()
         await self._succession.stop()
 
     def _join_if_new(self) -> None:
         """A folder that is not part of the cluster yet: see what the others say of it."""
-        if self.replication is not None or not self._new_cluster:
+        if self.replication is not None or not self._new_cluster or self._silent:
             return
         others = [member.node for member in self.config.others]
         new = is_new(self._hello(), others, self._heard)
@@ -179,6 +187,29 @@ class ClusterMember:
             timing=self._timing,
         )
 
+    # ------------------------------------------------------------------ another folder
+
+    @property
+    def files(self) -> MemberFiles:
+        """What it stands on; a copy may take its place."""
+        return self._files
+
+    def fall_silent(self) -> None:
+        """Say and hear nothing more of replication: the folder is about to be another one."""
+        self._silent = True
+        self.replication = None
+
+    def take_files(self, files: MemberFiles) -> None:
+        """Stand on these from now on."""
+        self._files = files
+
+    def go_on(self) -> None:
+        """Take part again, and say to all what the log holds now."""
+        self._silent = False
+        self._begin()
+        for peer in self.transport.connected():
+            self.transport.drop(peer, "this node stands on a copy now")
+
     # ------------------------------------------------------------------ inputs
 
     def _now(self) -> Now:
@@ -194,12 +225,21 @@ class ClusterMember:
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self._heard[peer] = hello
+            self._places[peer] = hello.end
         self._join_if_new()
         if self.replication is not None:
             replication = self.replication
             self._input(lambda: replication.reconnect(peer))
 
+    def _on_disconnect(self, peer: int) -> None:
+        if not self._stopping:
+            self.copies.lost(peer)
+
     def _on_message(self, peer: int, message: Message) -> None:
+        if isinstance(message, (CopyOffer, CopyTaken, CopyPart, CopyEnd)):
+            if not self._stopping:
+                self.copies.receive(peer, message)
+            return
         replication = self.replication
         if replication is not None:
             self._input(lambda: replication.receive(peer, message, self._now()))
@@ -229,6 +269,7 @@ class ClusterMember:
         replication = self.replication
         if replication is not None:
             self._input(lambda: self._ask_oracle(replication))
+            self.copies.look()
 
     def _ask_oracle(self, replication: ReplicationNode) -> None:
         now = self._now()
@@ -318,8 +359,10 @@ class ClusterMember:
                 log.info("this node leads, epoch %#x", event.epoch)
                 self._succession.serve(event)
             case SteppedDown():
+                self.copies.giver.abort("this node leads no more")
                 self._step_down(event)
             case Truncated():
+                self.copies.giver.abort("the log was cut")
                 log.warning(
                     "the log was cut at %d: no leader had what stood behind", event.position
                 )
@@ -332,7 +375,10 @@ class ClusterMember:
                 log.warning("node %d did not take over", event.target)
                 self._end_handover(done=False)
             case NeedsCopy():
-                log.error("the log of node %d lies too far behind: it needs a copy", event.node)
+                if event.node == self.config.node:
+                    log.warning("this log lies too far behind to lead: another node has to")
+                else:
+                    log.warning("the log of node %d lies too far behind for this one", event.node)
             case Readmitted():
                 log.warning("this node is a voter again")
 
@@ -369,12 +415,15 @@ class ClusterMember:
 
     def drop_log(self, position: int) -> int:
         """Remove log below `position` that no follower needs, or none that is near. Any thread."""
-        leader = None if self.replication is None else self.replication.leader
-        if leader is not None:
-            held = [one.match for one in leader.progress.values()]
-            end = self._files.physical.end_position
-            position = min([position, *(at for at in held if end - at <= LOG_KEPT_BYTES)])
-        return self._files.physical.drop_below(position)
+        replication, physical = self.replication, self._files.physical
+        leader = None if replication is None else replication.leader
+        if leader is not None and not self._node.engine.upkeep.short_of_space:
+            if self.copies.giving:
+                return 0
+            places = [one.match or self._places[peer] for peer, one in leader.progress.items()]
+            first, end = physical.first_position, physical.end_position
+            position = min(position, log_needed(places, first=first, end=end))
+        return physical.drop_below(position)
 
     # ------------------------------------------------------------------ Standing
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.copies.incoming import install
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
 META: Final = "meta"
@@ -43,16 +44,26 @@ class MemberFiles:
         self.slots.close()
 
 
-def open_member(fs: FileSystem, folder: str, config: ClusterConfig) -> MemberFiles:
+def open_member(
+    fs: FileSystem,
+    folder: str,
+    config: ClusterConfig,
+    *,
+    segment_bytes_max: int = SEGMENT_BYTES_MAX,
+) -> MemberFiles:
     """Recover the log of a member. Raises ClusterError, CorruptionError and OSError."""
     if not fs.exists(folder):
         fs.mkdir(folder)
         fs.sync_folder(parent_of(folder))
+    if install(fs, folder):
+        log.warning("a copy of the leader's folder has taken the place of this one")
     meta, fresh = _open_meta(fs, f"{folder}/{META}", config)
     saved = load_newest(fs, folder)
     start = 0 if saved is None else saved[1]
     slots = TickSlots(fs, f"{folder}/tick")
-    physical = PhysicalLog(fs, f"{folder}/log", node=config.node)
+    physical = PhysicalLog(
+        fs, f"{folder}/log", segment_bytes_max=segment_bytes_max, node=config.node
+    )
     entries: list[tuple[int, int]] = []
     if saved is not None:
         known = saved[0].get("epochs") or [(saved[0]["epoch"] << EPOCH_NODE_BITS, 0)]
@@ -64,18 +75,25 @@ def open_member(fs: FileSystem, folder: str, config: ClusterConfig) -> MemberFil
     return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, fresh)
 
 
-def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFile, bool]:
+def new_learner(config: ClusterConfig) -> Meta:
+    """What a node is that knows of no promise it may have given."""
     members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
+    return Meta.learner(config.cluster_id, config.node, members)
+
+
+def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFile, bool]:
+    learner = new_learner(config)
+    members = learner.members
     try:
         meta = load_meta(fs, path)
     except MetaDamagedError as error:
         # It may have promised anything: it must not vote before it is let in again.
         log.error("%s; this node goes on as a learner", error)
         meta = None
-        return MetaFile.make(fs, path, Meta.learner(config.cluster_id, config.node, members)), False
+        return MetaFile.make(fs, path, learner), False
     if meta is None:
         # On the disk only once it is known what it is: see `Joining`.
-        return MetaFile(fs, path, Meta.learner(config.cluster_id, config.node, members)), True
+        return MetaFile(fs, path, learner), True
     if meta.cluster_id != config.cluster_id:
         raise ClusterError(
             f"{path} belongs to another cluster than {config.name!r}: serve the folder with the "

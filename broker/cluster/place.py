@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from delaylog.broker.clock import BrokerClock
-from delaylog.broker.cluster.config import load_cluster
+from delaylog.broker.cluster.config import ClusterConfig, load_cluster
+from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
 from delaylog.broker.cluster.oracles import make_oracle
@@ -18,7 +21,8 @@ from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.errors import CorruptionError, StorageError
+from delaylog.storage.file_system import FileSystem, OsFileSystem
 
 LEAVE_TRIES: Final = 2
 """A hand-over that nobody took is tried again, with another node, before the node just leaves."""
@@ -32,7 +36,11 @@ class ClusterPlace:
 
     node: Node
     member: ClusterMember
-    files: MemberFiles
+
+    @property
+    def files(self) -> MemberFiles:
+        """What the member stands on."""
+        return self.member.files
 
     async def start(self) -> None:
         """Take part. Raises ConfigError if the peers' address cannot be listened on."""
@@ -41,6 +49,12 @@ class ClusterPlace:
         except OSError as error:
             host, port = self.member.config.me.peer
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+    def note_damage(self, error: CorruptionError) -> None:
+        """The node ends for this: its next start sets the folder aside, if others have the data."""
+        if self.member.config.others:
+            with suppress(OSError, StorageError):
+                note_damage(OsFileSystem(), self.node.engine.folder, error)
 
     async def leave(self) -> None:
         """Before an end: have another node lead, if this one does."""
@@ -55,22 +69,54 @@ class ClusterPlace:
         log.warning("nobody took over; the others will find out by themselves")
 
 
-def take_place(
+async def take_place(
     config: Config,
     clock: BrokerClock,
     make_engine: Callable[[Membership], Engine],
     on_fatal: Callable[[BaseException], None],
 ) -> ClusterPlace:
-    """Open the folder of a member. Raises ClusterError, CorruptionError and OSError."""
+    """Open the folder of a member; what is damaged makes room for a copy, if somebody has one.
+
+    Raises ClusterError, CorruptionError and OSError.
+    """
     assert config.cluster is not None, "a cluster is configured"
     cluster = load_cluster(config.cluster, node=config.cluster_node)
     fs = OsFileSystem()
-    files = open_member(fs, config.data_dir, cluster)
+    try:
+        noted = noted_damage(fs, config.data_dir)
+        if noted is not None:
+            raise noted
+        return _open_place(fs, config, cluster, clock, make_engine, on_fatal)
+    except CorruptionError as error:
+        await heal(fs, config.data_dir, cluster, error)
+    return _open_place(fs, config, cluster, clock, make_engine, on_fatal)
+
+
+def _open_place(
+    fs: FileSystem,
+    config: Config,
+    cluster: ClusterConfig,
+    clock: BrokerClock,
+    make_engine: Callable[[Membership], Engine],
+    on_fatal: Callable[[BaseException], None],
+) -> ClusterPlace:
+    def open_files() -> MemberFiles:
+        segment_bytes = config.limits.segment_bytes_max
+        return open_member(fs, config.data_dir, cluster, segment_bytes_max=segment_bytes)
+
+    def engine_over(files: MemberFiles) -> Engine:
+        shared = Membership(files.physical, files.slots, member.committed, member.drop_log)
+        return make_engine(shared)
+
+    def reopen() -> tuple[MemberFiles, Engine]:
+        files = open_files()
+        return files, engine_over(files)
+
     member = ClusterMember(
-        cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
+        cluster, open_files(), new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
     )
-    membership = Membership(files.physical, files.slots, member.committed, member.drop_log)
-    node = Node(make_engine(membership), clock, on_fatal)
-    succession = Succession(node, lambda: make_engine(membership), member.committed, on_fatal)
-    member.attach(node, make_oracle(fs, config.data_dir, member), succession)
-    return ClusterPlace(node, member, files)
+    node = Node(engine_over(member.files), clock, on_fatal)
+    succession = Succession(node, lambda: engine_over(member.files), member.committed, on_fatal)
+    copies = Copies(fs, config.data_dir, member, node, succession, reopen, on_fatal)
+    member.attach(node, make_oracle(fs, config.data_dir, member), succession, copies)
+    return ClusterPlace(node, member)

@@ -42,7 +42,9 @@ class Succession:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow, also after `stop`, with another engine."""
+        self._serving, self._fallen = None, False
+        self._wake.set()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

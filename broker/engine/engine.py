@@ -96,7 +96,9 @@ class Engine:
             fs=fs,
             scratch=scratch,
             folder=folder,
-            log=PhysicalLog(fs, f"{folder}/log") if member is None else member.log,
+            log=PhysicalLog(fs, f"{folder}/log", segment_bytes_max=self.limits.segment_bytes_max)
+            if member is None
+            else member.log,
             hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
             ids=IdIndex(ids_path or f"{folder}/ids", reserve=self.reserve),
             limits=self.limits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.physical_log import SEGMENT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Limits:
     a quiet broker holds nothing in memory and is back at once."""
     checkpoint_idle_bytes: int = 4 << 20
     """See `checkpoint_idle_ms`."""
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+    """One file of the log: what is removed of it at once when nobody needs it any more."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
     reserve_file_bytes: int = 160 << 20

@@ -197,6 +197,8 @@ class HttpFace:
         standing = self._node.standing
         if standing.leading or handler in self._local:
             return None
+        if self._node.suspended:
+            raise Problem("not_ready", "this node takes over a copy of its leader's folder")
         if ctx.request.method == "GET" and reads_locally(ctx.query_text):
             return None
         url = standing.leader_url()
@@ -273,6 +275,8 @@ class HttpFace:
     async def _readyz(self, ctx: Context) -> web.StreamResponse:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
+        if self._node.suspended:
+            raise Problem("not_ready", "this node takes over a copy of its leader's folder")
         return ctx.answer(
             {
                 "status": "ready",

@@ -1,0 +1,173 @@
+"""The copies of one member: who needs one, who gives one, and how a folder is exchanged in place.
+
+A whole copy takes the place of the node's folder while the process lives on: replication falls
+silent, the engine and all files are closed, the copy is moved in, and everything begins anew as
+at a start. Promises stand: the meta file is not part of a copy, and one that comes from a leader
+of a lower epoch than was promised is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delaylog.broker.backup.manifest import Manifest
+from delaylog.broker.cluster.copies.giving import CopyGiver
+from delaylog.broker.cluster.copies.incoming import IncomingFolder
+from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.cluster.copies.receiving import CopyReceiver
+from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.engine import Engine
+from delaylog.broker.node import Node
+from delaylog.replication.epochs import epoch_node
+from delaylog.replication.errors import PeerError
+from delaylog.replication.events import Role
+from delaylog.replication.messages import (
+    CopyEnd,
+    CopyMessage,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
+)
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.frames import Tick
+from delaylog.storage.tick_slots import TickRecord
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class Copies:
+    """Belongs to a member. All methods but `giving` belong to the loop's thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        member: ClusterMember,
+        node: Node,
+        succession: Succession,
+        reopen: Callable[[], tuple[MemberFiles, Engine]],
+        on_fatal: Callable[[BaseException], None],
+        *,
+        limits: CopyLimits | None = None,
+    ) -> None:
+        """`reopen` opens the folder again, as a start does; it may take long."""
+        self._member = member
+        self._node = node
+        self._succession = succession
+        self._reopen = reopen
+        self._on_fatal = on_fatal
+        send = member.transport.send
+        self.giver = CopyGiver(folder, send, on_fatal, limits=limits)
+        self.receiver = CopyReceiver(fs, folder, send, self._copied, on_fatal, limits=limits)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def giving(self) -> bool:
+        """Whether a copy is on its way to somebody, so that no log may go. Any thread."""
+        return self.giver.giving
+
+    @property
+    def exchanging(self) -> bool:
+        """Whether the folder is being exchanged, so that there is nothing to look at."""
+        return self._task is not None and not self._task.done()
+
+    # ------------------------------------------------------------------ what happens
+
+    def receive(self, peer: int, message: CopyMessage) -> None:
+        """A message about a copy. Raises PeerError."""
+        match message:
+            case CopyOffer():
+                self._offered(peer, message)
+            case CopyTaken():
+                self.giver.receive(peer, message)
+            case CopyPart():
+                self.receiver.receive(peer, message)
+            case CopyEnd():
+                if epoch_node(message.epoch) == peer:
+                    self.receiver.receive(peer, message)
+                else:
+                    self.giver.receive(peer, message)
+
+    def _offered(self, peer: int, offer: CopyOffer) -> None:
+        if epoch_node(offer.epoch) != peer:
+            raise PeerError(f"node {peer} offers a copy in epoch {offer.epoch:#x}, not its own")
+        if self._follows(offer.epoch):
+            self.receiver.accept(peer, offer)
+        else:
+            self._member.transport.send(peer, CopyEnd(offer.epoch, offer.copy, False))
+
+    def _follows(self, epoch: int) -> bool:
+        """Whether this node follows the leader of that epoch and nothing newer is promised."""
+        replication = self._member.replication
+        if replication is None or self.exchanging or self._succession.leading:
+            return False
+        return replication.role == Role.FOLLOWER and replication.promised == epoch
+
+    def look(self) -> None:
+        """From time to time: does somebody need a copy, is there progress?"""
+        self.giver.look()
+        self.receiver.look()
+        replication = self._member.replication
+        leader = None if replication is None else replication.leader
+        if leader is None or not leader.serving:
+            self.giver.abort("this node leads no more")
+            return
+        for peer, one in leader.progress.items():
+            self.giver.note_match(peer, one.match)
+        for peer in self._member.transport.connected():
+            if leader.progress[peer].behind:
+                self.giver.offer(peer, leader.epoch)
+
+    def lost(self, peer: int) -> None:
+        """The connection of a peer is gone."""
+        self.giver.lost(peer)
+        self.receiver.lost(peer)
+
+    async def stop(self) -> None:
+        """End; an exchange that was begun is finished first."""
+        await self.giver.stop()
+        await self.receiver.stop()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # ------------------------------------------------------------------ the exchange
+
+    def _copied(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> None:
+        if not self._follows(offer.epoch):
+            log.warning("a copy came too late: this node follows another leader by now")
+            return
+        newest = self._member.files.slots.newest or TickRecord(0, Tick(), 0, 0)
+        tick = replace(newest, durable_end=manifest.end_position)
+        # From here on nothing is promised and nothing acknowledged, until it is there.
+        self._member.fall_silent()
+        self._task = asyncio.get_running_loop().create_task(self._exchange(incoming, tick))
+
+    async def _exchange(self, incoming: IncomingFolder, tick: TickRecord) -> None:
+        node, member = self._node, self._member
+        try:
+            await self._succession.stop()
+            await node.suspend()
+            node.engine.close()
+            member.files.close()
+            files, engine = await asyncio.to_thread(self._install, incoming, tick)
+            member.take_files(files)
+            node.resume(engine, files.physical)
+            self._succession.start()
+        except Exception as error:
+            self._on_fatal(error)
+            return
+        log.warning("the copy is in place: the log goes to %d", files.physical.end_position)
+        # Its task ends with this call: from here on the member speaks again.
+        member.go_on()
+
+    def _install(self, incoming: IncomingFolder, tick: TickRecord) -> tuple[MemberFiles, Engine]:
+        incoming.keep(tick)
+        return self._reopen()

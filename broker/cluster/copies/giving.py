@@ -1,0 +1,277 @@
+"""The side of a copy that has the data: one at a time, while the leader goes on.
+
+A thread reads the folder as `delaylog backup` does and waits whenever the receiver is a window
+behind, so that what replication says is never far back. Files are held meanwhile and, until the
+receiver's log has come to the copy's end, the log behind it; all of that with a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from delaylog import __version__
+from delaylog.broker.backup.hours import Vanished
+from delaylog.broker.backup.manifest import Manifest
+from delaylog.broker.backup.taking import FolderCopy, write_manifest
+from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.folder_lock import held_retention
+from delaylog.replication.messages import (
+    CopyEnd,
+    CopyMessage,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
+)
+from delaylog.replication.wire import PIECE_BYTES_MAX
+from delaylog.storage.file_system import FileSystem, ReadOnlyFileSystem
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class CopyStopped(Exception):
+    """The copy is given up: whoever reads for it has to end."""
+
+
+class Gift:
+    """One copy on its way; also the `Target` that it is written to."""
+
+    def __init__(
+        self, peer: int, offer: CopyOffer, tell: Callable[[CopyPart], None], limits: CopyLimits
+    ) -> None:
+        """`tell` is called from the thread that reads."""
+        self.peer = peer
+        self.offer = offer
+        self._tell = tell
+        self._limits = limits
+        self._room = threading.Condition()
+        self._stopped = ""
+        self.sent = 0
+        self.taken = 0
+        self.progress_at = time.monotonic()
+        self.thread: asyncio.Task[None] | None = None
+        self.end: int | None = None
+        """Of its log, once all of it was read and sent."""
+
+    # ------------------------------------------------------------------ the loop's side
+
+    def take(self, taken: int) -> None:
+        """The receiver has written so much."""
+        with self._room:
+            self.taken = max(self.taken, taken)
+            self.progress_at = time.monotonic()
+            self._room.notify()
+
+    def stop(self, why: str) -> None:
+        """Nothing more of it is sent."""
+        with self._room:
+            self._stopped = why
+            self._room.notify()
+
+    @property
+    def stopped(self) -> str:
+        """Why it was given up; empty if it was not."""
+        return self._stopped
+
+    # ------------------------------------------------------------------ the thread's side
+
+    def put(self, name: str, offset: int, data: bytes) -> None:
+        """Send bytes of a file once there is room. Raises CopyStopped."""
+        with self._room:
+            while self.sent - self.taken >= self._limits.window_bytes and not self._stopped:
+                self._room.wait()
+            if self._stopped:
+                raise CopyStopped(self._stopped)
+            at = self.sent
+            self.sent += len(data)
+        self._tell(CopyPart(self.offer.epoch, self.offer.copy, at, offset, name, data))
+
+    def open(self, path: str, *, create: bool = False) -> GiftFile:
+        """A file of the copy."""
+        assert create, "nothing is read back"
+        return GiftFile(self, path.lstrip("/"))
+
+    def mkdir(self, path: str) -> None:
+        """The receiver makes folders as it needs them."""
+
+    def sync_folder(self, path: str) -> None:
+        """The receiver makes all of it durable at its end."""
+
+
+class GiftFile:
+    """A file that the other node writes."""
+
+    def __init__(self, gift: Gift, name: str) -> None:
+        self._gift = gift
+        self._name = name
+
+    def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
+        """Send it, in pieces."""
+        data = b"".join(buffers)
+        for at in range(0, len(data), PIECE_BYTES_MAX):
+            self._gift.put(self._name, offset + at, data[at : at + PIECE_BYTES_MAX])
+        return len(data)
+
+    def fdatasync(self) -> None:
+        """Nothing is kept here."""
+
+    def truncate(self, size: int) -> None:
+        """The manifest says how long it is."""
+
+    def close(self) -> None:
+        """There is nothing open."""
+
+
+class CopyGiver:
+    """Gives copies of one folder. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        folder: str,
+        send: Callable[[int, CopyMessage], None],
+        on_fatal: Callable[[BaseException], None],
+        *,
+        source: FileSystem | None = None,
+        limits: CopyLimits | None = None,
+    ) -> None:
+        self._folder = folder
+        self._send = send
+        self._on_fatal = on_fatal
+        self._source = source or ReadOnlyFileSystem()
+        self._limits = limits or CopyLimits()
+        self._loop = asyncio.get_running_loop()
+        self._gift: Gift | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._number = 0
+        self._not_before = 0.0
+        self.given = 0
+        """Copies that were sent to their end."""
+        self.failed = 0
+        """Copies that were given up."""
+
+    @property
+    def giving(self) -> bool:
+        """Whether a copy is on its way, so that no log may be removed. Any thread."""
+        return self._gift is not None
+
+    # ------------------------------------------------------------------ what the member says
+
+    def offer(self, peer: int, epoch: int) -> None:
+        """A peer needs a copy: offer it one, unless another is on its way or it is too early."""
+        if self._gift is not None or time.monotonic() < self._not_before:
+            return
+        self._number += 1
+        offer = CopyOffer(epoch, self._number)
+        gift: Gift
+
+        def tell(part: CopyPart) -> None:
+            self._loop.call_soon_threadsafe(self._pass_on, gift, part)
+
+        gift = self._gift = Gift(peer, offer, tell, self._limits)
+        self._send(peer, offer)
+
+    def _pass_on(self, gift: Gift, part: CopyPart) -> None:
+        if self._gift is gift and not gift.stopped:
+            self._send(gift.peer, part)
+
+    def receive(self, peer: int, message: CopyTaken | CopyEnd) -> None:
+        """The receiver answers. One that speaks of another copy is late."""
+        gift = self._gift
+        if gift is None or gift.peer != peer:
+            return
+        if (message.epoch, message.copy) != gift.offer:
+            return
+        if isinstance(message, CopyEnd):
+            self._give_up("the receiver gave it up", tell=False)
+            return
+        gift.take(message.taken)
+        if gift.thread is None:
+            log.warning("a copy of this folder goes to node %d, which lies too far behind", peer)
+            gift.thread = self._loop.create_task(self._give(gift))
+            self._tasks.add(gift.thread)
+            gift.thread.add_done_callback(self._tasks.discard)
+
+    def note_match(self, peer: int, match: int) -> None:
+        """A peer holds the log up to `match`: once it has the copy's end, nothing is kept."""
+        gift = self._gift
+        if gift is not None and gift.peer == peer and gift.end is not None and match >= gift.end:
+            log.info("node %d goes on from the copy", peer)
+            self._gift = None
+
+    def look(self) -> None:
+        """From time to time: is there progress?"""
+        gift = self._gift
+        if gift is not None:
+            limits = self._limits
+            most = limits.stall_seconds if gift.end is None else limits.install_seconds
+            if time.monotonic() - gift.progress_at > most:
+                self._give_up("there was no progress")
+
+    def lost(self, peer: int) -> None:
+        """The connection of a peer is gone; one that has all of the copy comes back with it."""
+        gift = self._gift
+        if gift is not None and gift.peer == peer and gift.end is None:
+            self._give_up("the connection was lost", tell=False)
+
+    def abort(self, why: str) -> None:
+        """This node leads no more, or ends: what its log holds is not certain."""
+        if self._gift is not None:
+            self._give_up(why)
+
+    async def stop(self) -> None:
+        """End; nothing of a copy runs any more."""
+        self.abort("this node stops")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _give_up(self, why: str, *, tell: bool = True) -> None:
+        gift = self._gift
+        assert gift is not None, "there is one"
+        log.warning("the copy for node %d is given up: %s", gift.peer, why)
+        self.failed += 1
+        gift.stop(why)
+        self._gift = None
+        self._not_before = time.monotonic() + self._limits.pause_seconds
+        if tell:
+            self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, False))
+
+    # ------------------------------------------------------------------ reading
+
+    async def _give(self, gift: Gift) -> None:
+        try:
+            manifest = await asyncio.to_thread(self._read, gift)
+        except CopyStopped:
+            return
+        except Vanished as error:
+            if self._gift is gift:
+                self._give_up(f"{error} was removed meanwhile")
+            return
+        except Exception as error:
+            # Its own files cannot be read: it must not go on from them either.
+            if self._gift is gift:
+                self._give_up(str(error))
+            self._on_fatal(error)
+            return
+        # A part that was handed over by the thread is sent before this.
+        if self._gift is gift:
+            self.given += 1
+            gift.end = manifest.end_position
+            gift.progress_at = time.monotonic()
+            self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, True))
+            extra = {"bytes": manifest.byte_count, "rows": manifest.rows}
+            log.info("a whole copy was sent to node %d", gift.peer, extra=extra)
+
+    def _read(self, gift: Gift) -> Manifest:
+        now_ms = time.time_ns() // 1_000_000
+        manifest = Manifest(__version__, self._folder, began_at_ms=now_ms)
+        with held_retention(self._folder):
+            copy = FolderCopy(
+                self._source, self._folder, gift, "", lambda what, done, total: None, time.sleep
+            )
+            copy.run(manifest)
+            manifest.ended_at_ms = time.time_ns() // 1_000_000
+            write_manifest(gift, "", manifest)
+        return manifest

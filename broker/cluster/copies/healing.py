@@ -1,0 +1,159 @@
+"""A member whose files are damaged: they are set aside, and a copy takes their place.
+
+Nothing is deleted and nothing damaged is served. The node may have forgotten what it acknowledged,
+so it goes on as a learner that keeps its promise; a leader sends it a copy and lets it in again.
+That is done only when another voter is there that holds data: the last copy of a cluster's data
+is an operator's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Final
+
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.copies.incoming import contents_of
+from delaylog.broker.cluster.member_files import META, new_learner
+from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.secret import KeyUse
+from delaylog.replication.errors import MetaDamagedError
+from delaylog.replication.messages import Hello
+from delaylog.replication.meta import Meta, MetaFile, load_meta
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import FileSystem
+
+MARK: Final = "damaged"
+"""A file that says what damage a node met while it served."""
+ASIDE: Final = "damaged-"
+"""Folders that hold what was set aside."""
+ASK_SECONDS: Final = 10.0
+"""How long a start waits for somebody who holds the data."""
+
+log = logging.getLogger("delaylog.cluster")
+
+
+def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
+    """For the next start: what was found now may lie where no start looks."""
+    path = f"{folder}/{MARK}"
+    if fs.exists(path):
+        return
+    file = fs.open(path, create=True)
+    try:
+        file.pwritev([f"{error}\n".encode()], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    fs.sync_folder(folder)
+
+
+def noted_damage(fs: FileSystem, folder: str) -> CorruptionError | None:
+    """What the life before has noted."""
+    path = f"{folder}/{MARK}"
+    if not fs.exists(path):
+        return None
+    file = fs.open(path)
+    try:
+        text = file.pread(file.size(), 0).decode(errors="replace").strip()
+    finally:
+        file.close()
+    return CorruptionError("damage was met before", path=path, position=0, detail=text)
+
+
+async def heal(
+    fs: FileSystem,
+    folder: str,
+    config: ClusterConfig,
+    error: CorruptionError,
+    *,
+    seconds: float = ASK_SECONDS,
+) -> None:
+    """Make room for a copy, or raise `error` when nobody could give one."""
+    if not config.others:
+        raise error
+    log.error("this folder is damaged: %s; looking for a node that holds the data", error)
+    meta = _meta_of(fs, folder, config)
+    if not await _somebody_has_it(config, meta, seconds):
+        log.error("no other voter that holds data answers, so nothing is changed here")
+        raise error
+    note_damage(fs, folder, error)
+    aside = set_aside(fs, folder, meta)
+    log.error(
+        "what this folder held is in %s; the node goes on as a learner and gets a copy. Nothing "
+        "was deleted: remove that folder when you have no more use for it",
+        aside,
+    )
+
+
+def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
+    """Move the damaged data away; returns where. Cut short, it is done again.
+
+    The node is a learner before anything is gone, and the mark goes last.
+    """
+    MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False))
+    aside = _free_name(fs, folder)
+    fs.mkdir(aside)
+    for name in contents_of(fs, folder):
+        fs.rename(f"{folder}/{name}", f"{aside}/{name}")
+    fs.sync_folder(aside)
+    fs.sync_folder(folder)
+    fs.rename(f"{folder}/{MARK}", f"{aside}/{MARK}")
+    fs.sync_folder(aside)
+    fs.sync_folder(folder)
+    return aside
+
+
+def _free_name(fs: FileSystem, folder: str) -> str:
+    base = f"{folder}/{ASIDE}{time.strftime('%Y-%m-%dT%H-%M-%SZ', time.gmtime())}"
+    name, number = base, 1
+    while fs.exists(name):
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def _meta_of(fs: FileSystem, folder: str, config: ClusterConfig) -> Meta:
+    try:
+        meta = load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError:
+        meta = None
+    return meta or new_learner(config)
+
+
+async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) -> bool:
+    """Whether another voter with a log can be reached.
+
+    The node says that it has a log too: others must not take it for one of a new cluster.
+    """
+    hello = Hello(config.cluster_id, config.node, False, meta.promised_epoch, 1)
+    found = asyncio.Event()
+
+    def met(peer: int) -> None:
+        heard = transport.hello_of(peer)
+        if heard is not None and heard.voter and heard.end > 0:
+            found.set()
+
+    transport = PeerTransport(
+        node=config.node,
+        cluster_id=config.cluster_id,
+        key=config.key(KeyUse.PEERS),
+        addresses=config.peers,
+        listen=config.me.peer,
+        hello=lambda: hello,
+        on_message=lambda peer, message: None,
+        on_connect=met,
+        on_disconnect=lambda peer: None,
+        tls=config.tls,
+    )
+
+    await transport.start()
+    try:
+        async with asyncio.timeout(seconds):
+            await found.wait()
+    except TimeoutError:
+        return False
+    finally:
+        await transport.stop()
+    return True
