@@ -157,5 +157,5 @@ class Three:
 
     def first_position(self, node: int) -> int:
         """Where its log begins."""
-        names = sorted(path.name for path in (self.data(node) / "log").glob("*.log"))
-        return int(names[0][:-4]) if names else 0
+        names = [path.stem for path in (self.data(node) / "log").glob("*.log")]
+        return min(map(int, names), default=0)
