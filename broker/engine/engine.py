@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -31,6 +31,7 @@ from delaylog.broker.engine.waking import wake_paced
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourStore, Work
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.log_reader import frames_in
@@ -356,11 +357,17 @@ class Engine:
     def write_tick(self, now_ms: int) -> None:
         """Put tick and durable end into the older tick slot (not synced).
 
-        A cluster's tick is written by replication.
+        A cluster's tick is written by replication; how far this disk has the log is said here too,
+        since no tick may come for long: what is not said to be durable passes for a torn tail.
         """
-        if self._member is not None:
-            return
         state = self.state
+        if self._member is not None:
+            newest = self.ticks.newest or TickRecord(0, Tick(), 0, 0)
+            durable = state.log.durable_position
+            if newest.durable_end != durable:
+                with suppress(DiskFullError):
+                    self.ticks.write(replace(newest, durable_end=durable))
+            return
         record = TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms)
         # A full disk may refuse a slot its first bytes; a lost slot only proves less.
         with suppress(DiskFullError):

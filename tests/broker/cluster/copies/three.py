@@ -26,6 +26,12 @@ checkpoint_idle_ms = 200
 segment_bytes_max = 100_000
 reserve_file_bytes = 0
 """
+SLOW = """
+[limits]
+checkpoint_idle_ms = 600_000
+reserve_file_bytes = 0
+"""
+"""No checkpoint, so that a start replays all of the log."""
 
 
 def free_port() -> int:
@@ -47,7 +53,7 @@ def until(condition: Callable[[], Any], seconds: float = WAIT_S) -> Any:
 class Three:
     """A cluster in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: str = SMALL) -> None:
         self.folder = folder
         self.http = {node: free_port() for node in NODES}
         secret = folder / "cluster.secret"
@@ -58,7 +64,7 @@ class Three:
             text += f'[members.{node}]\npeer = "127.0.0.1:{free_port()}"\n'
             text += f'http = "127.0.0.1:{self.http[node]}"\n'
         (folder / "cluster.toml").write_text(text)
-        (folder / "delaylog.toml").write_text(SMALL)
+        (folder / "delaylog.toml").write_text(limits)
         self.processes: dict[int, subprocess.Popen[str]] = {}
 
     def data(self, node: int) -> Path:
@@ -97,8 +103,12 @@ class Three:
             assert process.stdout.readline().startswith("ready"), self.log(node)
 
     def end(self, node: int, how: int = signal.SIGTERM) -> int:
+        self.processes[node].send_signal(how)
+        return self.ended(node)
+
+    def ended(self, node: int) -> int:
+        """The status it ends with by itself."""
         process = self.processes.pop(node)
-        process.send_signal(how)
         status = process.wait(WAIT_S)
         assert process.stdout is not None
         process.stdout.close()
