@@ -89,6 +89,7 @@ class ClusterMember:
         self._places = {member.node: first for member in config.others}
         """Up to where others are thought to hold the log, when a leader does not know better."""
         self._silent = False
+        self._end_to_come = 0
         self._gate = GateWaiters()
         self._leader_safe = PositionWaiters()
         self._all_safe = PositionWaiters()
@@ -194,9 +195,12 @@ class ClusterMember:
         """What it stands on; a copy may take its place."""
         return self._files
 
-    def fall_silent(self) -> None:
-        """Say and hear nothing more of replication: the folder is about to be another one."""
-        self._silent = True
+    def fall_silent(self, end: int) -> None:
+        """Say and hear nothing more of replication: the folder is about to be another one.
+
+        `end` = where its log ends.
+        """
+        self._silent, self._end_to_come = True, end
         self.replication = None
 
     def take_files(self, files: MemberFiles) -> None:
@@ -217,15 +221,17 @@ class ClusterMember:
 
     def _hello(self) -> Hello:
         meta, replica = self._files.meta.meta, self._files.replica
-        voter = self.replication is not None and meta.voter
+        voter = (self.replication is not None or self._silent) and meta.voter
         promised = max(meta.promised_epoch, replica.epochs.last_epoch)
-        return Hello(self.config.cluster_id, self.config.node, voter, promised, replica.end)
+        end = self._end_to_come if self._silent else replica.end
+        return Hello(self.config.cluster_id, self.config.node, voter, promised, end)
 
     def _on_connect(self, peer: int) -> None:
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self._heard[peer] = hello
             self._places[peer] = hello.end
+            self.copies.giver.met(peer, hello.end)
         self._join_if_new()
         if self.replication is not None:
             replication = self.replication

@@ -155,6 +155,21 @@ class FileNode:
         self.written = image.copy()
 
 
+@dataclass(slots=True, eq=False)
+class Move:
+    """A rename from one folder to another: both sides are durable, or neither is."""
+
+    sides: tuple[FolderNode, FolderNode]
+    kept: int | None = None
+
+    def land(self, synced: FolderNode) -> None:
+        """One side was synced, so the other is durable too."""
+        (other,) = (side for side in self.sides if side is not synced)
+        for link in [link for link in other.journal if link.move is self]:
+            link.apply(other.durable)
+            other.journal.remove(link)
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """An unsynced change of a folder: names that go, and one that comes."""
@@ -163,6 +178,7 @@ class Link:
     gone: tuple[str, ...]
     name: str | None = None
     node: FileNode | FolderNode | None = None
+    move: Move | None = None
 
     def apply(self, entries: dict[str, FileNode | FolderNode]) -> None:
         for name in self.gone:
@@ -186,14 +202,20 @@ class FolderNode:
     def sync(self) -> None:
         for link in self.journal:
             link.apply(self.durable)
+            if link.move is not None:
+                link.move.land(self)
         self.journal.clear()
 
     def settle(self, keep: Callable[[int], int | None], keep_sector: Callable[[int], bool]) -> None:
         """After a crash, for this folder and all that is left in it."""
         for link in self.journal:
-            bound = keep(link.number)
+            bound = keep(link.number) if link.move is None else link.move.kept
+            if bound is None:
+                bound = keep(link.number)
             if bound is None:
                 bound = int(keep_sector(link.number))
+            if link.move is not None:
+                link.move.kept = int(bool(bound))
             if bound:
                 link.apply(self.durable)
         self.journal.clear()

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Literal
 
 from delaylog.storage.errors import DiskFailedError, DiskFullError
-from tests.storage.disk_image import PAGE_SIZE, FileNode, FolderNode, Link
+from tests.storage.disk_image import PAGE_SIZE, FileNode, FolderNode, Link, Move
 
 Survival = Literal["nothing", "everything", "prefix", "sectors"]
 SURVIVALS: tuple[Survival, ...] = ("nothing", "everything", "prefix", "sectors")
@@ -282,9 +282,17 @@ class FakeDisk:
     def rename(self, source: str, target: str) -> None:
         folder, old = self._folder(source)
         other, new = self._folder(target)
-        assert folder is other, "renames stay inside a folder"
         node = folder.written[old]
-        self.operate("rename", target, lambda: folder.change(Link(self.count, (old,), new, node)))
+        move = None if folder is other else Move((folder, other))
+
+        def act() -> None:
+            if move is None:
+                folder.change(Link(self.count, (old,), new, node))
+            else:
+                other.change(Link(self.count, (), new, node, move))
+                folder.change(Link(self.count, (old,), move=move))
+
+        self.operate("rename", target, act)
 
     def unlink(self, path: str) -> None:
         folder, name = self._folder(path)

@@ -147,7 +147,7 @@ class Copies:
         newest = self._member.files.slots.newest or TickRecord(0, Tick(), 0, 0)
         tick = replace(newest, durable_end=manifest.end_position)
         # From here on nothing is promised and nothing acknowledged, until it is there.
-        self._member.fall_silent()
+        self._member.fall_silent(manifest.end_position)
         self._task = asyncio.get_running_loop().create_task(self._exchange(incoming, tick))
 
     async def _exchange(self, incoming: IncomingFolder, tick: TickRecord) -> None:

@@ -148,6 +148,7 @@ class CopyGiver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
         self._not_before = 0.0
+        self._pause_seconds = self._limits.pause_seconds
         self.given = 0
         """Copies that were sent to their end."""
         self.failed = 0
@@ -201,6 +202,7 @@ class CopyGiver:
         if gift is not None and gift.peer == peer and gift.end is not None and match >= gift.end:
             log.info("node %d goes on from the copy", peer)
             self._gift = None
+            self._pause_seconds = self._limits.pause_seconds
 
     def look(self) -> None:
         """From time to time: is there progress?"""
@@ -216,6 +218,12 @@ class CopyGiver:
         gift = self._gift
         if gift is not None and gift.peer == peer and gift.end is None:
             self._give_up("the connection was lost", tell=False)
+
+    def met(self, peer: int, end: int) -> None:
+        """A peer has connected with a log up to `end`: does it stand on the copy it had?"""
+        gift = self._gift
+        if gift is not None and gift.peer == peer and gift.end is not None and end < gift.end:
+            self._give_up("the receiver came back without it", tell=False)
 
     def abort(self, why: str) -> None:
         """This node leads no more, or ends: what its log holds is not certain."""
@@ -234,7 +242,8 @@ class CopyGiver:
         self.failed += 1
         gift.stop(why)
         self._gift = None
-        self._not_before = time.monotonic() + self._limits.pause_seconds
+        self._not_before = time.monotonic() + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, self._limits.pause_seconds_max)
         if tell:
             self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, False))
 

@@ -1,0 +1,409 @@
+"""Both sides of a copy: windows, ends and everything that can come between.
+
+Method: a giver and a receiver over two real folders in one loop; what they say is carried by hand,
+so it can be held up, lost or altered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.backup.manifest import Manifest
+from delaylog.broker.cluster.copies.giving import CopyGiver
+from delaylog.broker.cluster.copies.incoming import INCOMING, IncomingFolder
+from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.cluster.copies.receiving import CopyReceiver
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.sending import send
+from delaylog.broker.folder_lock import retention_held
+from delaylog.replication.errors import PeerError
+from delaylog.replication.messages import (
+    CopyEnd,
+    CopyMessage,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
+)
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.file_system import File, OsFileSystem
+
+GIVER, RECEIVER = 1, 2
+EPOCH = 0x10001
+SMALL = CopyLimits(window_bytes=512 << 10, stall_seconds=0.3, install_seconds=0.6, pause_seconds=0)
+NOW_MS = 450_000 * 3_600_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A leader's folder with a few megabytes, a checkpoint, and log behind it."""
+    path = tmp_path_factory.mktemp("leader")
+    engine = Engine(OsFileSystem(), str(path), now_ms=NOW_MS, random=Random(1))
+    for round_ in range(8):
+        topic = engine.make_topic("t", NOW_MS)
+        raw = encode_send([bytes(200_000)] * 2, delay_ms=[1_000 + round_ * 900_000] * 2)
+        send(engine.state, topic, decode_send(raw), NOW_MS)
+        engine.state.log.write_pending()
+        engine.commit(engine.state.log.sync(), NOW_MS)
+        if round_ == 5:
+            engine.run_inline(engine.upkeep.checkpoint(lambda: NOW_MS))
+    engine.write_tick(NOW_MS)
+    yield path
+    engine.close()
+
+
+@dataclass
+class Pair:
+    """A giver, a receiver, and what is under way."""
+
+    source: Path
+    target: Path
+    fs: OsFileSystem = field(default_factory=OsFileSystem)
+    limits: CopyLimits = SMALL
+    said: list[tuple[int, CopyMessage]] = field(default_factory=list)
+    copied: list[Manifest] = field(default_factory=list)
+    fatal: list[BaseException] = field(default_factory=list)
+    change: Callable[[CopyMessage], list[CopyMessage]] = lambda message: [message]
+
+    def __post_init__(self) -> None:
+        self.giver = CopyGiver(
+            str(self.source), self.to_receiver, self.fatal.append, limits=self.limits
+        )
+        self.receiver = CopyReceiver(
+            self.fs,
+            str(self.target),
+            self.to_giver,
+            self.take,
+            self.fatal.append,
+            limits=self.limits,
+        )
+        self.most = 0
+
+    def take(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> None:
+        assert offer.epoch == EPOCH
+        self.copied.append(manifest)
+
+    def to_receiver(self, peer: int, message: CopyMessage) -> None:
+        assert peer == RECEIVER
+        self.said.append((GIVER, message))
+        for each in self.change(message):
+            asyncio.get_running_loop().call_soon(self.carry, each)
+
+    def carry(self, message: CopyMessage) -> None:
+        if isinstance(message, CopyOffer):
+            self.receiver.accept(GIVER, message)
+        elif isinstance(message, (CopyPart, CopyEnd)):
+            if isinstance(message, CopyPart):
+                intake = self.receiver._intake
+                if intake is not None:
+                    self.most = max(self.most, message.at + len(message.data) - intake.taken)
+            try:
+                self.receiver.receive(GIVER, message)
+            except PeerError:
+                self.said.append((RECEIVER, CopyEnd(0, 0, False)))
+
+    def to_giver(self, peer: int, message: CopyMessage) -> None:
+        assert peer == GIVER
+        assert isinstance(message, (CopyTaken, CopyEnd))
+        self.said.append((RECEIVER, message))
+        asyncio.get_running_loop().call_soon(self.giver.receive, RECEIVER, message)
+
+    def count(self, kind: type) -> int:
+        return sum(isinstance(message, kind) for _, message in self.said)
+
+    async def stop(self) -> None:
+        await self.giver.stop()
+        await self.receiver.stop()
+        # Nothing is left behind by a copy that was given up.
+        if not self.copied:
+            assert not (self.target / INCOMING).exists() or self.fatal
+        assert not retention_held(str(self.source))
+
+
+async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        await asyncio.sleep(0.005)
+
+
+def run(folder: Path, target: Path, test: Callable[[Pair], Awaitable[None]], **how: Any) -> Pair:
+    target.mkdir(exist_ok=True)
+
+    async def both() -> Pair:
+        pair = Pair(folder, target, **how)
+        try:
+            await test(pair)
+        finally:
+            await pair.stop()
+        return pair
+
+    return asyncio.run(both())
+
+
+def test_a_whole_copy(folder: Path, tmp_path: Path) -> None:
+    """Everything comes, never more than a window is under way, and files are held meanwhile."""
+    held = []
+
+    async def test(pair: Pair) -> None:
+        def look(message: CopyMessage) -> list[CopyMessage]:
+            if isinstance(message, CopyPart):
+                held.append(retention_held(str(folder)))
+            return [message]
+
+        pair.change = look
+        pair.giver.offer(RECEIVER, EPOCH)
+        assert pair.giver.giving
+        await until(lambda: pair.copied)
+        (manifest,) = pair.copied
+        assert not pair.fatal
+        pair.giver.note_match(RECEIVER, manifest.end_position - 1)
+        assert pair.giver.giving, "log is kept until the receiver goes on from the copy's end"
+        pair.giver.note_match(RECEIVER, manifest.end_position)
+        assert not pair.giver.giving
+        assert pair.most <= SMALL.window_bytes + (256 << 10)
+
+    pair = run(folder, tmp_path / "t", test)
+    assert any(held)
+    (manifest,) = pair.copied
+    for entry in manifest.files:
+        # What is written in place may have changed; nothing works here, so nothing did.
+        theirs, mine = folder / entry.path, tmp_path / "t" / INCOMING / entry.path
+        if entry.path.startswith("hours/"):
+            assert mine.read_bytes() == theirs.read_bytes(), entry.path
+
+
+def test_one_at_a_time(folder: Path, tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        pair.giver.offer(3, EPOCH)
+        await until(lambda: pair.copied)
+        assert pair.count(CopyOffer) == 1
+
+    run(folder, tmp_path / "t", test)
+
+
+@pytest.mark.parametrize("side", ["giver", "receiver", "both"])
+def test_a_lost_connection_begins_again(folder: Path, tmp_path: Path, side: str) -> None:
+    """Also when only one of the two has noticed: a new offer ends the old intake."""
+
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.count(CopyPart) > 2)
+        if side in ("receiver", "both"):
+            pair.receiver.lost(GIVER)
+        if side in ("giver", "both"):
+            pair.giver.lost(RECEIVER)
+        else:
+            await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
+        assert not pair.copied
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied)
+
+    run(folder, tmp_path / "t", test)
+
+
+def test_a_giver_that_leads_no_more_ends_the_copy(folder: Path, tmp_path: Path) -> None:
+    """Then another leader gives its own."""
+
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.count(CopyPart) > 2)
+        pair.giver.abort("it leads no more")
+        await until(lambda: not pair.receiver.receiving)
+        sent = pair.count(CopyPart)
+        await asyncio.sleep(0.05)
+        assert pair.count(CopyPart) == sent
+
+    assert not run(folder, tmp_path / "t", test).copied
+
+
+def test_a_receiver_that_is_silent(folder: Path, tmp_path: Path) -> None:
+    """No more than a window is sent to it, and files are not held for it for ever."""
+
+    async def test(pair: Pair) -> None:
+        async def no_parts() -> None:
+            await asyncio.sleep(0)
+
+        pair.giver.offer(RECEIVER, EPOCH)
+        await no_parts()
+        pair.change = lambda message: []
+        await until(lambda: pair.count(CopyPart) > 0)
+        await asyncio.sleep(0.1)
+        sent = sum(len(m.data) for _, m in pair.said if isinstance(m, CopyPart))
+        assert sent <= SMALL.window_bytes + (256 << 10)
+        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
+        await until(lambda: (pair.receiver.look(), not pair.receiver.receiving)[1])
+
+    assert not run(folder, tmp_path / "t", test).copied
+
+
+def test_an_offer_that_nobody_answers(folder: Path, tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        pair.change = lambda message: []
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
+        assert pair.giver.failed == 1
+
+    run(folder, tmp_path / "t", test)
+
+
+def test_log_is_not_kept_for_ever_for_who_has_the_copy(folder: Path, tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied)
+        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
+
+    run(folder, tmp_path / "t", test)
+
+
+def test_a_receiver_that_comes_back_without_it(folder: Path, tmp_path: Path) -> None:
+    """It was killed before the copy was kept: another one is offered."""
+
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied)
+        end = pair.copied[0].end_position
+        pair.giver.lost(RECEIVER)
+        pair.giver.met(RECEIVER, end)
+        assert pair.giver.giving, "it stands on the copy"
+        pair.giver.met(RECEIVER, end - 1)
+        assert not pair.giver.giving
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: len(pair.copied) == 2)
+
+    run(folder, tmp_path / "t", test)
+
+
+def altered(message: CopyMessage) -> list[CopyMessage]:
+    if isinstance(message, CopyPart) and message.name.endswith("delay.log") and message.data:
+        data = bytearray(message.data)
+        data[0] ^= 1
+        return [message._replace(data=bytes(data))]
+    return [message]
+
+
+def left_out(message: CopyMessage) -> list[CopyMessage]:
+    return [] if isinstance(message, CopyPart) and message.at > 300_000 else [message]
+
+
+def twice(message: CopyMessage) -> list[CopyMessage]:
+    return [message, message] if isinstance(message, CopyPart) else [message]
+
+
+def ended_early(message: CopyMessage) -> list[CopyMessage]:
+    if isinstance(message, CopyPart) and message.at > 300_000:
+        return [CopyEnd(message.epoch, message.copy, True)]
+    return [message]
+
+
+def named(message: CopyMessage) -> list[CopyMessage]:
+    if isinstance(message, CopyPart):
+        return [message._replace(name="../meta")]
+    return [message]
+
+
+@pytest.mark.parametrize("change", [altered, left_out, twice, ended_early, named])
+def test_what_no_sound_giver_sends(
+    folder: Path, tmp_path: Path, change: Callable[[CopyMessage], list[CopyMessage]]
+) -> None:
+    """The copy is refused, nothing is left of it, and the node lives on."""
+
+    async def test(pair: Pair) -> None:
+        pair.change = change
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.receiver.receiving)
+        await until(lambda: not pair.receiver.receiving)
+        assert pair.receiver.failed == 1
+        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
+        pair.change = lambda message: [message]
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied)
+
+    pair = run(folder, tmp_path / "t", test)
+    assert not pair.fatal
+    assert not (tmp_path / "meta").exists()
+
+
+class BadDisk(OsFileSystem):
+    """Fails when a file of this name is made."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.left = 1
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.endswith("extents") and self.left:
+            self.left -= 1
+            raise self.error
+        return super().open(path, create=create)
+
+
+def test_a_receiver_without_space(folder: Path, tmp_path: Path) -> None:
+    """It says so, takes nothing, and takes the next one when there is space."""
+
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.receiver.failed and not pair.giver.giving)
+        assert pair.giver.failed == 1
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied)
+
+    pair = run(folder, tmp_path / "t", test, fs=BadDisk(DiskFullError("full")))
+    assert not pair.fatal
+
+
+def test_a_receiver_whose_disk_fails(folder: Path, tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.fatal)
+
+    pair = run(folder, tmp_path / "t", test, fs=BadDisk(DiskFailedError("broken")))
+    assert not pair.copied
+
+
+def test_a_giver_that_is_damaged_itself(folder: Path, tmp_path: Path) -> None:
+    """It gives nothing of that, and may not go on."""
+    path = max((folder / "hours").glob("*/delay.log"), key=lambda path: path.stat().st_size)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.fatal)
+        await until(lambda: not pair.receiver.receiving)
+
+    try:
+        pair = run(folder, tmp_path / "t", test)
+    finally:
+        path.write_bytes(raw)
+    assert isinstance(pair.fatal[0], CorruptionError)
+    assert not pair.copied
+
+
+def test_late_words_are_passed_over(folder: Path, tmp_path: Path) -> None:
+    """Of another copy, another peer, or none."""
+
+    async def test(pair: Pair) -> None:
+        pair.receiver.receive(GIVER, CopyPart(EPOCH, 1, 0, 0, "tick", b"x"))
+        pair.receiver.receive(GIVER, CopyEnd(EPOCH, 1, True))
+        pair.giver.receive(RECEIVER, CopyTaken(EPOCH, 1, 0))
+        pair.giver.offer(RECEIVER, EPOCH)
+        pair.giver.receive(3, CopyEnd(EPOCH, 1, False))
+        pair.giver.receive(RECEIVER, CopyEnd(EPOCH, 7, False))
+        pair.giver.lost(3)
+        await until(lambda: pair.receiver.receiving)
+        pair.receiver.receive(3, CopyEnd(EPOCH, 1, False))
+        pair.receiver.receive(GIVER, CopyEnd(EPOCH, 7, False))
+        pair.receiver.lost(3)
+        await until(lambda: pair.copied)
+
+    run(folder, tmp_path / "t", test)
