@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from delaylog.broker.backup.manifest import Manifest
@@ -46,11 +47,18 @@ NOW_MS = 450_000 * 3_600_000
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A leader's folder with a few megabytes, a checkpoint, and log behind it."""
     path = tmp_path_factory.mktemp("leader")
-    engine = Engine(OsFileSystem(), str(path), now_ms=NOW_MS, random=Random(1))
+    random = Random(1)
+    engine = Engine(OsFileSystem(), str(path), now_ms=NOW_MS, random=random)
     for round_ in range(8):
         topic = engine.make_topic("t", NOW_MS)
-        raw = encode_send([bytes(200_000)] * 2, delay_ms=[1_000 + round_ * 900_000] * 2)
-        send(engine.state, topic, decode_send(raw), NOW_MS)
+        columns = {
+            "n": 2,
+            "delay_ms": np.array([1_000 + round_ * 900_000] * 2),
+            "body_size": np.array([200_000] * 2),
+            "bodies": random.randbytes(400_000),
+        }
+        batch = decode_send(encode_send(columns), rows_max=2)
+        send(engine.state, topic, batch, NOW_MS, free_bytes=1 << 60)
         engine.state.log.write_pending()
         engine.commit(engine.state.log.sync(), NOW_MS)
         if round_ == 5:
@@ -230,11 +238,8 @@ def test_a_receiver_that_is_silent(folder: Path, tmp_path: Path) -> None:
     """No more than a window is sent to it, and files are not held for it for ever."""
 
     async def test(pair: Pair) -> None:
-        async def no_parts() -> None:
-            await asyncio.sleep(0)
-
         pair.giver.offer(RECEIVER, EPOCH)
-        await no_parts()
+        await asyncio.sleep(0)
         pair.change = lambda message: []
         await until(lambda: pair.count(CopyPart) > 0)
         await asyncio.sleep(0.1)
@@ -292,7 +297,8 @@ def altered(message: CopyMessage) -> list[CopyMessage]:
 
 
 def left_out(message: CopyMessage) -> list[CopyMessage]:
-    return [] if isinstance(message, CopyPart) and message.at > 300_000 else [message]
+    gap = isinstance(message, CopyPart) and 300_000 < message.at < 600_000
+    return [] if gap else [message]
 
 
 def twice(message: CopyMessage) -> list[CopyMessage]:
@@ -320,9 +326,8 @@ def test_what_no_sound_giver_sends(
     async def test(pair: Pair) -> None:
         pair.change = change
         pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.receiver.receiving)
-        await until(lambda: not pair.receiver.receiving)
-        assert pair.receiver.failed == 1
+        await until(lambda: pair.receiver.failed)
+        assert not pair.receiver.receiving
         await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
         pair.change = lambda message: [message]
         pair.giver.offer(RECEIVER, EPOCH)
