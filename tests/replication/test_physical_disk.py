@@ -16,6 +16,7 @@ from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.raw_frames import split_frames
 from delaylog.replication.timing import Now
 from delaylog.replication.watermark import NO_TICK, EpochTick
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.frames import Tick
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.physical_log import PhysicalLog
@@ -205,3 +206,24 @@ def read_all(folder: Folder) -> list[bytes]:
         out.append(bytes(folder.log.read(at, 500)))
         at += len(out[-1])
     return out
+
+
+def test_rot_is_not_shipped() -> None:
+    """A frame of an earlier life that changed on the disk: the reader of this node is told."""
+    folder = Folder(FakeDisk())
+    folder.log.append_begin(EpochTick(epoch=1 << 16), 5)
+    for at in range(3):
+        folder.physical.append(
+            FrameKind.SEND, [bytes([at]) * 50], epoch=1 << 16, leader_time_ms=5, tick=Tick()
+        )
+    folder.sync()
+    end = folder.log.end
+    whole = bytes(folder.log.read(0, end))
+    disk = folder.disk
+    name = f"data/log/{disk.listdir('data/log')[0]}"
+    later = Folder(disk.restart("everything", 0))
+    assert bytes(later.log.read(0, end)) == whole
+    again = Folder(later.disk.restart("everything", 0))
+    again.disk.flip(name, (end - 10) * 8)
+    with pytest.raises(CorruptionError):
+        again.log.read(0, end)

@@ -95,6 +95,8 @@ def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
     MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False))
     aside = _free_name(fs, folder)
     fs.mkdir(aside)
+    # What is moved into a folder that is lost would be lost with it.
+    fs.sync_folder(folder)
     for name in contents_of(fs, folder):
         fs.rename(f"{folder}/{name}", f"{aside}/{name}")
     fs.sync_folder(aside)

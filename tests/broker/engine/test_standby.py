@@ -6,6 +6,7 @@ and only what is committed is applied.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from delaylog.storage.frames import Tick
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.tick_slots import TickRecord, TickSlots
 
 HOUR = 3_600_000
 
@@ -235,3 +236,19 @@ def test_a_leader_that_falls_is_made_anew(host: Any, member: Member) -> None:
     member.follow(commit)
     assert [t.name for t in member.engine.state.by_number.values()] == ["t"]
     assert member.engine.state is not state
+
+
+def test_the_slots_say_how_far_the_log_is_durable(host: Any, member: Member) -> None:
+    """Also while no tick comes: damage below it must not pass for a torn tail, which is cut."""
+    host.send(3, delay=HOUR)
+    host.sync()
+    log = host.engine.state.log
+    member.copy(log, log.end_position)
+    tick = TickRecord(7 << EPOCH_NODE_BITS, Tick(1, 2, 3), 0, 5)
+    member.ticks.write(tick)
+    member.engine.note_tick(host.now_ms)
+    assert member.ticks.newest == replace(tick, durable_end=log.end_position)
+    # A log that was cut is not durable to where it was.
+    member.log.cut(member.log.first_position)
+    member.engine.note_tick(host.now_ms)
+    assert member.ticks.newest == replace(tick, durable_end=0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -75,6 +77,64 @@ def test_a_wiped_node_gets_a_copy_and_leads(three: Three) -> None:
     assert [message["id"] for message in got["messages"]] == ["soon"]
 
 
+def wipe_far_behind(three: Three) -> int:
+    """A node whose disk is lost, in a cluster of some twenty megabytes that has dropped its log."""
+    leader = three.leader()
+    wiped = others(three, leader)[0]
+    # It held this, so the leader keeps no log from before for it.
+    three.send(200, name="before")
+    three.end(wiped, signal.SIGKILL)
+    shutil.rmtree(three.data(wiped))
+    three.send(1_000, name="a", size=20_000)
+    grow(three, wiped, name="b")
+    return wiped
+
+
+def copies_begun(three: Three, node: int) -> int:
+    return three.log(node).count("sends a copy of its folder")
+
+
+def assert_leads(three: Three, node: int) -> None:
+    want = sent(three)
+    make_lead(three, node)
+    assert three.leader() == node
+    assert sent(three) == want + 20
+
+
+def test_the_receiver_is_killed_again_and_again(three: Three) -> None:
+    """Whenever that is: while files come, while they are moved in, or when all is done."""
+    node = wipe_far_behind(three)
+    rng = Random(1)
+    for _ in range(8):
+        names = set(os.listdir(three.data(node))) if three.data(node).exists() else set()
+        if not {"incoming", "copied", "placing"} & names:
+            # It was through: its disk is lost once more.
+            shutil.rmtree(three.data(node), ignore_errors=True)
+        begun = copies_begun(three, node)
+        three.start(node)
+        until(lambda begun=begun: copies_begun(three, node) > begun)
+        time.sleep(rng.random() * 0.15)
+        three.end(node, signal.SIGKILL)
+    three.start(node)
+    until(lambda: is_voter_again(three, node))
+    names = {path.name for path in three.data(node).iterdir()}
+    assert not {"incoming", "copied", "placing"} & names
+    assert_leads(three, node)
+
+
+def test_the_giver_is_killed_and_another_one_goes_on(three: Three) -> None:
+    """What has come until then is dropped: the next leader gives its own."""
+    node = wipe_far_behind(three)
+    three.start(node)
+    until(lambda: copies_begun(three, node) > 0)
+    leader = next(n for n in NODES if "a copy of this folder goes to" in three.log(n))
+    three.end(leader, signal.SIGKILL)
+    time.sleep(0.5)
+    three.start(leader)
+    until(lambda: is_voter_again(three, node))
+    assert_leads(three, node)
+
+
 def flip(path: Path, at: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[at] ^= 0x40
@@ -106,10 +166,7 @@ def test_a_flipped_byte_of_the_log_is_healed_at_the_start(three: Three) -> None:
     until(lambda: is_voter_again(three, node))
     (aside,) = three.data(node).glob("damaged-*")
     assert {path.name for path in aside.iterdir()} >= {"log", "hours", "tick", "damaged"}
-    want = sent(three)
-    make_lead(three, node)
-    assert three.leader() == node
-    assert sent(three) == want + 20
+    assert_leads(three, node)
 
 
 def test_a_flipped_byte_of_an_hour_is_healed_when_it_was_met(three: Three) -> None:
@@ -133,10 +190,7 @@ def test_a_flipped_byte_of_an_hour_is_healed_when_it_was_met(three: Three) -> No
     (aside,) = three.data(node).glob("damaged-*")
     assert (aside / "hours").is_dir()
     assert not (three.data(node) / "damaged").exists()
-    want = sent(three)
-    make_lead(three, node)
-    assert three.leader() == node
-    assert sent(three) == want + 20
+    assert_leads(three, node)
 
 
 @pytest.mark.parametrize("three", [SLOW], indirect=True, ids=["slow"])

@@ -155,9 +155,11 @@ class Three:
 
         return until(ask)[0]
 
-    def send(self, count: int, *, name: str = "m", delay_ms: int = 3_600_000) -> None:
+    def send(
+        self, count: int, *, name: str = "m", delay_ms: int = 3_600_000, size: int = 2_000
+    ) -> None:
         """Sends that can be told apart, some kilobytes each."""
-        body = "x" * 2_000
+        body = "x" * size
         for first in range(0, count, 20):
             messages = [
                 {"id": f"{name}{number}", "body": body, "delay_ms": delay_ms}

@@ -1,0 +1,167 @@
+"""A damaged folder makes room: set aside whole, after any kill, and only when somebody can help."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
+from delaylog.broker.cluster.copies.healing import (
+    MARK,
+    heal,
+    note_damage,
+    noted_damage,
+    set_aside,
+)
+from delaylog.broker.cluster.member_files import META, new_learner
+from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.secret import KeyUse
+from delaylog.replication.leader import Acks
+from delaylog.replication.messages import Hello
+from delaylog.replication.meta import MetaFile, load_meta
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import OsFileSystem
+from tests.broker.cluster.peers.rig import free_port
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+
+DATA = {
+    "d/log/00000000000000000000.log": b"log",
+    "d/hours/2021-05-01T05Z/delay.index": b"rows",
+    "d/tick": b"tick",
+    "d/checkpoint-8": b"checkpoint",
+    "d/ids/data.mdb": b"ids",
+}
+ERROR = CorruptionError("a bad frame", path="d/log/0.log", position=7)
+
+
+def config(size: int = 3) -> ClusterConfig:
+    members = tuple(
+        Member(node, f"node-{node}", address, address, "http://127.0.0.1:1")
+        for node in range(1, size + 1)
+        for address in [("127.0.0.1", free_port())]
+    )
+    return ClusterConfig(
+        "c", cluster_id_of("c"), 1, members, Acks.QUORUM, tls=None, secret=bytes(range(32))
+    )
+
+
+CONFIG = config()
+META_BEFORE = replace(new_learner(CONFIG), promised_epoch=0x70003, voter=True)
+
+
+def damaged_disk() -> FakeDisk:
+    disk = FakeDisk()
+    for path, data in DATA.items():
+        disk.mkdir(path.rpartition("/")[0])
+        disk.put(path, data)
+    MetaFile(disk, f"d/{META}", META_BEFORE).save(META_BEFORE)
+    disk.sync_all()
+    return disk
+
+
+def make_room(disk: FakeDisk) -> None:
+    """As a start does it, once it knows that somebody has the data."""
+    error = noted_damage(disk, "d")
+    note_damage(disk, "d", error or ERROR)
+    meta = load_meta(disk, f"d/{META}")
+    assert meta is not None
+    set_aside(disk, "d", meta)
+
+
+def assert_aside(disk: FakeDisk) -> None:
+    """Nothing is gone, nothing is served, and the promise stands."""
+    asides = [name for name in disk.listdir("d") if name.startswith("damaged-")]
+    for path, data in DATA.items():
+        rest = path.removeprefix("d/")
+        assert not disk.exists(path)
+        (found,) = [name for name in asides if disk.exists(f"d/{name}/{rest}")]
+        assert disk.content(f"d/{found}/{rest}") == data
+    assert not disk.exists(f"d/{MARK}")
+    meta = load_meta(disk, f"d/{META}")
+    assert meta == replace(META_BEFORE, voter=False)
+
+
+def test_the_folder_is_set_aside() -> None:
+    disk = damaged_disk()
+    make_room(disk)
+    assert_aside(disk)
+    assert noted_damage(disk, "d") is None
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_killed_in_every_operation(survival: Survival) -> None:
+    """The next start sees what it saw before, or the mark, and goes on; nothing is lost."""
+    disk = damaged_disk()
+    first = disk.count
+    make_room(disk)
+    for at in range(first + 1, disk.count + 1):
+        broken = damaged_disk()
+        broken.crash_at = at
+        with pytest.raises(DiskCrashed):
+            make_room(broken)
+        after = broken.restart(survival, seed=at)
+        begun = any(not after.exists(path) for path in DATA)
+        marked = after.exists(f"d/{MARK}")
+        left = any(after.exists(path) for path in DATA)
+        assert marked or not (begun and left), "what is half gone would pass for something else"
+        if left or marked:
+            make_room(after)
+        assert_aside(after)
+
+
+def test_a_cluster_of_one_ends_with_its_error(tmp_path: Path) -> None:
+    with pytest.raises(CorruptionError, match="a bad frame"):
+        asyncio.run(heal(OsFileSystem(), str(tmp_path), config(1), ERROR))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("voter", "end", "helps"), [(True, 500, True), (False, 500, False), (True, 0, False)]
+)
+def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, helps: bool) -> None:
+    """A learner may hold anything, and a blank node nothing."""
+    cluster = config()
+    (tmp_path / "log").mkdir()
+    heard: list[Hello | None] = []
+    hello = Hello(cluster.cluster_id, 2, voter, 0, end)
+
+    async def both() -> None:
+        def met(peer: int) -> None:
+            heard.append(other.hello_of(peer))
+
+        other = PeerTransport(
+            node=2,
+            cluster_id=cluster.cluster_id,
+            key=cluster.key(KeyUse.PEERS),
+            addresses=cluster.peers,
+            listen=cluster.peers[2],
+            hello=lambda: hello,
+            on_message=lambda peer, message: None,
+            on_connect=met,
+            on_disconnect=lambda peer: None,
+        )
+        await other.start()
+        try:
+            await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, seconds=1.5)
+        finally:
+            await other.stop()
+
+    if helps:
+        asyncio.run(both())
+        (aside,) = tmp_path.glob("damaged-*")
+        assert (aside / "log").is_dir()
+        meta = load_meta(OsFileSystem(), str(tmp_path / META))
+        assert meta is not None
+        assert not meta.voter
+    else:
+        with pytest.raises(CorruptionError):
+            asyncio.run(both())
+        assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert heard
+    said = heard[0]
+    assert said is not None
+    assert not said.voter
+    assert said.end > 0, "others must not take this node for one of a new cluster"
