@@ -18,13 +18,16 @@ from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.gate_waiters import GateWaiters
 from delaylog.broker.cluster.joining import is_new
 from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.metrics import MemberCounts
+from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.broker.position_waiters import PositionWaiters
+from delaylog.broker.position_waiters import Told, told
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import (
     Event,
@@ -51,8 +54,6 @@ BUSY_AFTER_MS: Final = 200
 READMIT_EVERY_MS: Final = 500
 LOG_KEPT_BYTES: Final = 1 << 30
 """Log that a checkpoint has made superfluous is kept for slower followers up to this."""
-ALL_SECONDS: Final = 5.0
-"""How long a send with acks=all waits for the slowest voter."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -86,8 +87,9 @@ class ClusterMember:
         """None until it is known what this node is; see joining.py."""
         self._heard: dict[int, Hello] = {}
         self._gate = GateWaiters()
-        self._leader_safe = PositionWaiters()
-        self._all_safe = PositionWaiters()
+        self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
+        self.counts = MemberCounts()
+        self.cluster = OperatorCalls(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._poller: asyncio.TimerHandle | None = None
@@ -237,6 +239,7 @@ class ClusterMember:
             return
         suggested = self.oracle.suggests(now.boot_ms)
         if suggested:
+            self.counts.chosen += not self._suggested
             replication.suggest_leader(now)
         elif self._suggested:
             replication.unsuggest_leader()
@@ -288,10 +291,7 @@ class ClusterMember:
                 self._told_commit = self.committed()
                 self._node.log_committed()
             self._publish(replication)
-            if len(self._leader_safe):
-                self._leader_safe.reach(leader.safe_end(Acks.LEADER))
-            if len(self._all_safe):
-                self._all_safe.reach(leader.safe_end(Acks.ALL))
+            self._safe_sends.progress(leader)
             if len(self._gate) and self._gate_open():
                 self._gate.open()
             if self._transfer_to is not None and replication.leadership.has_given:
@@ -316,6 +316,7 @@ class ClusterMember:
         match event:
             case Serving():
                 log.info("this node leads, epoch %#x", event.epoch)
+                self.counts.leaderships += 1
                 self._succession.serve(event)
             case SteppedDown():
                 self._step_down(event)
@@ -324,12 +325,14 @@ class ClusterMember:
                     "the log was cut at %d: no leader had what stood behind", event.position
                 )
             case Resigned():
+                self.counts.resigned += 1
                 log.warning("this node could not come to lead in time and stays out for a while")
                 self.oracle.resign(boot_ms(), event.until_ms)
             case TakeoverAsked():
                 log.info("the leader hands over to this node")
             case HandoverFailed():
                 log.warning("node %d did not take over", event.target)
+                self.counts.handovers_failed += 1
                 self._end_handover(done=False)
             case NeedsCopy():
                 log.error("the log of node %d lies too far behind: it needs a copy", event.node)
@@ -346,8 +349,7 @@ class ClusterMember:
         self._succession.step_down(replication.commit)
         if was_leading:
             self._node.end_leading(why)
-        self._leader_safe.fail_all(why)
-        self._all_safe.fail_all(why)
+        self._safe_sends.fail_all(why)
         self._gate.open()
 
     # ------------------------------------------------------------------ the log
@@ -361,6 +363,27 @@ class ClusterMember:
     def last_epoch(self) -> int:
         """The epoch of its last frame."""
         return self._files.replica.epochs.last_epoch
+
+    @property
+    def last_begin(self) -> tuple[int, int]:
+        """The newest epoch in the log, and where it begins there; zeros in an empty log."""
+        entries = self._files.replica.epochs.entries()
+        return entries[-1] if entries else (0, 0)
+
+    @property
+    def durable_end(self) -> int:
+        """How far the log is on this disk."""
+        return self._files.replica.durable_end
+
+    @property
+    def applied_end(self) -> int:
+        """How far the log is applied."""
+        return self._node.engine.state.position
+
+    def gate_age_ms(self) -> int | None:
+        """How long ago a tick went out that a majority took; None unless this node leads."""
+        leader = None if self.replication is None else self.replication.leader
+        return None if leader is None else leader.gate.age_ms(boot_ms())
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
@@ -487,32 +510,24 @@ class ClusterMember:
 
     # ------------------------------------------------------------------ sends
 
-    async def safe(self, position: int, acks: Acks | None) -> None:
-        """Wait until the log is as safe up to `position` as is asked for (None = as configured).
-
-        Raises NotLeadingError.
+    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+        """Call back once the log is as safe up to `position` as is asked for (None = as
+        configured), with NotLeadingError or NotEverywhereError if it cannot be said.
         """
         acks = acks or self.config.acks
         if acks is Acks.QUORUM:
-            await self._node.durable(position)
+            self._node.when_durable(position, call)
             return
-        replication = self.replication
-        leader = None if replication is None else replication.leader
-        if leader is None:
-            raise NotLeadingError("this node leads no more; ask the leader")
-        if leader.safe_end(acks) >= position:
+        leader = None if self.replication is None else self.replication.leader
+        if leader is None or not self.leading:
+            call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
             return
-        if acks is Acks.LEADER:
-            await self._leader_safe.wait(position)
-            return
-        try:
-            async with asyncio.timeout(ALL_SECONDS):
-                await self._all_safe.wait(position)
-        except TimeoutError:
-            raise NotLeadingError(
-                f"not every voter had it within {ALL_SECONDS:.0f} s; it is stored and may be on a "
-                "majority already: send it again under its sequence"
-            ) from None
+        self._node.appended()
+        self._safe_sends.add(leader, position, acks, call)
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        """The same, waited for."""
+        await told(lambda call: self.when_safe(position, acks, call))
 
     # ------------------------------------------------------------------ handing over
 
@@ -530,7 +545,10 @@ class ClusterMember:
         self._handover = self._loop.create_future()
         self._transfer_to = target
         self._pump()
-        return target if await self._handover else None
+        if not await self._handover:
+            return None
+        self.counts.handed_over += 1
+        return target
 
     def _end_handover(self, *, done: bool) -> None:
         self._transfer_to = None
