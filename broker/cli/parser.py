@@ -25,6 +25,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_serve(verbs)
     _add_messages(verbs)
     _add_topics(verbs)
+    _add_cluster(verbs)
     _add_folders(verbs)
     completion = verbs.add_parser(
         "completion", help="a script that completes words of this command"
@@ -153,6 +154,17 @@ def _add_topics(verbs: Any) -> None:
     purge.add_argument("--force", action="store_true", help="also what is under lease")
     _add_remote(verbs.add_parser("pause", help="hand nothing out; sends and settles go on"))
     _add_remote(verbs.add_parser("resume", help="hand out again"))
+
+
+def _add_cluster(verbs: Any) -> None:
+    """Verbs about a running cluster."""
+    cluster = verbs.add_parser("cluster", help="who leads, how far the others are, hand over")
+    actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_url(actions.add_parser("status", help="what the node that is asked knows"))
+    _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
+    handover = actions.add_parser("handover", help="have another node lead")
+    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
+    _add_url(handover)
 
 
 def _add_group(parser: argparse.ArgumentParser) -> None:
