@@ -263,6 +263,7 @@ class ClusterMember:
         replication = self.replication
         if replication is not None:
             self._note_busy()
+            self._publish(replication)
             self._input(lambda: replication.timer(self._now()))
 
     # ------------------------------------------------------------------ outputs
@@ -290,7 +291,8 @@ class ClusterMember:
             if self.committed() > self._told_commit:
                 self._told_commit = self.committed()
                 self._node.log_committed()
-            self._publish(replication)
+            if replication.leadership.hands_over:
+                self._publish(replication)
             self._safe_sends.progress(leader)
             if len(self._gate) and self._gate_open():
                 self._gate.open()
@@ -459,13 +461,14 @@ class ClusterMember:
             replication.leadership.busy = True
             self._arm(replication)
 
-    def appended(self) -> None:
-        """Ship what was appended, now."""
+    def appended(self, *, at_once: bool = False) -> None:
+        """Ship what was appended, to those at least who wait for nothing else."""
         replication = self.replication
         if replication is not None and replication.leader is not None and self.leading:
-            replication.note_appended()
+            replication.note_appended(at_once=at_once)
             self._pump()
-            self.transport.flush()
+            if at_once:
+                self.transport.flush()
 
     def synced(self) -> None:
         """The log was synced."""
@@ -474,16 +477,13 @@ class ClusterMember:
             self._input(lambda: replication.note_durable(self._now()))
 
     def turned(self) -> None:
-        """The wheel has turned: the tick follows."""
-        replication = self.replication
-        if replication is not None and self.leading:
-            self._note_busy()
-            self._publish(replication)
+        """The wheel has turned: the tick follows with the next round."""
+        self._note_busy()
 
     def _publish(self, replication: ReplicationNode) -> None:
         """Say how far the wheel has got, and what it covers."""
         leader = replication.leader
-        if leader is None or not leader.serving:
+        if leader is None or not leader.serving or not self.leading:
             return
         state, order = self._node.engine.state, leader.order
         if replication.leadership.may_append():
