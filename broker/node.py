@@ -340,7 +340,10 @@ class Node:
         self.spawn("jobs", self._jobs_work)
 
     def _jobs_work(self) -> Work:
-        return self.engine.jobs.work(self.clock.now_ms, lambda: self._stopping)
+        # While the node hands over they pause: the log has to come to an end.
+        return self.engine.jobs.work(
+            self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
+        )
 
     def _tick(self) -> None:
         """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""

@@ -20,7 +20,7 @@ import pytest
 
 from delaylog.broker.cli.main import main
 from delaylog.client import AsyncClient
-from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.broker.cluster.three_nodes import NAMES, NODES, Answer, ThreeNodes
 
 BULK = "application/vnd.delaylog.batch"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -145,10 +145,10 @@ def test_what_every_node_says_for_itself(three: ThreeNodes) -> None:
 # --------------------------------------------------------------------------- acks
 
 
-def bulk(three: ThreeNodes, node: int, path: str, **columns: Any) -> Any:
-    wire = msgpack.packb({"v": 1, "n": 2, "delay_ms": FAR_MS, "body_size": 1, "bodies": b"ab"})
+def bulk(three: ThreeNodes, node: int, path: str, rows: int = 2) -> Answer:
+    columns = {"n": rows, "delay_ms": FAR_MS, "body_size": 1, "bodies": b"a" * rows}
     headers = {"Content-Type": BULK, "Accept": BULK}
-    return three.call(node, "POST", path, wire, headers | columns)
+    return three.call(node, "POST", path, msgpack.packb({"v": 1, **columns}), headers)
 
 
 def test_acks(three: ThreeNodes) -> None:
@@ -362,6 +362,27 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
     assert set(sent.values()) == {1}
     assert len(got) == len(set(got))
     assert set(got) == sent.keys()
+
+
+def test_handing_over_while_a_job_runs(three: ThreeNodes) -> None:
+    """The job pauses, or the log would never end where a successor could take it up; then it goes
+    on at the next leader.
+    """
+    leader, rows = three.leader(), 100_000
+    path = "/v1/topics/jobs/messages"
+    for _ in range(2):
+        assert bulk(three, leader, path, rows).status == 200
+    began = three.call(leader, "POST", f"{path}:cancel", {"filter": {}})
+    assert began.status == 202
+    job = f"/v1/jobs/{began.json['job']}"
+    three.until(lambda: three.call(leader, "GET", job).json["done"] > 0, "it begins")
+    answer = three.call(leader, "POST", "/v1/cluster/handover", {})
+    assert answer.status == 200, answer
+    leader = three.leader()
+    shown = three.call(leader, "GET", job).json
+    assert (shown["state"], shown["done"] < 2 * rows) == ("running", True), "it was too fast"
+    three.until(lambda: three.call(three.leader(), "GET", job).json["state"] == "done", "it ends")
+    assert three.call(leader, "GET", job).json["done"] == 2 * rows
 
 
 # --------------------------------------------------------------------------- the command line
