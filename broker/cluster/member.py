@@ -342,13 +342,11 @@ class ClusterMember:
                 log.warning("this node is a voter again")
 
     def _step_down(self, event: SteppedDown) -> None:
-        replication = self.replication
-        assert replication is not None, "it has led"
         log.info("this node leads no more, epoch %#x", event.epoch)
         why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
         self._end_handover(done=True)
         was_leading = self.leading
-        self._succession.step_down(replication.commit)
+        self._succession.step_down(event.commit)
         if was_leading:
             self._node.end_leading(why)
         self._safe_sends.fail_all(why)
