@@ -236,6 +236,8 @@ class Engine:
         """
         assert self._member is not None, "one of a cluster"
         state = self.state
+        # Told before it retires: from then on its loader takes everything for past.
+        state.told_ms = self.dispatcher.loader.now_ms
         self.dispatcher.retire()
         state.exposures.clear()
         state.paced.clear()
@@ -243,7 +245,6 @@ class Engine:
             for group in topic.groups.values():
                 group.forget_ready()
         state.hot.clear()
-        state.told_ms = self.dispatcher.loader.now_ms
         state.following = state.replaying = True
         state.retired = False
         state.committed = self._member.committed

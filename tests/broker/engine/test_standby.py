@@ -235,3 +235,18 @@ def test_a_leader_that_falls_is_made_anew(host: Any, member: Member) -> None:
     member.follow(commit)
     assert [t.name for t in member.engine.state.by_number.values()] == ["t"]
     assert member.engine.state is not state
+
+
+def test_a_leader_that_stands_down_keeps_its_time(member: Member) -> None:
+    """What it tells, and would begin the next leadership with, is the time that it has come to."""
+    at_ms = member.now_ms + 5_000
+    member.lead(at_ms)
+    member.engine.make_topic("t", at_ms)
+    member.log.write_pending()
+    member.engine.commit(member.log.sync(), at_ms)
+    member.engine.run_due(at_ms + 250)
+    member.commit = member.log.end_position
+    member.engine.stand_down()
+    assert member.engine.state.told_ms == at_ms + 250
+    member.engine.lead(at_ms + 100, at_ms)
+    assert member.engine.started_ms == at_ms + 250
