@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import threading
 import time
@@ -447,6 +448,35 @@ def test_without_a_majority(three: ThreeNodes) -> None:
         answer = three.call(left, "POST", "/v1/cluster/handover", {})
         assert (answer.status, answer.json.get("leader")) == (409, None)
     three.leader()
+
+
+def test_a_blank_node_joins(three: ThreeNodes) -> None:
+    """As a learner; the leader lets it in and begins a new epoch, in which it counts. Time goes on
+    as ever: what lies far ahead is not handed out.
+    """
+    seed(three, "blank")
+    leader, (gone, _) = three.leader(), three.followers()
+    before = three.status(leader)["epoch"]["counter"]
+    assert three.stop(gone) == [0]
+    shutil.rmtree(three.data_dir(gone))
+    three.start(gone)
+
+    def counts() -> bool:
+        status = three.status(three.leader())
+        by_node = {each["node"]: each["voter"] for each in status["members"]}
+        return by_node[gone] is True and status["epoch"]["counter"] > before
+
+    three.until(counts, "it is let in")
+    leader = three.leader()
+    message = {"body": "x", "delay_ms": FAR_MS}
+    answer = three.call(leader, "POST", "/v1/topics/blank/messages?acks=all", message)
+    assert answer.status == 200, answer
+    found = three.call(leader, "POST", "/v1/topics/blank/receive", {"max": 10, "wait_ms": 500})
+    assert [each["id"] for each in found.json["messages"]] == ["two"]
+    assert abs(three.call(leader, "GET", "/v1/clock").json["now_ms"] / 1000 - time.time()) < 5
+    three.caught_up()
+    listed = three.call(gone, "GET", "/v1/topics/blank/messages?read=local").json
+    assert len(listed["messages"]) == 3
 
 
 def test_a_client_finds_the_next_leader(three: ThreeNodes) -> None:
