@@ -113,7 +113,7 @@ class ChildBroker:
         """End it with SIGKILL: nothing is flushed, as in a crash. Fine to call when it is gone."""
         await self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal, such as SIGSTOP, and go on."""
         assert self._process is not None
         self._process.send_signal(number)

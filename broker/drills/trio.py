@@ -92,7 +92,7 @@ class Trio:
         for broker in self.nodes.values():
             if broker.running:
                 with suppress(ProcessLookupError):
-                    broker.signal(signal.SIGCONT)
+                    broker.send_signal(signal.SIGCONT)
             await broker.kill()
         assert self._session is not None
         await self._session.close()
