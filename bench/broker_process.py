@@ -60,6 +60,11 @@ class ServerProcess:
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and not ended from here."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start it and wait for the ready line."""
         assert self._process is None, "the server is already running"

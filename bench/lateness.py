@@ -73,9 +73,9 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     for per_second in LATENESS_RATES:
         with brokers.fresh() as broker:
             # A few seconds of light load first: imports, first files, first hour.
-            _one_rate(broker.port, 500, WARM_UP_S, topic="warm-up")
+            produce_and_receive(broker.port, 500, WARM_UP_S, topic="warm-up")
             before_s, began = broker.cpu_seconds(), time.monotonic()
-            produced, received = _one_rate(
+            produced, received = produce_and_receive(
                 broker.port, per_second, settings.lateness_s, topic="late"
             )
             cpu_s, wall_s = broker.cpu_seconds() - before_s, time.monotonic() - began
@@ -133,9 +133,10 @@ def early_target(received: Received) -> Target:
     return at_most(int((received.at_ms < received.dues).sum()), 0, "0 early")
 
 
-def _one_rate(
+def produce_and_receive(
     port: int, per_second: int, seconds: float, *, topic: str
 ) -> tuple[Produced, Received]:
+    """One run: an open-loop producer and a consumer, each a process of its own."""
     start = time.time() + 0.3
     expected = int(per_second * seconds)
     consumer = Worker(

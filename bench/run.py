@@ -23,6 +23,7 @@ from tempfile import gettempdir
 from typing import Final
 
 import burst
+import cluster
 import control
 import drain
 import floors
@@ -49,6 +50,7 @@ SECTIONS: Final = (
     "lateness",
     "scale",
     "listing",
+    "cluster",
     "memory",
     "restart",
 )
@@ -117,6 +119,9 @@ def _sections(
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
     if "listing" in wanted:
         yield "listing", lambda: _listing(brokers, settings)
+    if "cluster" in wanted:
+        yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
+        yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if wanted & {"memory", "restart"}:

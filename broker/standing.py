@@ -30,8 +30,8 @@ class Standing(Protocol):
         up. Raises NotLeadingError.
         """
 
-    def appended(self) -> None:
-        """Frames were appended: ship them."""
+    def appended(self, *, at_once: bool = False) -> None:
+        """Frames were appended: ship them, if need be before anything else is said."""
 
     def turned(self) -> None:
         """The wheel has turned."""
@@ -60,7 +60,7 @@ class Alone:
         """Always."""
         return True
 
-    def appended(self) -> None:
+    def appended(self, *, at_once: bool = False) -> None:
         """There is nobody to ship it to."""
 
     def turned(self) -> None:

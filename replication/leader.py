@@ -103,11 +103,20 @@ class Leader:
             if not self.ship(peer):
                 self._send_append(peer, b"")
 
-    def ship_all(self) -> None:
-        """There are new frames: send them to all who have answered so far."""
+    def ship_all(self, *, at_once: bool = False) -> None:
+        """There are new frames: send them to all who have answered so far.
+
+        Who has not synced what it got gets them together once it has, as a group commit, unless
+        they must go out `at_once`.
+        """
         for peer, one in self.progress.items():
-            if one.known:
+            if one.known and (at_once or self._wants_more(one)):
                 self.ship(peer)
+
+    def _wants_more(self, one: Progress) -> bool:
+        """Whether a peer has synced all that it got, or there is a lot to send."""
+        many = self._log.end - one.next >= self._timing.append_bytes_max
+        return many or one.match >= one.next
 
     def ship(self, peer: int) -> bool:
         """Send a peer what it lacks, as far as its window allows; False if nothing was."""
@@ -147,7 +156,8 @@ class Leader:
         if one.counts:
             self.gate.take(source, message.seq)
         self.note_durable()
-        self.ship(source)
+        if self._wants_more(one):
+            self.ship(source)
 
     def take_reject(self, source: int, message: Reject) -> bool:
         """A peer's log is another one where frames were to go: go on from what both have.

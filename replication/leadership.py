@@ -39,6 +39,8 @@ class Leadership:
         """Something is due soon, or waits to be handed out: rounds go out more often."""
         self._handover: Handover | None = None
         self._announced = False
+        self._renewal_ms: int | None = None
+        """Since when a new epoch is wanted: the round before it was."""
 
     # ------------------------------------------------------------------ what is allowed
 
@@ -48,8 +50,24 @@ class Leadership:
         return self.leader is not None and self.leader.serving
 
     def may_append(self) -> bool:
-        """Whether clients' changes are taken."""
-        return self.serving and self._handover is None
+        """Whether clients' changes are taken: not while handing over or about to renew."""
+        return self.serving and self._handover is None and not self.wants_renewal()
+
+    def wants_renewal(self) -> bool:
+        """Whether a new epoch is to begin, in which a voter counts again."""
+        leader = self.leader
+        return leader is not None and leader.serving and leader.wants_renewal()
+
+    def may_renew(self, now: Now) -> bool:
+        """Whether that epoch is to begin now: as soon as all that was appended is committed, so
+        that an engine that has applied it can go on as it is; or a round later, since the commit
+        may need the very voter.
+        """
+        leader = self.leader
+        if leader is None or self._renewal_ms is None:
+            return False
+        waited_ms = now.boot_ms - self._renewal_ms
+        return leader.commit == self._log.end or waited_ms >= self._timing.round_ms
 
     def may_dispatch(self, now: Now) -> bool:
         """Whether something may be handed out at this moment: asked just before each batch."""
@@ -59,8 +77,8 @@ class Leadership:
         return not self.has_given and leader.gate.is_open(now.boot_ms)
 
     def may_advance(self, now: Now) -> bool:
-        """Whether the tick may move on as well; not while the node hands over."""
-        return self._handover is None and self.may_dispatch(now)
+        """Whether the tick may move on as well: not while something else is about to begin."""
+        return self.may_append() and self.may_dispatch(now)
 
     # ------------------------------------------------------------------ its course
 
@@ -69,6 +87,7 @@ class Leadership:
         assert self.leader is None, "one leadership at a time"
         self.leader = leader
         self._announced = False
+        self._renewal_ms = None
         leader.send_round(now.boot_ms)
         leader.note_durable()
 
@@ -107,6 +126,8 @@ class Leadership:
     def send_round(self, now: Now) -> None:
         """Tell everybody how things stand."""
         assert self.leader is not None, "only a leader has rounds"
+        if self._renewal_ms is None and self.wants_renewal():
+            self._renewal_ms = self.leader.round_ms
         self.leader.send_round(now.boot_ms)
         if self._handover is not None and self.has_given:
             self._send(self._handover.target, self._handover.give(self.leader, self._log))

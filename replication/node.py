@@ -131,10 +131,10 @@ class ReplicationNode:
         assert leader.serving, "only who serves dispatches"
         return leader.order.take(leader.commit)
 
-    def note_appended(self) -> None:
-        """The engine of this leader has written frames: ship them."""
+    def note_appended(self, *, at_once: bool = False) -> None:
+        """The engine of this leader has written frames: ship them, `at_once` or with others."""
         if self.leader is not None:
-            self.leader.ship_all()
+            self.leader.ship_all(at_once=at_once)
 
     def note_durable(self, now: Now) -> None:
         """The log was synced."""
@@ -211,7 +211,7 @@ class ReplicationNode:
         elif now.boot_ms >= round_ms:
             self.leadership.send_round(now)
             self._note_progress(now)
-            if self.leader is not None and self.leader.serving and self.leader.wants_renewal():
+            if self.leadership.may_renew(now):
                 self.renew(now)
 
     def reconnect(self, peer: int) -> None:

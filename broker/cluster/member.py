@@ -25,6 +25,7 @@ from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
 from delaylog.broker.position_waiters import PositionWaiters
+from delaylog.replication.errors import PeerError
 from delaylog.replication.events import (
     Event,
     HandoverFailed,
@@ -40,6 +41,7 @@ from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
+from delaylog.storage.errors import DiskFullError
 
 ORACLE_EVERY_SECONDS: Final = 0.02
 BUSY_AHEAD_MS: Final = 100
@@ -194,23 +196,41 @@ class ClusterMember:
             self._heard[peer] = hello
         self._join_if_new()
         if self.replication is not None:
-            self.replication.reconnect(peer)
-            self._pump()
+            replication = self.replication
+            self._input(lambda: replication.reconnect(peer))
 
     def _on_message(self, peer: int, message: Message) -> None:
-        if self.replication is None or self._stopping:
+        replication = self.replication
+        if replication is not None:
+            self._input(lambda: replication.receive(peer, message, self._now()))
+
+    def _input(self, take: Callable[[], object]) -> None:
+        """Hand something over and do what comes of it. Raises PeerError."""
+        if self._stopping:
             return
         try:
-            self.replication.receive(peer, message, self._now())
-        finally:
-            self._pump()
+            try:
+                take()
+            finally:
+                self._pump()
+        except PeerError:
+            raise
+        except DiskFullError as error:
+            # Nothing was promised, nothing said: it is asked for again.
+            log.error("the disk is full: %s", error)
+        except Exception as error:
+            # Logs that differ, a disk that fails: nothing more may be said by this node.
+            self._stopping = True
+            self._on_fatal(error)
 
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
         self._poller = self._loop.call_later(ORACLE_EVERY_SECONDS, self._poll)
         replication = self.replication
-        if replication is None:
-            return
+        if replication is not None:
+            self._input(lambda: self._ask_oracle(replication))
+
+    def _ask_oracle(self, replication: ReplicationNode) -> None:
         now = self._now()
         if self.oracle.failure is not None:
             self._on_fatal(self.oracle.failure)
@@ -221,15 +241,12 @@ class ClusterMember:
         elif self._suggested:
             replication.unsuggest_leader()
         self._suggested = suggested
-        self._readmit(now)
+        self._readmit(replication, now)
         # What was removed is not asked for: a frame's epoch is looked up in the table.
         self._files.replica.epochs.forget(self._files.physical.first_position)
-        self._pump()
 
-    def _readmit(self, now: Now) -> None:
+    def _readmit(self, replication: ReplicationNode, now: Now) -> None:
         """Let learners vote again as soon as that is safe."""
-        replication = self.replication
-        assert replication is not None
         leader = replication.leader
         if leader is None or now.boot_ms < self._readmit_ms:
             return
@@ -240,10 +257,11 @@ class ClusterMember:
 
     def _timer_fired(self) -> None:
         self._timer = None
-        if self.replication is not None and not self._stopping:
+        replication = self.replication
+        if replication is not None:
             self._note_busy()
-            self.replication.timer(self._now())
-            self._pump()
+            self._publish(replication)
+            self._input(lambda: replication.timer(self._now()))
 
     # ------------------------------------------------------------------ outputs
 
@@ -270,7 +288,8 @@ class ClusterMember:
             if self.committed() > self._told_commit:
                 self._told_commit = self.committed()
                 self._node.log_committed()
-            self._publish(replication)
+            if replication.leadership.hands_over:
+                self._publish(replication)
             if len(self._leader_safe):
                 self._leader_safe.reach(leader.safe_end(Acks.LEADER))
             if len(self._all_safe):
@@ -419,31 +438,29 @@ class ClusterMember:
             replication.leadership.busy = True
             self._arm(replication)
 
-    def appended(self) -> None:
-        """Ship what was appended, now."""
+    def appended(self, *, at_once: bool = False) -> None:
+        """Ship what was appended, to those at least who wait for nothing else."""
         replication = self.replication
         if replication is not None and replication.leader is not None and self.leading:
-            replication.note_appended()
+            replication.note_appended(at_once=at_once)
             self._pump()
-            self.transport.flush()
+            if at_once:
+                self.transport.flush()
 
     def synced(self) -> None:
         """The log was synced."""
-        if self.replication is not None and not self._stopping:
-            self.replication.note_durable(self._now())
-            self._pump()
+        replication = self.replication
+        if replication is not None:
+            self._input(lambda: replication.note_durable(self._now()))
 
     def turned(self) -> None:
-        """The wheel has turned: the tick follows."""
-        replication = self.replication
-        if replication is not None and self.leading:
-            self._note_busy()
-            self._publish(replication)
+        """The wheel has turned: the tick follows with the next round."""
+        self._note_busy()
 
     def _publish(self, replication: ReplicationNode) -> None:
         """Say how far the wheel has got, and what it covers."""
         leader = replication.leader
-        if leader is None or not leader.serving:
+        if leader is None or not leader.serving or not self.leading:
             return
         state, order = self._node.engine.state, leader.order
         if replication.leadership.may_append():

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from delaylog.broker.engine import Engine
 from delaylog.broker.node import Node
 from delaylog.replication.events import Serving
+
+
+FOLLOW_EVERY_SECONDS: Final = 0.02
+"""Frames that are committed meanwhile are applied together: a wake for each costs more than they
+do, and so much is made up for at once when this node is to lead."""
 
 
 class Succession:
@@ -38,6 +44,7 @@ class Succession:
         """The engine led."""
         self._is_committed = False
         """Nothing that it had applied can be lost."""
+        self._looking: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -47,14 +54,23 @@ class Succession:
 
     async def stop(self) -> None:
         """End where it stands."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look(self) -> None:
         """More may be committed."""
-        if self._committed() > self._node.engine.state.applied_end or self._serving is not None:
+        if self._serving is not None:
             self._wake.set()
+        elif self._looking is None and self._committed() > self._node.engine.state.applied_end:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(FOLLOW_EVERY_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        self._looking = None
+        self._wake.set()
 
     def serve(self, event: Serving) -> None:
         """Replication leads: the engine is to follow suit."""

@@ -255,7 +255,7 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
                 # The lease is in the file before the answer is on the wire: a killed broker
                 # comes back knowing who holds what. Its fsync is not waited for.
                 if node.write_through():
-                    node.standing.appended()
+                    node.standing.appended(at_once=True)
                 else:
                     await node.durable(delivery.position)
                 return delivery

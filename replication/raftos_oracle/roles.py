@@ -28,6 +28,10 @@ class Follower(raftos_state.Follower):
     def init_storage(self) -> None:
         """raftos forgets here whom it voted for; a vote stays as long as its term."""
 
+    def give_time(self) -> None:
+        """Another one is about to stand and has this node's word: do not split the votes."""
+        self.election_timer.reset()
+
     def start_election(self) -> None:
         """Nobody is heard: ask first, so that a node that was cut off disturbs nobody."""
         self.state.begin_pre_vote()
@@ -54,7 +58,7 @@ class Candidate(raftos_state.Candidate):
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
-        self.election_timer = SteadyTimer(state.election_interval_s, state.to_follower)
+        self.election_timer = SteadyTimer(state.election_interval_s, state.stand_again)
         self._voters = {self.id}
 
     def start(self) -> None:

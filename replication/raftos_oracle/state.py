@@ -216,6 +216,13 @@ class ElectionState(raftos_state.State):
         question = {"term": self.storage.term, "round": self._round, "standing": list(standing)}
         self.broadcast({"type": "pre_vote", **question})
 
+    def stand_again(self) -> None:
+        """The votes were split: ask anew at once. raftos would first wait for a leader once more,
+        and a fail-over with one split vote would take more than a second.
+        """
+        self.to_follower()
+        self.begin_pre_vote()
+
     def _on_pre_vote(self, data: Message) -> None:
         granted = (
             data["term"] >= self.storage.term
@@ -223,6 +230,8 @@ class ElectionState(raftos_state.State):
             and not self.hears_leader
             and not self.is_behind(data["standing"])
         )
+        if granted and isinstance(self.state, Follower):
+            self.state.give_time()
         answer = {"term": self.storage.term, "round": data["round"], "vote_granted": granted}
         self.send({"type": "pre_vote_response", **answer}, data["sender"])
 

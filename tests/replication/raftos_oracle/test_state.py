@@ -179,6 +179,7 @@ def test_who_hears_a_leader_helps_nobody_to_replace_it() -> None:
             assert answer["term"] == node.storage.term
             return bool(answer["vote_granted"])
 
+        node.state.start()
         assert agrees(0)
         node.hears(1, 3)
         assert not agrees(9)
@@ -192,6 +193,34 @@ def test_who_hears_a_leader_helps_nobody_to_replace_it() -> None:
         again = OneNode(disk=node.disk)
         (answer,) = again.take(2, "pre_vote", 3, round=4, standing=[0, 0])
         assert answer["vote_granted"] is False, "of an old term"
+
+    run(body)
+
+
+def test_split_votes_are_asked_for_anew_at_once() -> None:
+    def body() -> None:
+        node = OneNode()
+        node.stand()
+        del node.sent[:]
+        node.state.stand_again()
+        assert node.role == "Follower"
+        assert [message["type"] for _, message in node.sent] == ["pre_vote"] * 2
+        assert node.storage.term == 1
+
+    run(body)
+
+
+def test_who_agrees_to_another_waits_itself() -> None:
+    def body() -> None:
+        node = OneNode(standing=lambda: Standing(5, 5))
+        node.state.start()
+        timer = node.state.state.election_timer
+        before = timer.handler
+        node.take(1, "pre_vote", 0, round=1, standing=[5, 4])
+        assert timer.handler is before
+        node.take(1, "pre_vote", 0, round=1, standing=[5, 5])
+        assert timer.handler is not before
+        node.state.stop()
 
     run(body)
 
