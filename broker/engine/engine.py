@@ -242,7 +242,7 @@ class Engine:
             for group in topic.groups.values():
                 group.forget_ready()
         state.hot.clear()
-        state.applied_end, state.told_ms = state.log.end_position, self.dispatcher.loader.now_ms
+        state.told_ms = self.dispatcher.loader.now_ms
         state.following = state.replaying = True
         state.retired = False
         state.committed = self._member.committed

@@ -97,9 +97,10 @@ class EngineState:
         self.retired = False
         """A leader that leads no more is about to be dropped: nothing may come from it."""
         self.applied_end = 0
-        """End of the last frame that was replayed."""
+        """End of the last frame that this state has seen, replayed or appended by itself. The log
+        may go on behind it: in a cluster a successor's frames come as soon as it leads."""
         self.told_ms = 0
-        """The leader's time in that frame."""
+        """The leader's time in the last frame that was replayed."""
         self.committed: Callable[[], int] = lambda: log.durable_position
         """Up to where frames are committed: safe on this disk, and in a cluster on a majority's."""
         self.hour_floor = 0
@@ -135,7 +136,7 @@ class EngineState:
     @property
     def position(self) -> int:
         """End of the last frame that this state has seen."""
-        return self.applied_end if self.following else self.log.end_position
+        return self.applied_end
 
     @property
     def tag(self) -> int:
@@ -176,7 +177,8 @@ class EngineState:
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
-        return position, self.log.end_position
+        self.applied_end = self.log.end_position
+        return position, self.applied_end
 
     def count_released(self, rows: RowArray) -> int:
         """How many of these rows, not handed out, have come to the ready queue."""
