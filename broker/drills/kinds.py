@@ -6,6 +6,8 @@ from typing import Final
 
 DRILLS: Final = {
     "kill-leader": "SIGKILL of the leader",
+    "stop-leader": "SIGSTOP of the leader for two seconds",
+    "handover": "the leader hands over as planned",
     "restart-all": "SIGKILL of all three nodes at once",
 }
 

@@ -31,7 +31,7 @@ from delaylog.client.bulk import (
 )
 
 TOPIC: Final = "drill"
-_PLACE: Final = f"/v1/topics/{TOPIC}"
+PLACE: Final = f"/v1/topics/{TOPIC}"
 _BULK: Final = {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE}
 _JSON_BULK: Final = {"Content-Type": "application/json", "Accept": BULK_TYPE}
 SENDERS: Final = 3
@@ -45,6 +45,7 @@ BODY_BYTES: Final = 100
 LEASE_MS: Final = 2_500
 RECEIVE_MAX: Final = 50
 WAIT_MS: Final = 200
+CONSUMER_SHAPE: Final = {"max": RECEIVE_MAX, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS}
 RETRY_S: Final = 0.01
 RETRIES_MAX: Final = 60_000
 """A message is taken and dropped at every fault; none may die of it."""
@@ -75,7 +76,7 @@ class Load:
     async def begin(self) -> None:
         """Make the topic, then go on until `drain`."""
         settings = json.dumps({"max_retry": RETRIES_MAX}).encode()
-        await self._insist(_PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
+        await self._insist(PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
         loop = asyncio.get_running_loop()
         self._sending = [loop.create_task(self._send(n)) for n in range(SENDERS)]
         self._consuming = [loop.create_task(self._consume(n)) for n in range(CONSUMERS)]
@@ -112,7 +113,7 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _counts(self) -> dict[str, int]:
-        answer = await self._insist(f"{_PLACE}/stats", b"", {}, method="GET")
+        answer = await self._insist(f"{PLACE}/stats", b"", {}, method="GET")
         counts: dict[str, int] = json.loads(answer.body)["counts"]
         return counts
 
@@ -152,7 +153,7 @@ class Load:
         while True:
             began_ms = wall_ms()
             try:
-                answered = await self._route.call(f"{_PLACE}/messages", wire, _BULK)
+                answered = await self._route.call(f"{PLACE}/messages", wire, _BULK)
                 break
             except AttemptFailed as failed:
                 self._note("send", failed)
@@ -178,13 +179,12 @@ class Load:
 
     async def _consume(self, number: int) -> None:
         random = Random(f"{self._seed} consume {number}")
-        shape = {"max": RECEIVE_MAX, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS}
-        wanted = json.dumps(shape).encode()
+        wanted = json.dumps(CONSUMER_SHAPE).encode()
         while not self._stop_consuming:
             began_ms = wall_ms()
             try:
                 answered = await self._route.call(
-                    f"{_PLACE}/receive", wanted, _JSON_BULK, wait_s=WAIT_MS / 1000
+                    f"{PLACE}/receive", wanted, _JSON_BULK, wait_s=WAIT_MS / 1000
                 )
             except AttemptFailed as failed:
                 self._note("receive", failed)
@@ -246,7 +246,7 @@ class Load:
         if verb == "nack":
             self.deliveries.give_back(ids)
         try:
-            answered = await self._route.call(f"{_PLACE}/{verb}", wire, _BULK)
+            answered = await self._route.call(f"{PLACE}/{verb}", wire, _BULK)
             answer = decode_settled(answered.body)
             refused = {*answer.gone.tolist(), *answer.unknown.tolist()}
             oks = [ref not in refused for ref in refs]

@@ -23,8 +23,6 @@ SERVING_DEADLINE_S: Final = 30.0
 """Beyond it the cluster counts as dead; how long it took is reported, not judged."""
 CALM_S: Final = (0.15, 0.45)
 """Between rounds, so that the fault meets a different moment each time."""
-AROUND_MS: Final = 1_500
-"""The silence of a planned fault is looked for so long before and after it."""
 
 
 @dataclass(slots=True)
@@ -73,6 +71,8 @@ class Stage:
     recorder: HistoryRecorder
     random: Random
     rounds: list[Round] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """What a fault saw that may not be."""
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
 

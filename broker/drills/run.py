@@ -14,6 +14,8 @@ from delaylog.broker.drills.judging import judge
 from delaylog.broker.drills.kills import kill_leader, restart_all
 from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.load import Load
+from delaylog.broker.drills.pauses import stop_leader
+from delaylog.broker.drills.planned import hand_over
 from delaylog.broker.drills.report import result_object
 from delaylog.broker.drills.rounds import Fault, Stage
 from delaylog.broker.drills.timeline import wall_ms
@@ -35,6 +37,8 @@ class Kind:
 
 KINDS: Final = {
     "kill-leader": Kind(kill_leader),
+    "stop-leader": Kind(stop_leader),
+    "handover": Kind(hand_over),
     "restart-all": Kind(restart_all),
 }
 assert KINDS.keys() == DRILLS.keys()
@@ -52,7 +56,6 @@ async def _run(
 ) -> dict[str, Any]:
     kind = KINDS[name]
     history = folder / "history.jsonl"
-    broken: list[str] = []
     with HistoryRecorder(history, client="drill") as recorder:
         async with kind.make_trio(folder) as trio, Route(trio.urls) as route:
             await trio.start_all("--new-cluster")
@@ -67,16 +70,16 @@ async def _run(
                     await kind.fault(stage)
                 await stage.calm()
                 if not await load.drain():
-                    broken.append("after the last round messages were left that never came")
+                    stage.broken.append("after the last round messages were left that never came")
             except DrillError as error:
-                broken.append(str(error))
+                stage.broken.append(str(error))
             finally:
                 await load.abandon()
             recorder.mark("end", int(wall_ms()))
-            if not broken:
-                broken += await _end(trio)
+            if not stage.broken:
+                stage.broken += await _end(trio)
     verdict = judge(history, load, stage.rounds, clock_steps=kind.clock_steps)
-    verdict.broken[:0] = broken
+    verdict.broken[:0] = stage.broken
     return result_object(name, seed, verdict, stage.notes)
 
 

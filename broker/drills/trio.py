@@ -27,6 +27,7 @@ LOOK_EVERY_S: Final = 0.02
 LOOK_TIMEOUT_S: Final = 0.5
 LEADER_DEADLINE_S: Final = 30.0
 """Generous: how long an election takes is measured, this only ends a drill that hangs."""
+HANDOVER_TIMEOUT_S: Final = 10.0
 CAUGHT_UP_DEADLINE_S: Final = 60.0
 
 
@@ -134,6 +135,21 @@ class Trio:
         """The leader, and the nodes that do not lead."""
         leader = await self.leader()
         return leader, [node for node in NODES if node != leader]
+
+    async def offers(self, path: str) -> bool:
+        """Whether the nodes answer there."""
+        status, _ = await self._get(await self.leader(), path)
+        return status == 200
+
+    async def hand_over(self, leader: int, target: int) -> None:
+        """Ask the leader to hand over to a node. Raises DrillError if it did not."""
+        assert self._session is not None
+        url = f"{self.urls[leader]}/v1/cluster/handover"
+        timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
+        async with self._session.post(url, json={"target": target}, timeout=timeout) as answer:
+            if answer.status != 200:
+                text = (await answer.text())[:300]
+                raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
 
     async def _leads(self, node: int) -> bool:
         status, _ = await self._get(node, "/v1/topics")
