@@ -16,7 +16,6 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.node import Node
 from delaylog.replication.events import Serving
 
-
 FOLLOW_EVERY_SECONDS: Final = 0.02
 """Frames that are committed meanwhile are applied together: a wake for each costs more than they
 do, and so much is made up for at once when this node is to lead."""

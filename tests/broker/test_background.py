@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.background import Background
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.hour_store import Work
 
@@ -202,7 +203,9 @@ def test_a_halt_of_nothing() -> None:
     run(test)
 
 
-def test_what_somebody_waits_for_is_not_halted() -> None:
+def test_what_somebody_waits_for_goes_no_further() -> None:
+    """What it looks at is gone: whoever asked is told, and asks the leader."""
+
     async def test(it: Run) -> None:
         asked = asyncio.ensure_future(it.background.run(it.work(it.job)))
         while not it.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
@@ -212,8 +215,9 @@ def test_what_somebody_waits_for_is_not_halted() -> None:
         it.go_on.set()
         await halt
         assert it.seen[0] == "job ended"
-        await asked
-        assert it.seen == ["job ended", "went on", "closed"]
+        with pytest.raises(NotLeadingError):
+            await asked
+        assert it.seen == ["job ended", "closed"]
 
     run(test)
 

@@ -44,6 +44,16 @@ def test_precedence(tmp_path: Path) -> None:
     assert load_config(flags, variables).fsync == "always"
 
 
+def test_a_cluster_takes_no_lax_dial() -> None:
+    """What a majority has synced must stay there; and the first start of a cluster needs one."""
+    config = load_config({"cluster": "c.toml", "new_cluster": True}, {"DELAYLOG_NODE": "2"})
+    assert (config.cluster, config.cluster_node, config.new_cluster) == ("c.toml", "2", True)
+    with pytest.raises(ConfigError, match="fsync must be always in a cluster"):
+        load_config({"cluster": "c.toml", "fsync": "interval"}, {})
+    with pytest.raises(ConfigError, match="new-cluster goes with --cluster"):
+        load_config({"new_cluster": True}, {})
+
+
 def test_file_by_variable(tmp_path: Path) -> None:
     """DELAYLOG_CONFIG names the file when no flag does."""
     path = write(tmp_path, "[limits]\nwait_ms_max = 5\n")
@@ -60,7 +70,19 @@ def test_each_option_in_each_source(tmp_path: Path) -> None:
         "log_format": "text",
     }
     assert values.keys() <= {option.key for option in OPTIONS}
-    expected = Config("d", "h", 5, "interval", 60.0, "", "error", "text")
+    expected = Config(
+        data_dir="d",
+        http_host="h",
+        http_port=5,
+        fsync="interval",
+        camellia_monitor_seconds=60.0,
+        camellia_metrics_prefix="",
+        cluster=None,
+        cluster_node=None,
+        new_cluster=False,
+        log_level="error",
+        log_format="text",
+    )
     lines = "".join(f'{key} = "{value}"\n' for key, value in values.items())
     for flags, variables in (
         (values, {}),

@@ -26,6 +26,7 @@ class Run:
             asyncio.get_running_loop(),
             self.fatal.append,
             fsync=fsync,
+            on_turn=lambda: None,
             on_written=self._reach,
             on_synced=self._reach,
         )
