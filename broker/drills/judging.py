@@ -121,8 +121,9 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 def figures(rounds: Sequence[Round]) -> dict[str, Any]:
     """The times and counts of rounds, each as median, p95 and maximum."""
-    again = [one.again for one in rounds if one.again is not None]
     planned = [one for one in rounds if one.strike.planned]
+    # Of a planned one the pause counts: its fault begins long before anything stops.
+    again = [one.again for one in rounds if one.again is not None and one not in planned]
     found: dict[str, Any] = {
         "serving_ms": spread([each.serving_ms for each in again]),
         "send_ms": spread([each.sent_ms for each in again]),

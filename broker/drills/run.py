@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from delaylog.broker.drills.compare import compare
 from delaylog.broker.drills.follow import Route
 from delaylog.broker.drills.judging import judge
 from delaylog.broker.drills.kills import kill_leader, restart_all
@@ -78,6 +79,10 @@ async def _run(
             recorder.mark("end", int(wall_ms()))
             if not stage.broken:
                 stage.broken += await _end(trio)
+    if not stage.broken:
+        compared = compare({node: broker.data_dir for node, broker in trio.nodes.items()})
+        stage.broken += compared.wrong
+        stage.notes.append(f"{compared.hours} hours, {compared.rows:,} rows compared node by node")
     verdict = judge(history, load, stage.rounds, clock_steps=kind.clock_steps)
     verdict.broken[:0] = stage.broken
     return result_object(name, seed, verdict, stage.notes)

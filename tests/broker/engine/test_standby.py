@@ -268,7 +268,7 @@ def test_frames_of_a_successor_are_not_passed_over(host: Any, member: Member) ->
 
 
 def test_a_successor_that_cut_the_log_hides_nothing(host: Any, member: Member) -> None:
-    """The log may be shorter, or as long again, when the old leader is told: it knows its own end."""
+    """The log may be shorter by the time the old leader is told: it knows its own end."""
     host.send(1, ids=["old"])
     host.sync()
     theirs = host.engine.state.log
