@@ -281,3 +281,27 @@ def test_a_successor_that_cut_the_log_hides_nothing(host: Any, member: Member) -
     member.log.write_pending()
     member.log.cut(commit)
     assert member.engine.state.position > commit, "it has applied what is gone"
+
+
+def test_a_checkpoint_knows_no_epoch_that_begins_behind_it(host: Any, member: Member) -> None:
+    """It is written while the log goes on, and another leader may begin meanwhile."""
+    host.send(1, ids=["a"])
+    host.sync()
+    log = host.engine.state.log
+    member.copy(log, log.end_position)
+    member.follow(log.end_position)
+    state = member.engine.state
+    work = member.engine.upkeep.checkpoint(lambda: host.now_ms)
+    step = next(work)
+    state.begin_epoch(state.epoch + (1 << EPOCH_NODE_BITS), state.position)
+    while True:
+        if callable(step):
+            step()
+        try:
+            step = next(work)
+        except StopIteration:
+            break
+    saved = load_newest(OsFileSystem(), str(member.folder))
+    assert saved is not None
+    members, position = saved
+    assert all(start < position for _, start in members["epochs"])
