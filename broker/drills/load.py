@@ -158,6 +158,11 @@ class Load:
             except AttemptFailed as failed:
                 self._note("send", failed)
                 await asyncio.sleep(RETRY_S)
+            except asyncio.CancelledError:
+                for body, due_ms in zip(bodies, dues_ms, strict=True):
+                    hashed, t1 = body_hash(body), int(wall_ms())
+                    self._recorder.call("send", t0, t1, None, due=due_ms, body=hashed)
+                raise
         ended_ms = wall_ms()
         self.timeline.sent(Served(began_ms, ended_ms, answered.node))
         answer = decode_send_answer(answered.body)
@@ -242,7 +247,7 @@ class Load:
         ids = [batch.ids[row] for row in rows]
         wire = encode_settle(batch.lease, refs, delay_ms=0 if verb == "nack" else None)
         t0 = int(wall_ms())
-        oks: list[bool | None]
+        oks: list[bool | None] = [None] * len(refs)
         if verb == "nack":
             self.deliveries.give_back(ids)
         try:
@@ -252,9 +257,12 @@ class Load:
             oks = [ref not in refused for ref in refs]
         except AttemptFailed as failed:
             self._note(verb, failed)
-            oks = [False if isinstance(failed, NotDone) else None] * len(refs)
-        leases = [_receipt(batch, ref) for ref in refs]
-        self._recorder.call(verb, t0, int(wall_ms()), None, ids=ids, leases=leases, oks=oks)
+            if isinstance(failed, NotDone):
+                oks = [False] * len(refs)
+        finally:
+            # A drill that breaks off leaves calls of which nobody knows what became.
+            leases = [_receipt(batch, ref) for ref in refs]
+            self._recorder.call(verb, t0, int(wall_ms()), None, ids=ids, leases=leases, oks=oks)
 
     def _note(self, op: str, failed: AttemptFailed | Refused) -> None:
         self.counts[f"{op} {'not done' if isinstance(failed, NotDone) else 'unclear'}"] += 1

@@ -57,6 +57,7 @@ async def _run(
 ) -> dict[str, Any]:
     kind = KINDS[name]
     history = folder / "history.jsonl"
+    whole = False
     with HistoryRecorder(history, client="drill") as recorder:
         async with kind.make_trio(folder) as trio, Route(trio.urls) as route:
             await trio.start_all("--new-cluster")
@@ -72,6 +73,7 @@ async def _run(
                 await stage.calm()
                 if not await load.drain():
                     stage.broken.append("after the last round messages were left that never came")
+                whole = True
             except DrillError as error:
                 stage.broken.append(str(error))
             finally:
@@ -83,7 +85,7 @@ async def _run(
         compared = compare({node: broker.data_dir for node, broker in trio.nodes.items()})
         stage.broken += compared.wrong
         stage.notes.append(f"{compared.hours} hours, {compared.rows:,} rows compared node by node")
-    verdict = judge(history, load, stage.rounds, clock_steps=kind.clock_steps)
+    verdict = judge(history, load, stage.rounds, whole=whole, clock_steps=kind.clock_steps)
     verdict.broken[:0] = stage.broken
     return result_object(name, seed, verdict, stage.notes)
 
