@@ -15,11 +15,14 @@ from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
 from delaylog.broker.drills.report import result_text
-from delaylog.broker.drills.run import run_drill
+from delaylog.broker.drills.run import prepare, run_drill
 
 
 def drill_command(args: argparse.Namespace) -> int:
     """0 when every invariant held, 1 when one was broken; then the folder stays."""
+    if args.rounds < 1:
+        raise ConfigError("--rounds must be 1 or more")
+    prepare(args.name)
     seed = SystemRandom().randrange(2**32) if args.seed is None else args.seed
     folder = _folder(args)
     holds = False

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delaylog.broker.drills.deliveries import Deliveries
 from delaylog.broker.drills.load import LEASE_MS, Load
-from delaylog.broker.drills.rounds import Round
+from delaylog.broker.drills.rounds import NOT_LOOKED_FOR, Round
 from delaylog.broker.history import CheckReport, CheckSettings, check_files
 from delaylog.replication.timing import Timing
 
@@ -139,9 +139,11 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
         "farthest_repeat_ms": spread([one.farthest_ms for one in rounds]),
         "catch_up_ms": spread([one.catch_up_s * 1000 for one in rounds]),
     }
+    silent = [one for one in rounds if one.silence_ms != NOT_LOOKED_FOR]
+    if silent:
+        found["send_pause_ms"] = spread([one.silence_ms[0] for one in silent])
+        found["delivery_pause_ms"] = spread([one.silence_ms[1] for one in silent])
     if planned:
-        found["send_pause_ms"] = spread([one.silence_ms[0] for one in planned])
-        found["delivery_pause_ms"] = spread([one.silence_ms[1] for one in planned])
         drifts = [one.drift for one in planned if one.drift is not None]
         found["tick_drift"] = spread(drifts)
     return found

@@ -43,6 +43,7 @@ def result_object(name: str, seed: int, verdict: Verdict, notes: list[str]) -> d
             {
                 "case": one.strike.what or name,
                 "leader": one.strike.node,
+                **({"note": one.note} if one.note else {}),
                 "serving_ms": None if one.again is None else round(one.again.serving_ms, 1),
                 "duplicates": one.duplicates,
                 "handed_out_in_50_ms": one.allowed,

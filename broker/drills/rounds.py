@@ -8,19 +8,22 @@ later, when everything has been seen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.load import Load
+from delaylog.broker.drills.node_log import LEADS, LogMark
 from delaylog.broker.drills.timeline import Again, wall_ms
 from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.broker.history import HistoryRecorder
 
 SERVING_DEADLINE_S: Final = 30.0
 """Beyond it the cluster counts as dead; how long it took is reported, not judged."""
+NOT_LOOKED_FOR: Final = (-1.0, -1.0)
 CALM_S: Final = (0.15, 0.45)
 """Between rounds, so that the fault meets a different moment each time."""
 
@@ -49,7 +52,7 @@ class Round:
 
     strike: Strike
     again: Again | None = None
-    silence_ms: tuple[float, float] = (0.0, 0.0)
+    silence_ms: tuple[float, float] = NOT_LOOKED_FOR
     """The longest one of sends and of deliveries around it."""
     drift: int | None = None
     """Of a planned one: slots between the tick that was handed over and the one gone on from."""
@@ -99,6 +102,29 @@ class Stage:
             logs = "\n".join(f"node {n}: {b.log_tail()}" for n, b in self.trio.nodes.items())
             raise DrillError(f"not serving within {SERVING_DEADLINE_S:.0f} s\n{logs}")
         return one
+
+    @asynccontextmanager
+    async def undisturbed(self, what: str, leader: int) -> AsyncIterator[Round]:
+        """A fault that should leave the leader where it is; if it does not, that is allowed.
+
+        What such a round tells is the longest silence meanwhile.
+        """
+        logs = LogMark(self.trio.nodes)
+        fault_ms = wall_ms()
+        strike = Strike(what, leader, fault_ms, fault_ms, fault_ms, disturbs=False)
+        one = Round(strike)
+        self.rounds.append(one)
+        try:
+            yield one
+        finally:
+            ended_ms = wall_ms()
+            if logs.entries(LEADS):
+                strike.disturbs, strike.leader_ms = True, ended_ms
+                one.note = "the leader changed"
+            self.recorder.mark(
+                "failover", int(fault_ms), until=int(ended_ms), planned=not strike.disturbs
+            )
+            one.silence_ms = self.load.timeline.longest_silence_ms(fault_ms, ended_ms)
 
     async def all_back(self, one: Round) -> None:
         """Start whoever is down, and wait until all three hold the same log."""

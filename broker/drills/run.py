@@ -9,12 +9,17 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from delaylog.broker.drills.blanks import blank_node
+from delaylog.broker.drills.clocks import SteppedTrio, clock_step
 from delaylog.broker.drills.compare import compare
+from delaylog.broker.drills.disks import need_strace, slow_disk
 from delaylog.broker.drills.follow import Route
 from delaylog.broker.drills.judging import judge
 from delaylog.broker.drills.kills import kill_leader, restart_all
 from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.load import Load
+from delaylog.broker.drills.namespaces import NetworkTrio, own_network
+from delaylog.broker.drills.partition import partition
 from delaylog.broker.drills.pauses import stop_leader
 from delaylog.broker.drills.planned import hand_over
 from delaylog.broker.drills.report import result_object
@@ -34,15 +39,26 @@ class Kind:
     make_trio: Callable[[Path], Trio] = Trio
     clock_steps: bool = False
     """Stated times cannot be compared: `delaylog check` alone judges."""
+    need: Callable[[], None] = lambda: None
+    """Raises DrillError that says what this machine lacks; may begin the program anew."""
 
 
 KINDS: Final = {
     "kill-leader": Kind(kill_leader),
     "stop-leader": Kind(stop_leader),
     "handover": Kind(hand_over),
+    "partition": Kind(partition, NetworkTrio, need=own_network),
+    "slow-disk": Kind(slow_disk, need=need_strace),
+    "blank-node": Kind(blank_node),
+    "clock-step": Kind(clock_step, SteppedTrio, clock_steps=True),
     "restart-all": Kind(restart_all),
 }
 assert KINDS.keys() == DRILLS.keys()
+
+
+def prepare(name: str) -> None:
+    """Before anything else of a drill. Raises DrillError where it cannot be run."""
+    KINDS[name].need()
 
 
 def run_drill(
