@@ -1,4 +1,4 @@
-"""A blank disk: a follower loses its folder, joins as a learner, is let in; then the leader dies."""
+"""A blank disk: a follower loses its folder, joins as a learner and is let in; the leader dies."""
 
 from __future__ import annotations
 

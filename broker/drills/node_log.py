@@ -39,18 +39,13 @@ class LogMark:
         given = self.entries(HANDED_OVER)
         if not given:
             return None
-        old, entry = given[-1]
-        taken = [entry for node, entry in self.entries(LEADS) if node == entry_target(given[-1][1])]
+        _, entry = given[-1]
+        taken = [each for node, each in self.entries(LEADS) if node == entry["to"]]
         if not taken:
             return None
-        before, after = entry["tick"], taken[0]["tick"]
-        assert old != entry_target(entry), "nobody hands over to itself"
-        return abs(after[0] - before[0]) + abs(after[1] - before[1]) + (after[2] != before[2])
-
-
-def entry_target(entry: dict[str, Any]) -> int:
-    """To whom was handed over."""
-    return int(entry["to"])
+        before: list[int] = entry["tick"]
+        after: list[int] = taken[0]["tick"]
+        return abs(after[0] - before[0]) + abs(after[1] - before[1])
 
 
 def _size(path: Path) -> int:

@@ -35,6 +35,7 @@ class SteppedWall:
 def main() -> int:
     """Run the command on that clock."""
     from delaylog.broker import serve
+    from delaylog.broker.clock import BrokerClock
     from delaylog.broker.cli import main as delaylog
 
     wall = SteppedWall(Path(sys.argv[1]))
@@ -43,7 +44,7 @@ def main() -> int:
         wall.read()
 
     signal.signal(signal.SIGUSR2, step)
-    serve.BrokerClock = partial(serve.BrokerClock, wall=wall)  # type: ignore[misc, assignment]
+    serve.__dict__["BrokerClock"] = partial(BrokerClock, wall=wall)
     return delaylog(sys.argv[2:])
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import aiohttp
 
@@ -82,7 +83,7 @@ class Witness:
         self._stage.recorder.call("send", t0, int(wall_ms()), None, due=t0, body=hashed)
         return None
 
-    async def _post(self, path: str, shape: dict[str, object]) -> tuple[int, dict[str, object]]:
+    async def _post(self, path: str, shape: Mapping[str, object]) -> tuple[int, dict[str, Any]]:
         headers = {"Content-Type": "application/json"}
         body = json.dumps(shape).encode()
         try:
