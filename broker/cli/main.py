@@ -88,6 +88,10 @@ def _run(args: argparse.Namespace) -> int:
         from delaylog.broker.cli.local import check_command
 
         return check_command(args)
+    if verb == "drill":
+        from delaylog.broker.cli.drill import drill_command
+
+        return drill_command(args)
     if verb == "dump":
         from delaylog.broker.cli.dump import dump_command
 

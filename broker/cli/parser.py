@@ -11,6 +11,7 @@ import shtab
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.config import OPTIONS
+from delaylog.broker.drills.kinds import DRILLS
 from delaylog.storage.batch import MERGE_MODES
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -27,6 +28,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_topics(verbs)
     _add_cluster(verbs)
     _add_folders(verbs)
+    _add_drill(verbs)
     completion = verbs.add_parser(
         "completion", help="a script that completes words of this command"
     )
@@ -217,6 +219,19 @@ def _add_folders(verbs: Any) -> None:
     _folder(restore.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
     _folder(restore.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder"))
     _add_json(restore, "report as JSON")
+
+
+def _add_drill(verbs: Any) -> None:
+    drill = verbs.add_parser(
+        "drill", help="try the fail-over of a cluster: three nodes on this machine, and faults"
+    )
+    says = "; ".join(f"{name}: {text}" for name, text in DRILLS.items())
+    drill.add_argument("name", choices=tuple(DRILLS), metavar="NAME", help=says)
+    drill.add_argument("--rounds", type=int, default=10, metavar="N", help="(default 10)")
+    drill.add_argument("--seed", type=int, metavar="S", help="of the load and the pauses")
+    keep = "work in this folder and leave it there (default: a temporary one, left if it fails)"
+    _folder(drill.add_argument("--keep", metavar="DIR", help=keep))
+    _add_json(drill, "report as JSON")
 
 
 def _add_json(parser: argparse.ArgumentParser, text: str) -> None:

@@ -44,6 +44,7 @@ from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
+from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
 
 ORACLE_EVERY_SECONDS: Final = 0.02
@@ -61,6 +62,11 @@ log = logging.getLogger("delaylog.cluster")
 def boot_ms() -> int:
     """The clock that never steps and goes on while the process is stopped."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def _place_of(tick: EpochTick, name: str, value: int) -> dict[str, object]:
+    """For the log: where dispatch stood, to compare what one node gave and the next one took."""
+    return {name: value, "tick": [tick.second, tick.local_index, tick.position]}
 
 
 class ClusterMember:
@@ -297,6 +303,7 @@ class ClusterMember:
             if len(self._gate) and self._gate_open():
                 self._gate.open()
             if self._transfer_to is not None and replication.leadership.has_given:
+                log.info("handed over", extra=_place_of(leader.order.tick, "to", self._transfer_to))
                 self.oracle.transfer(self._transfer_to, boot_ms())
                 self._transfer_to = None
         else:
@@ -317,7 +324,8 @@ class ClusterMember:
     def _act(self, event: Event) -> None:
         match event:
             case Serving():
-                log.info("this node leads, epoch %#x", event.epoch)
+                extra = _place_of(event.tick, "epoch", event.epoch)
+                log.info("this node leads, epoch %#x", event.epoch, extra=extra)
                 self.counts.leaderships += 1
                 self._succession.serve(event)
             case SteppedDown():
@@ -376,7 +384,7 @@ class ClusterMember:
         return self._files.replica.durable_end
 
     @property
-    def applied_end(self) -> int:
+    def position(self) -> int:
         """How far the log is applied."""
         return self._node.engine.state.position
 

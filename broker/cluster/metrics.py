@@ -54,7 +54,7 @@ class ClusterMetrics(Collector):
                 "How far the log is known to be committed.",
                 0 if replication is None else replication.commit,
             ),
-            "applied_position": ("How far the log is applied here.", member.applied_end),
+            "applied_position": ("How far the log is applied here.", member.position),
             "connected_peers": ("Peers that are connected.", len(member.transport.connected())),
             "leader_known": ("1 while it is known who leads.", int(member.leader is not None)),
         }

@@ -68,7 +68,7 @@ class OperatorCalls:
             "log_end": member.log_end,
             "durable": member.durable_end,
             "commit": 0 if replication is None else replication.commit,
-            "applied": member.applied_end,
+            "applied": member.position,
             "gate_age_ms": member.gate_age_ms(),
             "members": [self._member_status(each) for each in self._config.members],
         }

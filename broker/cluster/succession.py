@@ -58,6 +58,11 @@ class Succession:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._fallen and self._is_committed:
+            # It has led until now; as a follower it takes a last checkpoint like any other.
+            await self._node.background.halt()
+            self._node.engine.stand_down()
+            self._fallen = False
 
     def look(self) -> None:
         """More may be committed."""

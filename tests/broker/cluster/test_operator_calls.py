@@ -35,7 +35,7 @@ class Fake:
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
         self.leading = True
         self.leader: int | None = 1
-        self.log_end, self.durable_end, self.applied_end = 1_000, 900, 1_000
+        self.log_end, self.durable_end, self.position = 1_000, 900, 1_000
         self.last_begin = (EPOCH, 0)
         self.connected = {2, 3}
         self.taker: int | None = 2
