@@ -78,7 +78,7 @@ class Node:
         self._stopping = False
         self._suspended = False
         self.waiters = Waiters()
-        self.standing: Standing = Alone()
+        self.standing: Standing = Alone(self.log_commits)
         """The node's place in its cluster, if it has one; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
         """Whether somebody copies the folder's files, so that none may be removed."""
@@ -230,7 +230,10 @@ class Node:
         self.log_commits.when_durable(position, call)
 
     async def durable(self, position: int) -> None:
-        """Wait until the log is durable up to `position`."""
+        """Wait until the log is durable up to `position`. Raises NotLeadingError."""
+        if self.engine.state.retired:
+            # Those who waited were told already, and the log goes on without what it saw.
+            raise NotLeadingError("this node leads no more; ask the leader")
         await self.log_commits.durable(position)
 
     @property
@@ -364,7 +367,10 @@ class Node:
         self.spawn("jobs", self._jobs_work)
 
     def _jobs_work(self) -> Work:
-        return self.engine.jobs.work(self.clock.now_ms, lambda: self._stopping)
+        # While the node hands over they pause: the log has to come to an end.
+        return self.engine.jobs.work(
+            self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
+        )
 
     def _tick(self) -> None:
         """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
@@ -452,7 +458,9 @@ class Node:
     async def room(self) -> None:
         """Wait while the tails hold more than the splitter has to catch up with."""
         await self.admission.room()
+        self.standing.check()
 
     async def room_for_changes(self) -> None:
         """Wait while cancels and reschedules leave more in memory than gets written."""
         await self.admission.room_for_changes()
+        self.standing.check()

@@ -37,18 +37,11 @@ class PositionWaiters:
 
     async def wait(self, position: int) -> None:
         """Wait until `position` is reached; raises the error if the wait has failed."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await told(lambda call: self.add(position, call))
 
-        def told(error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        self.add(position, told)
-        await future
+    def remove(self, position: int, call: Told) -> None:
+        """This one waits no longer, and is not told."""
+        self._waiting.remove((position, call))
 
     def reach(self, position: int) -> None:
         """Everything up to `position` is reached: tell who waited for it."""
@@ -61,3 +54,19 @@ class PositionWaiters:
         waiting, self._waiting = self._waiting, deque()
         for _, call in waiting:
             call(error)
+
+
+async def told(ask: Callable[[Told], None]) -> None:
+    """Ask for a call back and wait for it; raises the error that it is told."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def call(error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    ask(call)
+    await future

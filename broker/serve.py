@@ -18,6 +18,7 @@ from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.copies.incoming import copy_unfinished
+from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
@@ -132,7 +133,10 @@ async def _serve(config: Config) -> int:
         return enough and retention_held(config.data_dir)
 
     node.held = held
-    face = HttpFace(node, Metrics(node), camellia)
+    metrics = Metrics(node)
+    if place is not None:
+        metrics.registry.register(ClusterMetrics(place.member))
+    face = HttpFace(node, metrics, camellia)
     node.start()
     try:
         port = await face.start(config.http_host, config.http_port)

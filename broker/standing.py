@@ -6,11 +6,29 @@ appended and synced. A broker without a cluster is `Alone`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+from delaylog.broker.log_commits import LogCommits
+from delaylog.broker.position_waiters import Told
+from delaylog.replication.leader import Acks
+
+
+class ClusterCalls(Protocol):
+    """What operators ask of a cluster, by any of its nodes."""
+
+    def status(self) -> dict[str, Any]:
+        """What this node knows of the cluster."""
+
+    async def hand_over(self, to: int | str | None) -> dict[str, Any]:
+        """Have another node lead (None = whoever is furthest); says who does, and the pause."""
 
 
 class Standing(Protocol):
     """The node's place."""
+
+    @property
+    def cluster(self) -> ClusterCalls | None:
+        """The cluster, if the node is in one."""
 
     @property
     def leading(self) -> bool:
@@ -39,11 +57,23 @@ class Standing(Protocol):
     def synced(self) -> None:
         """The log was synced."""
 
+    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+        """Call back once the log is as safe up to `position` as is asked for (None = as
+        configured), at once if it is; or with what went wrong.
+        """
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        """The same, waited for."""
+
 
 class Alone:
     """No cluster: everything may be done, and this disk is all there is."""
 
     leading = True
+    cluster = None
+
+    def __init__(self, log_commits: LogCommits) -> None:
+        self._log_commits = log_commits
 
     def leader_url(self) -> str | None:
         """It is this node."""
@@ -68,3 +98,11 @@ class Alone:
 
     def synced(self) -> None:
         """There is nobody to tell."""
+
+    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:  # noqa: ARG002
+        """This disk is the leader's, a majority's and everybody's."""
+        self._log_commits.when_durable(position, call)
+
+    async def safe(self, position: int, acks: Acks | None) -> None:  # noqa: ARG002
+        """Likewise."""
+        await self._log_commits.durable(position)

@@ -28,9 +28,15 @@ class ApiError(ClientError):
     """The broker refused the call with a problem document; nothing was done."""
 
     def __init__(
-        self, status: int, problem: Mapping[str, Any], retry_after_s: float | None
+        self,
+        status: int,
+        problem: Mapping[str, Any],
+        retry_after_s: float | None,
+        location: str | None = None,
     ) -> None:
         self.status = status
+        self.location = location
+        """Of a 307: where the call is to go instead."""
         self.problem = dict(problem)
         self.code = str(problem.get("code", "unknown_error"))
         self.detail = str(problem.get("detail", problem.get("title", "")))

@@ -35,14 +35,19 @@ class ChildBroker:
         data_dir: Path,
         *,
         port: int = 0,
+        host: str = "127.0.0.1",
         options: Sequence[str] = (),
+        program: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`program` stands for the `delaylog` command, for one that is run inside of another."""
         self.data_dir = data_dir
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self.port = port
         self.started_in_s = 0.0
+        self.host = host
         self._options = tuple(options)
+        self._program = program
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
@@ -61,7 +66,7 @@ class ChildBroker:
     @property
     def url(self) -> str:
         """Where the broker answers, or answered before it was killed."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
@@ -73,19 +78,20 @@ class ChildBroker:
         """The id of the running process."""
         return self._process.pid if self.running and self._process else None
 
-    async def start(self) -> str:
-        """Start it and return its base URL once it has said that it is ready."""
+    async def start(self, *more: str) -> str:
+        """Start it, with `more` options this once; returns its base URL when it is ready."""
         assert not self.running, "the broker is already running"
         began = time.monotonic()
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *_program(),
+                *(self._program or delaylog_program()),
                 "serve",
                 "--data-dir",
                 str(self.data_dir),
                 "--http",
-                f"127.0.0.1:{self.port}",
+                f"{self.host}:{self.port}",
                 *self._options,
+                *more,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -106,6 +112,11 @@ class ChildBroker:
     async def kill(self) -> None:
         """End it with SIGKILL: nothing is flushed, as in a crash. Fine to call when it is gone."""
         await self._end(signal.SIGKILL, STOP_TIMEOUT_S)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, such as SIGSTOP, and go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     async def stop(self) -> int | None:
         """Ask it to end (SIGTERM) and return its exit status; killed if it takes too long."""
@@ -144,7 +155,7 @@ class ChildBroker:
             await process.wait()
 
 
-def _program() -> list[str]:
+def delaylog_program() -> list[str]:
     """The `delaylog` command of the environment that this program runs in."""
     script = Path(sys.executable).parent / "delaylog"
     return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "delaylog.broker"]

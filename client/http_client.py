@@ -1,12 +1,15 @@
 """AsyncClient: the broker's native HTTP API for asyncio programs, one method a call.
 
-The one rule: a call is sent once. It retries nothing and hides nothing, since only the caller
-knows whether a repeat is safe (a send with a producer and sequence is, a plain one is not).
-Retrying, batching and consumer loops belong in a layer above.
+The one rule: a call is carried out once, or its failure is shown: only the caller knows whether a
+repeat is safe. What is safe by itself is done here for a cluster: a call that a node sends on goes
+to the leader, one that reached nobody goes to another node, and while there is no leader, reads
+and sends with a key or a producer and sequence are tried again for a while. Batching and consumer
+loops belong in a layer above.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -43,6 +46,7 @@ from delaylog.client.bulk import (
     encode_send,
     encode_settle,
 )
+from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.topic_calls import TopicCalls, segment, with_query
 
 __all__ = [
@@ -59,12 +63,20 @@ __all__ = [
 # Time a call may take beyond what it asked the broker to wait.
 CALL_TIMEOUT_S: Final = 30.0
 JSON_TYPE: Final = "application/json"
+# How long what may be repeated is tried while a cluster has no leader; one comes within a second.
+FAILOVER_S: Final = 10.0
+RETRY_EVERY_S: Final = 0.1
+HOPS_MAX: Final = 5
+MOVED: Final = 307
 
 Answer = TypeVar("Answer")
 
 
 class AsyncClient(TopicCalls):
-    """One broker at `base_url`, one namespace. Use as `async with AsyncClient(url) as client:`."""
+    """One broker at `base_url`, one namespace. Use as `async with AsyncClient(url) as client:`.
+
+    `members` are other nodes of its cluster; those that are not named it asks a named one for.
+    """
 
     def __init__(
         self,
@@ -74,7 +86,11 @@ class AsyncClient(TopicCalls):
         token: str | None = None,
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
+        members: Sequence[str] = (),
+        failover_s: float = FAILOVER_S,
     ) -> None:
+        self._route = LeaderRoute(base_url, members)
+        self._failover_s = failover_s
         self._root = base_url.rstrip("/") + "/v1"
         self._topics = f"{self._root}/ns/{segment(namespace)}/topics"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -125,9 +141,11 @@ class AsyncClient(TopicCalls):
         if delay_ms is not None:
             shape["delay_ms"] = delay_ms
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return Sent(
-            **_picked(await self._json("POST", self._of(topic, "messages"), shape, headers))
+        url = self._of(topic, "messages")
+        answer = await self._json(
+            "POST", url, shape, headers, repeatable=idempotency_key is not None
         )
+        return Sent(**_picked(answer))
 
     async def send_many(self, topic: str, messages: Sequence[Mapping[str, Any]]) -> list[Sent]:
         """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
@@ -153,7 +171,9 @@ class AsyncClient(TopicCalls):
         answers what it answered first and adds nothing.
         """
         wire = encode_send(bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns)
-        return _decoded(decode_send_answer, await self._bulk(self._of(topic, "messages"), wire))
+        repeatable = columns.get("producer") is not None and columns.get("sequence") is not None
+        url = self._of(topic, "messages")
+        return _decoded(decode_send_answer, await self._bulk(url, wire, repeatable=repeatable))
 
     # Receiving and settling
 
@@ -343,8 +363,9 @@ class AsyncClient(TopicCalls):
     async def _settle_bulk(self, topic: str, verb: str, wire: bytes) -> SettleAnswer:
         return _decoded(decode_settled, await self._bulk(self._of(topic, verb), wire))
 
-    async def _bulk(self, url: str, wire: bytes) -> bytes:
-        return await self._call("POST", url, wire, {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE})
+    async def _bulk(self, url: str, wire: bytes, *, repeatable: bool = False) -> bytes:
+        headers = {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE}
+        return await self._call("POST", url, wire, headers, repeatable=repeatable)
 
     async def _json(
         self,
@@ -353,12 +374,14 @@ class AsyncClient(TopicCalls):
         shape: object | None = None,
         headers: Mapping[str, str] | None = None,
         extra_s: float = 0.0,
+        *,
+        repeatable: bool = False,
     ) -> dict[str, Any]:
         body = None if shape is None else json.dumps(shape).encode()
         sent = {"Accept": JSON_TYPE, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = JSON_TYPE
-        wire = await self._call(method, url, body, sent, extra_s)
+        wire = await self._call(method, url, body, sent, extra_s, repeatable=repeatable)
         return _decoded(_object, wire)
 
     async def _call(
@@ -368,14 +391,67 @@ class AsyncClient(TopicCalls):
         body: bytes | None,
         headers: Mapping[str, str],
         extra_s: float = 0.0,
+        *,
+        repeatable: bool = False,
     ) -> bytes:
-        """One exchange: the body of a 2xx answer, or one of the three errors."""
+        """The body of a 2xx answer, or one of the three errors; `repeatable` = twice is as once."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._failover_s
+        repeatable = repeatable or method == "GET"
+        hops = 0
+        while True:
+            try:
+                return await self._exchange(method, self._route.to(url), body, headers, extra_s)
+            except ApiError as error:
+                moved = error.location is not None and hops < HOPS_MAX
+                if moved and await self._follow(error.location or ""):
+                    hops += 1
+                    continue
+                may_repeat = repeatable and error.code == "not_ready"
+                if not may_repeat or loop.time() >= until:
+                    raise
+            except (NotReached, AnswerLost) as error:
+                may_repeat = repeatable or isinstance(error, NotReached)
+                may_repeat = may_repeat and self._route.knows_others
+                if not may_repeat or loop.time() >= until:
+                    raise
+            hops = 0
+            self._route.next()
+            await asyncio.sleep(RETRY_EVERY_S)
+
+    async def _follow(self, location: str) -> bool:
+        """Go to the leader, if it is a member; who the members are, a node that we know says."""
+        if self._route.follow(location):
+            return True
+        try:
+            wire = await self._exchange(
+                "GET", self._route.to(f"{self._root}/cluster"), None, {"Accept": JSON_TYPE}
+            )
+        except ClientError:
+            return False
+        self._route.learn(_decoded(_object, wire))
+        return self._route.follow(location)
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        extra_s: float = 0.0,
+    ) -> bytes:
+        """One exchange with one node."""
         assert self._session is not None, "use the client inside `async with`"
         timeout = aiohttp.ClientTimeout(total=self._call_timeout_s + extra_s)
         target = URL(url, encoded=True)
         try:
             async with self._session.request(
-                method, target, data=body, headers=headers, timeout=timeout
+                method,
+                target,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 answer = await response.read()
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
@@ -419,4 +495,5 @@ def _api_error(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
         retry_after_s = float(response.headers["Retry-After"])
     except (KeyError, ValueError):
         retry_after_s = None
-    return ApiError(response.status, problem, retry_after_s)
+    location = response.headers.get("Location") if response.status == MOVED else None
+    return ApiError(response.status, problem, retry_after_s, location)

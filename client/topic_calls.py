@@ -1,4 +1,4 @@
-"""Calls of AsyncClient about what is more than one message: jobs, topics, groups, the clock.
+"""Calls of AsyncClient about what is more than one message: jobs, topics, groups, clock, cluster.
 
 They only name a method, a path and members; `http_client` sends them, once each.
 """
@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from delaylog.client.leader_route import LeaderRoute
+
 
 class TopicCalls(ABC):
     """The calls; the class that inherits them knows the broker."""
 
     _root: str
     _topics: str
+    _route: LeaderRoute
 
     @abstractmethod
     def _of(self, topic: str, *rest: str) -> str:
@@ -29,8 +32,33 @@ class TopicCalls(ABC):
         shape: object | None = None,
         headers: Mapping[str, str] | None = None,
         extra_s: float = 0.0,
+        *,
+        repeatable: bool = False,
     ) -> dict[str, Any]:
-        """One exchange in JSON."""
+        """One call in JSON."""
+
+    # The cluster
+
+    async def cluster(self) -> dict[str, Any]:
+        """What the node that is asked knows of its cluster. ApiError 404 when it is in none."""
+        status = await self._json("GET", f"{self._root}/cluster")
+        self._route.learn(status)
+        return status
+
+    async def leading(self) -> dict[str, Any]:
+        """The same from the leader, which knows more; from any node while there is none."""
+        status = await self.cluster()
+        leader = status["leader"]
+        if leader is None or leader["node"] == status["node"]:
+            return status
+        self._route.follow(leader["http"])
+        return await self.cluster()
+
+    async def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
+        """Have another node lead (None: whoever is furthest); who does, and how long it paused."""
+        await self.leading()
+        shape = {} if to is None else {"to": to}
+        return await self._json("POST", f"{self._root}/cluster/handover", shape)
 
     # Jobs: the same for all messages that match
 

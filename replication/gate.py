@@ -45,10 +45,15 @@ class Gate:
         """This peer does not count any more."""
         self._taken_ms.pop(peer, None)
 
-    def is_open(self, now_ms: int) -> bool:
-        """Whether something may be handed out at this moment."""
+    def age_ms(self, now_ms: int) -> int | None:
+        """How long ago the newest round went out whose tick a majority took; None if none was."""
         needed = self._members.majority - 1
         if needed == 0:
-            return True
+            return 0
         taken = sorted(self._taken_ms.values(), reverse=True)
-        return len(taken) >= needed and now_ms - taken[needed - 1] < self._gate_ms
+        return now_ms - taken[needed - 1] if len(taken) >= needed else None
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether something may be handed out at this moment."""
+        age_ms = self.age_ms(now_ms)
+        return age_ms is not None and age_ms < self._gate_ms

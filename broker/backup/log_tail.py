@@ -59,12 +59,14 @@ def copy_log(
     *,
     position: int,
     durable_end: int,
+    node: int = 0,
     progress: Progress,
     sleep: Callable[[float], None],
 ) -> LogTail:
     """Copy all frames from `position` on.
 
-    `durable_end` is known to be synced: a bad frame below it is damage (CorruptionError). Raises
+    `durable_end` is known to be synced: a bad frame below it is damage (CorruptionError), and so is
+    one that a later frame of this `node` proves to have been whole. Raises
     Vanished when a segment that is needed has gone.
     """
     log = f"{folder}/log"
@@ -81,7 +83,7 @@ def copy_log(
         file = _open(source, log, base)
         copied = CopiedFile(target, partial, f"log/{segment_name(first)}", progress)
         try:
-            following = _scan(source, log, file, base, tail, goal, durable_end, sleep)
+            following = _scan(source, log, file, base, tail, goal, durable_end, node, sleep)
             copied.copy(file, first - base, tail.end - first)
             tail.entries.append(copied.finish())
         finally:
@@ -119,6 +121,7 @@ def _scan(
     tail: LogTail,
     goal: int,
     durable_end: int,
+    node: int,
     sleep: Callable[[float], None],
 ) -> int | None:
     """Take the whole frames of one segment; the base of the next, or None at the log's end."""
@@ -136,6 +139,6 @@ def _scan(
         looks = 0 if tail.end > before else looks + 1
         if looks == LOOKS:
             what = "a bad frame" if tail.end < base + file.size() else "a gap between segments"
-            judge_tail(source, log, [base, *later], what, tail.end, durable_end)
+            judge_tail(source, log, [base, *later], what, tail.end, durable_end, node)
             return None
         sleep(LOOK_SECONDS)

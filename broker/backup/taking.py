@@ -22,6 +22,7 @@ from delaylog.broker.backup.copying import CopiedFile, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
+from delaylog.broker.cluster.whose import node_of
 from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.folder_lock import LOCK, held_retention
@@ -216,6 +217,7 @@ class FolderCopy:
             self._partial,
             position=start.position,
             durable_end=max(durable_end, start.position),
+            node=node_of(self._source, self._folder),
             progress=self._progress,
             sleep=self._sleep,
         )

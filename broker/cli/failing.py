@@ -15,6 +15,7 @@ import orjson
 
 from delaylog.broker.backup.manifest import BackupError
 from delaylog.broker.config import ConfigError
+from delaylog.broker.drills.kinds import DrillError
 from delaylog.client.answers import AnswerLost, ApiError, ClientError, NotReached
 from delaylog.storage.errors import (
     CorruptionError,
@@ -29,11 +30,12 @@ USAGE: Final = 2
 NOTHING: Final = 3
 INTERRUPTED: Final = 130
 
-ERRORS: Final = (ConfigError, BackupError, ClientError, StorageError, OSError)
+ERRORS: Final = (ConfigError, BackupError, DrillError, ClientError, StorageError, OSError)
 """What a verb raises on purpose, or because of the world."""
 _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (ConfigError, "usage"),
     (BackupError, "backup"),
+    (DrillError, "drill"),
     (NotReached, "not_reached"),
     (AnswerLost, "answer_lost"),
     (ClientError, "call"),

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from delaylog.broker.cli.chosen import cancel_command, replay_command, reschedule_command
+from delaylog.broker.cli.clusters import cluster_command
 from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_json
 from delaylog.broker.cli.looking import list_command, show_command
 from delaylog.broker.cli.parser import make_parser
@@ -39,6 +40,7 @@ _REMOTE: Final = {
     "stats": stats_command,
     "topics": topics_command,
     "clock": clock_command,
+    "cluster": cluster_command,
     "cancel": cancel_command,
     "reschedule": reschedule_command,
     "replay": replay_command,
@@ -86,6 +88,10 @@ def _run(args: argparse.Namespace) -> int:
         from delaylog.broker.cli.local import check_command
 
         return check_command(args)
+    if verb == "drill":
+        from delaylog.broker.cli.drill import drill_command
+
+        return drill_command(args)
     if verb == "dump":
         from delaylog.broker.cli.dump import dump_command
 

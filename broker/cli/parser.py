@@ -11,6 +11,7 @@ import shtab
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.config import OPTIONS
+from delaylog.broker.drills.kinds import DRILLS
 from delaylog.storage.batch import MERGE_MODES
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -25,7 +26,9 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_serve(verbs)
     _add_messages(verbs)
     _add_topics(verbs)
+    _add_cluster(verbs)
     _add_folders(verbs)
+    _add_drill(verbs)
     completion = verbs.add_parser(
         "completion", help="a script that completes words of this command"
     )
@@ -155,6 +158,17 @@ def _add_topics(verbs: Any) -> None:
     _add_remote(verbs.add_parser("resume", help="hand out again"))
 
 
+def _add_cluster(verbs: Any) -> None:
+    """Verbs about a running cluster."""
+    cluster = verbs.add_parser("cluster", help="who leads, how far the others are, hand over")
+    actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_url(actions.add_parser("status", help="what the node that is asked knows"))
+    _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
+    handover = actions.add_parser("handover", help="have another node lead")
+    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
+    _add_url(handover)
+
+
 def _add_group(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="NAME", help="as this group (default: the default one)")
 
@@ -205,6 +219,19 @@ def _add_folders(verbs: Any) -> None:
     _folder(restore.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
     _folder(restore.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder"))
     _add_json(restore, "report as JSON")
+
+
+def _add_drill(verbs: Any) -> None:
+    drill = verbs.add_parser(
+        "drill", help="try the fail-over of a cluster: three nodes on this machine, and faults"
+    )
+    says = "; ".join(f"{name}: {text}" for name, text in DRILLS.items())
+    drill.add_argument("name", choices=tuple(DRILLS), metavar="NAME", help=says)
+    drill.add_argument("--rounds", type=int, default=10, metavar="N", help="(default 10)")
+    drill.add_argument("--seed", type=int, metavar="S", help="of the load and the pauses")
+    keep = "work in this folder and leave it there (default: a temporary one, left if it fails)"
+    _folder(drill.add_argument("--keep", metavar="DIR", help=keep))
+    _add_json(drill, "report as JSON")
 
 
 def _add_json(parser: argparse.ArgumentParser, text: str) -> None:

@@ -19,14 +19,17 @@ from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.gate_waiters import GateWaiters
 from delaylog.broker.cluster.joining import is_new
 from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.metrics import MemberCounts
+from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.retention import log_needed
+from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.broker.position_waiters import PositionWaiters
+from delaylog.broker.position_waiters import Told, told
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import (
     Event,
@@ -43,6 +46,7 @@ from delaylog.replication.leader import Acks
 from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart, CopyTaken, Hello, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
+from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
 
 ORACLE_EVERY_SECONDS: Final = 0.02
@@ -51,8 +55,6 @@ BUSY_AHEAD_MS: Final = 100
 BUSY_AFTER_MS: Final = 200
 """And for so long after something was handed out: more may come."""
 READMIT_EVERY_MS: Final = 500
-ALL_SECONDS: Final = 5.0
-"""How long a send with acks=all waits for the slowest voter."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -60,6 +62,11 @@ log = logging.getLogger("delaylog.cluster")
 def boot_ms() -> int:
     """The clock that never steps and goes on while the process is stopped."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def _place_of(tick: EpochTick, name: str, value: int) -> dict[str, object]:
+    """For the log: where dispatch stood, to compare what one node gave and the next one took."""
+    return {name: value, "tick": [tick.second, tick.local_index, tick.position]}
 
 
 class ClusterMember:
@@ -91,8 +98,9 @@ class ClusterMember:
         self._silent = False
         self._end_to_come = 0
         self._gate = GateWaiters()
-        self._leader_safe = PositionWaiters()
-        self._all_safe = PositionWaiters()
+        self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
+        self.counts = MemberCounts()
+        self.cluster = OperatorCalls(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._poller: asyncio.TimerHandle | None = None
@@ -284,6 +292,7 @@ class ClusterMember:
             return
         suggested = self.oracle.suggests(now.boot_ms)
         if suggested:
+            self.counts.chosen += not self._suggested
             replication.suggest_leader(now)
         elif self._suggested:
             replication.unsuggest_leader()
@@ -337,13 +346,11 @@ class ClusterMember:
                 self._node.log_committed()
             if replication.leadership.hands_over:
                 self._publish(replication)
-            if len(self._leader_safe):
-                self._leader_safe.reach(leader.safe_end(Acks.LEADER))
-            if len(self._all_safe):
-                self._all_safe.reach(leader.safe_end(Acks.ALL))
+            self._safe_sends.progress(leader)
             if len(self._gate) and self._gate_open():
                 self._gate.open()
             if self._transfer_to is not None and replication.leadership.has_given:
+                log.info("handed over", extra=_place_of(leader.order.tick, "to", self._transfer_to))
                 self.oracle.transfer(self._transfer_to, boot_ms())
                 self._transfer_to = None
         else:
@@ -364,7 +371,9 @@ class ClusterMember:
     def _act(self, event: Event) -> None:
         match event:
             case Serving():
-                log.info("this node leads, epoch %#x", event.epoch)
+                extra = _place_of(event.tick, "epoch", event.epoch)
+                log.info("this node leads, epoch %#x", event.epoch, extra=extra)
+                self.counts.leaderships += 1
                 self._succession.serve(event)
             case SteppedDown():
                 self.copies.giver.abort("this node leads no more")
@@ -375,12 +384,14 @@ class ClusterMember:
                     "the log was cut at %d: no leader had what stood behind", event.position
                 )
             case Resigned():
+                self.counts.resigned += 1
                 log.warning("this node could not come to lead in time and stays out for a while")
                 self.oracle.resign(boot_ms(), event.until_ms)
             case TakeoverAsked():
                 log.info("the leader hands over to this node")
             case HandoverFailed():
                 log.warning("node %d did not take over", event.target)
+                self.counts.handovers_failed += 1
                 self._end_handover(done=False)
             case NeedsCopy():
                 if event.node == self.config.node:
@@ -391,17 +402,14 @@ class ClusterMember:
                 log.warning("this node is a voter again")
 
     def _step_down(self, event: SteppedDown) -> None:
-        replication = self.replication
-        assert replication is not None, "it has led"
         log.info("this node leads no more, epoch %#x", event.epoch)
         why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
         self._end_handover(done=True)
         was_leading = self.leading
-        self._succession.step_down(replication.commit)
+        self._succession.step_down(event.commit)
         if was_leading:
             self._node.end_leading(why)
-        self._leader_safe.fail_all(why)
-        self._all_safe.fail_all(why)
+        self._safe_sends.fail_all(why)
         self._gate.open()
 
     # ------------------------------------------------------------------ the log
@@ -415,6 +423,27 @@ class ClusterMember:
     def last_epoch(self) -> int:
         """The epoch of its last frame."""
         return self._files.replica.epochs.last_epoch
+
+    @property
+    def last_begin(self) -> tuple[int, int]:
+        """The newest epoch in the log, and where it begins there; zeros in an empty log."""
+        entries = self._files.replica.epochs.entries()
+        return entries[-1] if entries else (0, 0)
+
+    @property
+    def durable_end(self) -> int:
+        """How far the log is on this disk."""
+        return self._files.replica.durable_end
+
+    @property
+    def position(self) -> int:
+        """How far the log is applied."""
+        return self._node.engine.state.position
+
+    def gate_age_ms(self) -> int | None:
+        """How long ago a tick went out that a majority took; None unless this node leads."""
+        leader = None if self.replication is None else self.replication.leader
+        return None if leader is None else leader.gate.age_ms(boot_ms())
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
@@ -542,32 +571,24 @@ class ClusterMember:
 
     # ------------------------------------------------------------------ sends
 
-    async def safe(self, position: int, acks: Acks | None) -> None:
-        """Wait until the log is as safe up to `position` as is asked for (None = as configured).
-
-        Raises NotLeadingError.
+    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+        """Call back once the log is as safe up to `position` as is asked for (None = as
+        configured), with NotLeadingError or NotEverywhereError if it cannot be said.
         """
         acks = acks or self.config.acks
         if acks is Acks.QUORUM:
-            await self._node.durable(position)
+            self._node.when_durable(position, call)
             return
-        replication = self.replication
-        leader = None if replication is None else replication.leader
-        if leader is None:
-            raise NotLeadingError("this node leads no more; ask the leader")
-        if leader.safe_end(acks) >= position:
+        leader = None if self.replication is None else self.replication.leader
+        if leader is None or not self.leading:
+            call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
             return
-        if acks is Acks.LEADER:
-            await self._leader_safe.wait(position)
-            return
-        try:
-            async with asyncio.timeout(ALL_SECONDS):
-                await self._all_safe.wait(position)
-        except TimeoutError:
-            raise NotLeadingError(
-                f"not every voter had it within {ALL_SECONDS:.0f} s; it is stored and may be on a "
-                "majority already: send it again under its sequence"
-            ) from None
+        self._node.appended()
+        self._safe_sends.add(leader, position, acks, call)
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        """The same, waited for."""
+        await told(lambda call: self.when_safe(position, acks, call))
 
     # ------------------------------------------------------------------ handing over
 
@@ -585,7 +606,10 @@ class ClusterMember:
         self._handover = self._loop.create_future()
         self._transfer_to = target
         self._pump()
-        return target if await self._handover else None
+        if not await self._handover:
+            return None
+        self.counts.handed_over += 1
+        return target
 
     def _end_handover(self, *, done: bool) -> None:
         self._transfer_to = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from delaylog.broker.cluster.config import ClusterConfig
@@ -27,11 +29,16 @@ class RunningOracle(LeaderOracle, Protocol):
     def failure(self) -> Exception | None:
         """Why it takes no part any more."""
 
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many datagrams were refused, by reason."""
+
 
 class OnlyNode(StaticOracle):
     """A cluster of one."""
 
     failure: Exception | None = None
+    refused: Mapping[str, int] = MappingProxyType({})
 
     async def start(self) -> None:
         """There is nothing to do."""

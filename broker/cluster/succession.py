@@ -60,12 +60,17 @@ class Succession:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._fallen and self._is_committed:
+            # It has led until now; as a follower it takes a last checkpoint like any other.
+            await self._node.background.halt()
+            self._node.engine.stand_down()
+            self._fallen = False
 
     def look(self) -> None:
         """More may be committed."""
         if self._serving is not None:
             self._wake.set()
-        elif self._looking is None and self._committed() > self._node.engine.state.applied_end:
+        elif self._looking is None and self._committed() > self._node.engine.state.position:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(FOLLOW_EVERY_SECONDS, self._look_now)
 
@@ -86,7 +91,7 @@ class Succession:
             self._fallen = True
             state = self._node.engine.state
             self._is_committed = state.position <= commit
-            state.retire(commit)
+            state.retire(min(commit, state.log.durable_position))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -114,10 +119,10 @@ class Succession:
         if self.leading:
             return
         state = node.engine.state
-        while (upto := self._committed()) > state.applied_end:
+        while (upto := self._committed()) > state.position:
             await node.run(node.engine.follow(upto))
         serving = self._serving
-        if serving is not None and state.applied_end == state.log.end_position:
+        if serving is not None and state.position == state.log.end_position:
             self._serving = None
             node.engine.lead(node.clock.now_ms(), serving.tick.time_ms)
             self.leading = True

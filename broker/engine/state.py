@@ -96,10 +96,10 @@ class EngineState:
         """Frames come from a leader elsewhere, and nothing may be appended here."""
         self.retired = False
         """A leader that leads no more is about to be dropped: nothing may come from it."""
-        self.applied_end = 0
-        """End of the last frame that was replayed."""
+        self.position = 0
+        """End of the last frame that this state has seen."""
         self.told_ms = 0
-        """The leader's time in that frame."""
+        """The leader's time in the last frame that was replayed."""
         self.committed: Callable[[], int] = lambda: log.durable_position
         """Up to where frames are committed: safe on this disk, and in a cluster on a majority's."""
         self.hour_floor = 0
@@ -131,11 +131,6 @@ class EngineState:
     def epoch_counter(self) -> int:
         """The epoch without the node that leads."""
         return self.epoch >> EPOCH_NODE_BITS
-
-    @property
-    def position(self) -> int:
-        """End of the last frame that this state has seen."""
-        return self.applied_end if self.following else self.log.end_position
 
     @property
     def tag(self) -> int:
@@ -176,7 +171,8 @@ class EngineState:
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
-        return position, self.log.end_position
+        self.position = self.log.end_position
+        return position, self.position
 
     def count_released(self, rows: RowArray) -> int:
         """How many of these rows, not handed out, have come to the ready queue."""

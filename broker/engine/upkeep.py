@@ -30,13 +30,15 @@ _COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "del
 
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
-    """All small state, whole, at the log's present end."""
+    """All small state, whole, at the log's present end. It is written later, so nothing in it may
+    be what the state goes on with.
+    """
     state.producers.expire(now_ms)
     return {
         "sealed": True,
         "told_ms": now_ms,
         "epoch": state.epoch_counter,
-        "epochs": state.epochs,
+        "epochs": list(state.epochs),
         "hour_floor": state.hour_floor,
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],

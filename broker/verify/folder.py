@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from delaylog.broker.cluster.whose import META, node_of
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
@@ -15,6 +16,8 @@ from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
+from delaylog.replication.errors import MetaDamagedError
+from delaylog.replication.meta import load_meta
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.delay_hour import DelayHour, hour_name, hour_of_name
 from delaylog.storage.file_system import FileSystem
@@ -32,7 +35,7 @@ from delaylog.storage.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {"backup.json"}
+    | {"backup.json", META, "vote"}
 )
 
 
@@ -50,13 +53,27 @@ def verify_folder(
     positions, newest = _checkpoints(fs, folder, report)
     after = positions[-1] if positions else 0
     durable_end = max(after, _ticks(fs, folder, report))
+    node = _member(fs, folder, report)
     log = yield from _labelled(
-        "log", verify_log(fs, folder, report, after=after, durable_end=durable_end)
+        "log", verify_log(fs, folder, report, after=after, durable_end=durable_end, node=node)
     )
     _reach(positions, log, report)
     yield from _hours(fs, folder, newest, log, report)
     yield from _ids(fs, folder, after, report)
     return report
+
+
+def _member(fs: FileSystem, folder: str, report: Report) -> int:
+    """Which node of a cluster the folder belongs to; 0 without one."""
+    if not fs.exists(f"{folder}/{META}"):
+        return 0
+    report.files += 1
+    try:
+        load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError as error:
+        # It forgot its promises, so it does not vote before a leader lets it in again.
+        report.damaged(META, 0, f"{error}; the node joins anew as a learner")
+    return node_of(fs, folder)
 
 
 def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:

@@ -27,11 +27,12 @@ class LogRange:
 
 
 def verify_log(
-    fs: FileSystem, folder: str, report: Report, *, after: int, durable_end: int
+    fs: FileSystem, folder: str, report: Report, *, after: int, durable_end: int, node: int = 0
 ) -> Generator[None, None, LogRange]:
     """Check the log below `folder`, yielding now and then.
 
-    `after` is the newest checkpoint's position, `durable_end` what the node knows to be synced.
+    `after` is the newest checkpoint's position, `durable_end` what the node knows to be synced,
+    `node` whose folder it is.
     """
     place = f"{folder}/log"
     bases = segment_bases(fs, place) if fs.exists(place) else []
@@ -68,7 +69,7 @@ def verify_log(
         if left == 0:
             continue
         try:
-            judge_tail(fs, place, bases[at:], "a bad frame", end, durable_end)
+            judge_tail(fs, place, bases[at:], "a bad frame", end, durable_end, node)
         except CorruptionError as error:
             report.damaged(name, end, f"a bad frame ({error.detail})")
             end = base + size

@@ -19,15 +19,19 @@ from aiohttp.web_protocol import RequestHandler
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.operations import (
     CLOCK,
+    CLUSTER,
+    CLUSTER_CALLS,
     GROUP,
     JOB,
     JOBS,
     MESSAGE,
+    READS,
     TAKES_QUERY,
     TOPIC,
     TOPICS,
@@ -35,7 +39,7 @@ from delaylog.broker.web.operations import (
     by_tail,
 )
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
-from delaylog.broker.web.redirects import reads_locally, redirect
+from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 
@@ -52,6 +56,7 @@ _MESSAGE: Final = by_tail(MESSAGE)[""]
 _GROUP: Final = by_tail(GROUP)[""]
 _TOPICS: Final = by_tail(TOPICS)[""]
 _CLOCK: Final = by_tail(CLOCK)[""]
+_CLUSTER: Final = by_tail(CLUSTER)
 _JOBS: Final = by_tail(JOBS)[""]
 _JOB: Final = by_tail(JOB)[""]
 
@@ -104,7 +109,9 @@ class HttpFace:
             "/openapi.json": self._openapi,
             "/": self._root,
         }
-        self._local = frozenset(self._ops.values())
+        self._local = frozenset(
+            [*self._ops.values(), *(operation.handler for operation in CLUSTER_CALLS)]
+        )
         """What every node answers for itself."""
         self._routes: dict[tuple[str, str], tuple[Handler, TopicKey, str]] = {}
         self._runner: web.ServerRunner | None = None
@@ -148,7 +155,7 @@ class HttpFace:
 
     async def stop(self) -> None:
         """Close connections, those in use after what they are doing."""
-        self._camellia.stop()
+        await self._camellia.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -163,10 +170,17 @@ class HttpFace:
                 handler = self._route(ctx, path, request.method)
             else:
                 handler, ctx.topic_key, ctx.params["action"] = known
-            away = self._away(ctx, handler)
-            if away is not None:
-                return away
-            if query and handler not in TAKES_QUERY and not path.startswith(CAMELLIA):
+            if path.startswith(CAMELLIA):
+                if not self._node.standing.leading and not path.startswith(CAMELLIA_LOCAL):
+                    return await self._camellia.carry(ctx, path)
+                return await handler(ctx)
+            if handler not in self._local:
+                ctx.reads = handler in READS
+                ctx.changes = not ctx.reads
+                away = elsewhere(ctx)
+                if away is not None:
+                    return away
+            if query and handler not in TAKES_QUERY:
                 # Who asks for what is not there is told, not given something else.
                 ctx.query()
             return await handler(ctx)
@@ -192,22 +206,6 @@ class HttpFace:
                 response.force_close()
             return response
 
-    def _away(self, ctx: Context, handler: Handler) -> web.StreamResponse | None:
-        """The answer of a node that does not lead: who does. None where this one may answer."""
-        standing = self._node.standing
-        if standing.leading or handler in self._local:
-            return None
-        if self._node.suspended:
-            raise Problem("not_ready", "this node takes over a copy of its leader's folder")
-        if ctx.request.method == "GET" and reads_locally(ctx.query_text):
-            return None
-        url = standing.leader_url()
-        if url is None:
-            raise Problem("not_ready", "there is no leader at the moment; try again")
-        if ctx.request.path.startswith(CAMELLIA):
-            raise Problem("not_ready", f"this node does not lead; the leader is {url}")
-        return redirect(url, ctx.request.raw_path)
-
     def _route(self, ctx: Context, path: str, method: str) -> Handler:
         if not path.isascii():
             try:
@@ -224,6 +222,10 @@ class HttpFace:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
         if path == CLOCK:
             return _pick(_CLOCK, method)
+        if parts[2] == "cluster" and len(parts) <= 4:
+            table = _CLUSTER.get("/".join(parts[3:]))
+            if table is not None:
+                return _pick(table, method)
         if path == JOBS:
             return _pick(_JOBS, method)
         if parts[2] == "jobs" and len(parts) == 4:
@@ -277,13 +279,17 @@ class HttpFace:
             raise Problem("not_ready", "the node is stopping")
         if self._node.suspended:
             raise Problem("not_ready", "this node takes over a copy of its leader's folder")
-        return ctx.answer(
-            {
-                "status": "ready",
-                "disk_full": self._node.refusing_sends,
-                "clock_held_ms": self._node.clock.held_ms,
-            }
-        )
+        members: dict[str, Any] = {
+            "status": "ready",
+            "disk_full": self._node.refusing_sends,
+            "clock_held_ms": self._node.clock.held_ms,
+        }
+        cluster = self._node.standing.cluster
+        if cluster is not None:
+            status = cluster.status()
+            members["role"] = status["role"]
+            members["leader"] = status["leader"] and status["leader"]["http"]
+        return ctx.answer(members)
 
     async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -32,5 +32,12 @@ async def accept_clock(ctx: Context) -> web.StreamResponse:
     """POST /v1/clock: the wall clock was set back and is right; go on from it."""
     if not ACCEPT.take(ACCEPT_CLOCK.check(await ctx.members())):
         raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
+    if ctx.node.standing.cluster is not None:
+        # Each node has a clock of its own, and the tick of a cluster never goes back.
+        raise Problem(
+            "conflict",
+            "a cluster's time cannot be set back: it stands still until wall time has caught up "
+            f"({ctx.node.clock.held_ms} ms on the leader); nothing was changed",
+        )
     step_ms = await ctx.node.accept_clock()
     return ctx.answer({**_members(ctx.node), "accepted_ms": step_ms})

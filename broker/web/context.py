@@ -15,6 +15,7 @@ from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
 from delaylog.broker.web.members import Member
 from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import READ
 from delaylog.broker.web.singles import SingleMerger
 
 BULK: Final = "application/vnd.delaylog.batch"
@@ -27,7 +28,17 @@ READ_SECONDS_MAX: Final = 30
 class Context:
     """One request."""
 
-    __slots__ = ("_kind", "merger", "node", "params", "query_text", "request", "topic_key")
+    __slots__ = (
+        "_kind",
+        "changes",
+        "merger",
+        "node",
+        "params",
+        "query_text",
+        "reads",
+        "request",
+        "topic_key",
+    )
 
     def __init__(
         self, node: Node, merger: SingleMerger, request: web.BaseRequest, query_text: str
@@ -39,6 +50,10 @@ class Context:
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
         self._kind: str | None = None
+        self.reads = False
+        """Whether the call only looks at messages and topics: any node may answer it."""
+        self.changes = False
+        """Whether it is one that only the leader carries out, and not while it hands over."""
 
     @property
     def content_type(self) -> str:
@@ -66,7 +81,15 @@ class Context:
         return MSGPACK in accept
 
     async def body(self) -> bytes:
-        """The whole body, within a time."""
+        """The whole body, within a time. What changes something is refused if that may not be any
+        more once it is here.
+        """
+        raw = await self._body()
+        if self.changes:
+            self.node.standing.check()
+        return raw
+
+    async def _body(self) -> bytes:
         request = self.request
         size_max = self.node.engine.limits.request_bytes_max
         if request.content.is_eof():
@@ -107,8 +130,10 @@ class Context:
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
     def query(self, *declared: Member) -> dict[str, str]:
-        """Query parameters; unknown ones are refused."""
+        """Query parameters; unknown ones are refused. Whose state is read was settled before."""
         known = [member.name for member in declared]
+        if self.reads:
+            known.append(READ.name)
         out = {}
         try:
             given = parse_qs(self.query_text, keep_blank_values=True, errors="strict")

@@ -28,7 +28,6 @@ from delaylog.broker.web.shapes import (
     LIFE,
     NEW_DELAY_MS,
     PRIORITY,
-    READ,
     RESCHEDULE,
 )
 
@@ -44,8 +43,7 @@ def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
 
 async def get_message(ctx: Context) -> web.StreamResponse:
     """GET …/messages/{id}."""
-    values = ctx.query(READ, LIFE, GROUP)
-    READ.take(values)
+    values = ctx.query(LIFE, GROUP)
     state = ctx.node.engine.state
     topic, group = seen_by(ctx, values)
     found = _find_one(ctx, topic, group)

@@ -77,6 +77,24 @@ class Int(Member):
 
 
 @dataclass(frozen=True, slots=True)
+class IntOrText(Member):
+    """A number, or a name instead."""
+
+    low: int
+    high: int
+
+    def take(self, members: Values, item: int | None = None) -> int | str | None:
+        """Either, None when absent."""
+        value = members.get(self.name)
+        if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
+            return value
+        raise self.wrong("must be an integer or text", item)
+
+    def _kind(self, _limits: Limits) -> Schema:
+        return {"type": ["integer", "string", "null"], "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
 class Number(Member):
     """A number, whole or not."""
 

@@ -40,6 +40,7 @@ from delaylog.broker.web.shapes import (
     parse_receive,
 )
 from delaylog.broker.web.singles import build_wire
+from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
@@ -53,10 +54,9 @@ RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
 async def send_messages(ctx: Context) -> web.StreamResponse:
     """POST …/messages: one object, an array, or a bulk body."""
-    if ctx.query_text:
-        ACKS.take(ctx.query(ACKS))
+    acks = _take_acks(ctx) if ctx.query_text else None
     if ctx.content_type == BULK:
-        return await _send_bulk(ctx)
+        return await _send_bulk(ctx, acks)
     members = await ctx.members()
     limits = ctx.node.engine.limits
     now_ms = ctx.node.clock.now_ms()
@@ -67,15 +67,15 @@ async def send_messages(ctx: Context) -> web.StreamResponse:
             parse_message(item, limits=limits, now_ms=now_ms, item=at)
             for at, item in enumerate(members)
         ]
-        return await _send_many(ctx, singles)
+        return await _send_many(ctx, singles, acks)
     single = parse_message(members, limits=limits, now_ms=now_ms)
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
-        result, row = await _send_keyed(ctx, [single], key, single.merge), 0
+        result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
     else:
         if ctx.node.crowded:
             await ctx.node.room()
-        result, row = await ctx.merger.send(ctx.topic_key, single)
+        result, row = await ctx.merger.send(ctx.topic_key, single, acks)
     code = result.results if isinstance(result.results, int) else int(result.results[row])
     if code == 3:
         raise Problem(
@@ -87,6 +87,12 @@ async def send_messages(ctx: Context) -> web.StreamResponse:
     return ctx.answer(_sent(result, row, single, code))
 
 
+def _take_acks(ctx: Context) -> Acks | None:
+    """How safe the send shall be; None = as the cluster file says."""
+    said = ACKS.take(ctx.query(ACKS))
+    return None if said is None else Acks(said)
+
+
 def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
     return {
         "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
@@ -95,14 +101,14 @@ def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, 
     }
 
 
-async def _send_many(ctx: Context, singles: list[Single]) -> web.StreamResponse:
+async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> web.StreamResponse:
     merges = {single.merge for single in singles}
     if len(merges) > 1:
         raise Problem(
             "bad_request", "messages of one array have the same merge (or none)", field="merge"
         )
     key = ctx.request.headers.get("Idempotency-Key")
-    result = await _send_keyed(ctx, singles, key, merges.pop())
+    result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
     codes = (
         [result.results] * len(singles)
         if isinstance(result.results, int)
@@ -113,7 +119,7 @@ async def _send_many(ctx: Context, singles: list[Single]) -> web.StreamResponse:
 
 
 async def _send_keyed(
-    ctx: Context, singles: list[Single], key: str | None, merge: str | None
+    ctx: Context, singles: list[Single], key: str | None, merge: str | None, acks: Acks | None
 ) -> SendResult:
     """Send as one batch of its own; an Idempotency-Key is a producer with one sequence."""
     node = ctx.node
@@ -126,7 +132,7 @@ async def _send_keyed(
     batch = decode_send(wire, rows_max=len(singles))
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
-    await node.durable(result.position)
+    await node.standing.safe(result.position, acks)
     return result
 
 
@@ -143,7 +149,7 @@ def _key_producer(ctx: Context, key: str) -> str:
     return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"
 
 
-async def _send_bulk(ctx: Context) -> web.StreamResponse:
+async def _send_bulk(ctx: Context, acks: Acks | None) -> web.StreamResponse:
     node = ctx.node
     wire = await ctx.body()
     if node.crowded:
@@ -165,7 +171,7 @@ async def _send_bulk(ctx: Context) -> web.StreamResponse:
         check_batch(node.engine.state, batch, now_ms)
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
-    await node.durable(result.position)
+    await node.standing.safe(result.position, acks)
     results = result.results
     fields = {
         "v": BATCH_VERSION,

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from delaylog.broker.web import (
     clock,
+    cluster,
     control,
     control_many,
     groups,
@@ -206,7 +207,7 @@ NATIVE: Final = (
         "getMessage",
         "Look at a message, living or lately ended.",
         {200: "Message"},
-        query=(shapes.READ, shapes.LIFE, shapes.GROUP),
+        query=(shapes.LIFE, shapes.GROUP),
         problems=(404,),
     ),
     Operation(
@@ -291,6 +292,7 @@ GROUP_CALLS: Final = (
     ),
 )
 
+CLUSTER: Final = "/v1/cluster"
 CLOCK: Final = "/v1/clock"
 JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
@@ -304,7 +306,7 @@ NODE: Final = (
         "Go back to wall time after the wall clock was set back.",
         {200: "AcceptedClock"},
         Takes(shapes.ACCEPT_CLOCK),
-        problems=(415,),
+        problems=(409, 415),
     ),
     Operation("GET", JOBS, jobs.list_jobs, "listJobs", "Jobs, newest first.", {200: "Jobs"}),
     Operation(
@@ -320,19 +322,45 @@ NODE: Final = (
         problems=(404,),
     ),
 )
-"""Calls about the node itself, in no namespace."""
+"""Calls in no namespace."""
 
-
-TAKES_QUERY: Final = frozenset(
-    operation.handler for operation in (*NATIVE, *GROUP_CALLS, *NODE) if operation.query
+CLUSTER_CALLS: Final = (
+    Operation(
+        "GET",
+        CLUSTER,
+        cluster.get_cluster,
+        "getCluster",
+        "What this node knows of its cluster.",
+        {200: "Cluster"},
+        problems=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{CLUSTER}/handover",
+        cluster.hand_over,
+        "handOver",
+        "Have another node lead.",
+        {200: "HandedOver"},
+        Takes(shapes.HAND_OVER, needed=False),
+        problems=(404, 409, 415),
+    ),
 )
+"""Calls that every node answers for itself."""
+
+ALL: Final = (*NATIVE, *GROUP_CALLS, *NODE, *CLUSTER_CALLS)
+READS: Final = frozenset(
+    operation.handler for operation in (*NATIVE, *GROUP_CALLS, *NODE) if operation.method == "GET"
+)
+"""Handlers that only look, which any node may answer."""
+
+TAKES_QUERY: Final = frozenset(operation.handler for operation in ALL if operation.query)
 """Handlers that read the query, and refuse what they do not know of it."""
 
 
 def by_tail(prefix: str) -> dict[str, dict[str, Handler]]:
     """Handlers by what stands behind a prefix, then by method."""
     table: dict[str, dict[str, Handler]] = {}
-    for operation in (*NATIVE, *GROUP_CALLS, *NODE):
+    for operation in ALL:
         head, _, tail = operation.path.partition(prefix)
         if head == "" and "{" not in tail and (tail == "" or tail.startswith("/")):
             table.setdefault(tail.removeprefix("/"), {})[operation.method] = operation.handler

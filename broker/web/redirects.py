@@ -1,20 +1,47 @@
-"""Sending clients to the leader."""
+"""Who answers a call where this node does not lead: it itself, or the leader.
+
+Clients are sent to the leader by 307 and the same path; those who read may be content with what
+this node has applied (`?read=local`). camellia's clients know no redirect, see `leader_proxy`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import parse_qs
 
 from aiohttp import web
 
-READ_LOCAL: Final = "local"
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.shapes import READ
 
 
 def reads_locally(query: str) -> bool:
-    """Whether a read is content with what this node knows (`?read=local`)."""
-    return bool(query) and parse_qs(query).get("read") == [READ_LOCAL]
+    """Whether a read is content with what this node knows. Raises a Problem for unknown words."""
+    said = parse_qs(query, keep_blank_values=True).get(READ.name)
+    return said is not None and READ.take({READ.name: said[-1]}) == "local"
 
 
 def redirect(leader_url: str, raw_path: str) -> web.Response:
     """307: the same call, at the leader."""
     return web.Response(status=307, headers={"Location": leader_url + raw_path})
+
+
+def elsewhere(ctx: Context) -> web.Response | None:
+    """What is answered instead of carrying the call out here; None where this node may."""
+    standing = ctx.node.standing
+    local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)
+    if standing.leading:
+        if ctx.changes:
+            standing.check()
+        return None
+    if local:
+        if ctx.node.suspended:
+            raise NotLeadingError("this node takes over a copy of its leader's folder; try again")
+        if ctx.node.engine.state.retired:
+            # What it led may never be committed; in a moment it follows the new leader.
+            raise NotLeadingError("this node has just ceased to lead; try again")
+        return None
+    url = standing.leader_url()
+    if url is None:
+        raise NotLeadingError("there is no leader at the moment; try again")
+    return redirect(url, ctx.request.raw_path)

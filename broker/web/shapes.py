@@ -30,6 +30,7 @@ from delaylog.broker.web.members import (
     Choice,
     Flag,
     Int,
+    IntOrText,
     Nested,
     Number,
     QueryFlag,
@@ -221,7 +222,13 @@ ACCEPT_CLOCK: Final = Shape(
 ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
 )
-READ: Final = Choice("read", "Whose state is read.", ("local", "leader"))
+READ: Final = Choice(
+    "read",
+    "Whose state is read: the leader's, or what this node has applied, which may be old.",
+    ("local", "leader"),
+)
+TO: Final = IntOrText("to", "Index or name of who is to lead; absent: who is furthest.", 0, 2**16)
+HAND_OVER: Final = Shape("Hand over", "the body", TO)
 CANCEL_FORCE_QUERY: Final = QueryFlag(
     "force", "Also while a consumer has it, and as a dead letter."
 )

@@ -12,13 +12,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from delaylog.broker.engine.errors import DiskFullRefusal, EngineError
+from delaylog.broker.engine.errors import DiskFullRefusal, EngineError, NotLeadingError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.engine.sending import send
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.shapes import Single
+from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send, encode_send
 
 Answer: TypeAlias = tuple[SendResult, int]
@@ -60,21 +61,21 @@ class SingleMerger:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[TopicKey, str | None], Items] = {}
+        self._waiting: dict[tuple[TopicKey, str | None, Acks | None], Items] = {}
 
-    async def send(self, key: TopicKey, single: Single) -> Answer:
-        """Send one message; returns when it is durable."""
+    async def send(self, key: TopicKey, single: Single, acks: Acks | None = None) -> Answer:
+        """Send one message; returns when it is as safe as `acks` says (None = as configured)."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         if not self._waiting:
             self._loop.call_soon(self._flush)
-        self._waiting.setdefault((key, single.merge), []).append((single, future))
+        self._waiting.setdefault((key, single.merge, acks), []).append((single, future))
         return await future
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for (key, merge), items in waiting.items():
+        for (key, merge, acks), items in waiting.items():
             for part in self._frames(items):
-                self._send_part(part, key, merge)
+                self._send_part(part, key, merge, acks)
 
     def _frames(self, items: Items) -> Iterator[Items]:
         """What together is no more than one request may be: a frame has its limit too."""
@@ -89,7 +90,7 @@ class SingleMerger:
             part.append(item)
         yield part
 
-    def _send_part(self, items: Items, key: TopicKey, merge: str | None) -> None:
+    def _send_part(self, items: Items, key: TopicKey, merge: str | None, acks: Acks | None) -> None:
         """Send what was merged; halves of it where it is refused, until it is clear whose it is."""
         parts = [items]
         while parts:
@@ -113,10 +114,11 @@ class SingleMerger:
                     return
                 continue
             futures = [future for _, future in part]
-            self._node.when_durable(result.position, _Answers(result, futures))
+            self._node.standing.when_safe(result.position, acks, _Answers(result, futures))
 
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
         node = self._node
+        node.standing.check()
         now_ms = node.clock.now_ms()
         topic = node.engine.make_topic(key[1], now_ms, key[0])
         batch = decode_send(build_wire(singles, now_ms, merge), rows_max=len(singles))
@@ -158,7 +160,8 @@ def _apart(items: Items, error: Exception) -> list[Items]:
 
 def _may_be_of_one(error: Exception) -> bool:
     """Whether a refusal may be about some of the messages only."""
-    return isinstance(error, EngineError) and not isinstance(error, DiskFullRefusal)
+    of_all = (DiskFullRefusal, NotLeadingError)
+    return isinstance(error, EngineError) and not isinstance(error, of_all)
 
 
 def _refuse(items: Items, error: Exception) -> None:

@@ -80,3 +80,15 @@ def test_who_went_away_is_passed_over() -> None:
         assert gone.cancelled()
 
     asyncio.run(main())
+
+
+def test_who_waits_no_longer_is_not_told() -> None:
+    told: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(told)
+    leaving = note("leaving")
+    waiters.add(10, note("a"))
+    waiters.add(10, leaving)
+    waiters.add(20, note("b"))
+    waiters.remove(10, leaving)
+    waiters.reach(20)
+    assert [name for name, _ in told] == ["a", "b"]

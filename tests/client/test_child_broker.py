@@ -99,9 +99,9 @@ def test_the_program_is_the_environments_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    assert child_broker._program()[1:] == ["-P", "-m", "delaylog.broker"]
+    assert child_broker.delaylog_program()[1:] == ["-P", "-m", "delaylog.broker"]
     (tmp_path / "delaylog").touch()
-    assert child_broker._program() == [str(tmp_path / "delaylog")]
+    assert child_broker.delaylog_program() == [str(tmp_path / "delaylog")]
 
 
 def test_it_reads_on_until_the_ready_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

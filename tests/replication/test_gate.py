@@ -74,3 +74,15 @@ def test_it_remembers_so_many_rounds() -> None:
 
 def test_alone_it_is_always_open() -> None:
     assert Gate(Members((0,)), 50).is_open(10**9)
+
+
+def test_its_age() -> None:
+    """Since the sending of the newest round that a majority took, while it is closed too."""
+    gate = Gate(Members((0, 1, 2)), 50)
+    assert gate.age_ms(7) is None
+    first = gate.begin_round(100)
+    assert gate.age_ms(100) is None
+    gate.take(1, first)
+    assert gate.age_ms(130) == 30
+    assert gate.age_ms(400) == 300
+    assert Gate(Members((0,)), 50).age_ms(5) == 0

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 from aiohttp import web
 
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
@@ -23,9 +24,12 @@ from delaylog.broker.web.camellia.params import Param, read_params
 from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
 from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.web.context import JSON, Context
+from delaylog.broker.web.leader_proxy import LeaderProxy
 from delaylog.broker.web.problems import Problem, problem_of
 
 BASE: Final = "/camellia/delayQueue/"
+LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
+"""Paths that begin so are about the node itself: every node answers them."""
 CallHandler: TypeAlias = Callable[[Context, Values], Awaitable[Values]]
 PlainHandler: TypeAlias = Callable[["CamelliaFace", Context], Awaitable[web.StreamResponse]]
 
@@ -62,14 +66,16 @@ class CamelliaFace:
         self.monitor = Monitor(node, monitor_seconds)
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(time.monotonic)
+        self._proxy = LeaderProxy()
 
     def start(self) -> None:
         """Begin to count."""
         self.monitor.start()
 
-    def stop(self) -> None:
-        """Stop counting."""
+    async def stop(self) -> None:
+        """Stop counting, close connections."""
         self.monitor.stop()
+        await self._proxy.stop()
 
     def route(self, path: str, method: str) -> Callable[[Context], Awaitable[Any]]:
         """The handler of a path below /camellia/. Raises a Problem if there is none."""
@@ -93,6 +99,8 @@ class CamelliaFace:
         if call.answer:
             answer[call.answer] = None
         try:
+            if call.method == "POST":
+                self._node.standing.check()
             answer.update(await call.handler(self)(ctx, values))
         except Exception as error:
             problem = problem_of(error)
@@ -100,12 +108,27 @@ class CamelliaFace:
                 log.exception("unexpected error", extra={"path": ctx.request.path})
                 answer["code"] = 500
             else:
-                refused = problem.code in ("bad_request", "too_large")
-                answer["code"] = 400 if refused else 500
-                answer["msg"] = problem.detail
-        if not call.null_members:
-            answer = {name: value for name, value in answer.items() if value is not None}
-        return web.Response(body=orjson.dumps(answer), content_type=JSON)
+                _refuse(answer, problem)
+        return _answered(answer, call)
+
+    async def carry(self, ctx: Context, path: str) -> web.StreamResponse:
+        """Have the leader answer: these clients know no redirect."""
+        try:
+            url = self._node.standing.leader_url()
+            if url is None:
+                raise NotLeadingError("there is no leader at the moment; try again")
+            response = await self._proxy.carry(ctx, url)
+        except NotLeadingError as error:
+            call = CALLS.get(path.removeprefix(BASE))
+            if call is None:
+                raise
+            self.health.called()
+            answer: dict[str, Any] = {"code": 500, "msg": error.detail}
+            if call.null_members and call.answer:
+                answer[call.answer] = None
+            return _answered(answer, call)
+        self.health.called()
+        return response
 
     # ------------------------------------------------------------------ monitor
 
@@ -173,6 +196,18 @@ class CamelliaFace:
         """/camellia/health/offline: take it out; says 200 once no queue call came for 20 s."""
         self.health.online = False
         return _health(self.health.idle)
+
+
+def _refuse(answer: dict[str, Any], problem: Problem) -> None:
+    refused = problem.code in ("bad_request", "too_large")
+    answer["code"] = 400 if refused else 500
+    answer["msg"] = problem.detail
+
+
+def _answered(answer: dict[str, Any], call: Call) -> web.Response:
+    if not call.null_members:
+        answer = {name: value for name, value in answer.items() if value is not None}
+    return web.Response(body=orjson.dumps(answer), content_type=JSON)
 
 
 def _health(good: bool) -> web.Response:

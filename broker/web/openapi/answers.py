@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
+from delaylog.broker.cluster.operator_calls import ROLES
 from delaylog.broker.engine.life import EVENTS
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.settings import (
@@ -138,6 +139,35 @@ def _gap() -> Schema:
     return _object(topic=_TEXT, count=_COUNT, avg={"type": "number"}, max=_COUNT)
 
 
+_NODE: Final[dict[str, Schema]] = {"node": _COUNT, "name": _TEXT, "http": _TEXT}
+_EPOCH: Final = _object(counter=_COUNT, node=_COUNT)
+
+
+def _cluster() -> Schema:
+    maybe: Schema = {"type": ["integer", "null"]}
+    member = _object(
+        **_NODE,
+        peer=_TEXT,
+        connected={"type": "boolean"},
+        voter={"type": ["boolean", "null"]},
+        match=maybe,
+        lag_bytes=maybe,
+    )
+    return _object(
+        cluster=_TEXT,
+        **_NODE,
+        role={"enum": list(ROLES)},
+        epoch={"oneOf": [_EPOCH, {"type": "null"}]},
+        leader={"oneOf": [_object(**_NODE), {"type": "null"}]},
+        log_end=_COUNT,
+        durable=_COUNT,
+        commit=_COUNT,
+        applied=_COUNT,
+        gate_age_ms=maybe,
+        members=_list(member),
+    )
+
+
 def answer_schemas(limits: Limits) -> dict[str, Schema]:
     """All of them by name."""
     topic = _object(
@@ -224,7 +254,14 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
             later=_COUNT,
         ),
         "Health": _object(status=_TEXT),
-        "Ready": _object(status=_TEXT, disk_full={"type": "boolean"}, clock_held_ms=_COUNT),
+        "Ready": _object(
+            {"role": {"enum": list(ROLES)}, "leader": _TEXT_OR_NULL},
+            status=_TEXT,
+            disk_full={"type": "boolean"},
+            clock_held_ms=_COUNT,
+        ),
+        "Cluster": _cluster(),
+        "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
         "About": _object(name=_TEXT, topics=_COUNT),

@@ -11,8 +11,16 @@ from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
 from delaylog.broker.web.members import Schema, Shape
 from delaylog.broker.web.openapi.answers import answer_schemas
-from delaylog.broker.web.operations import GROUP_CALLS, NATIVE, NODE, Operation, Takes
-from delaylog.broker.web.shapes import ID_PATTERN
+from delaylog.broker.web.operations import (
+    CLUSTER_CALLS,
+    GROUP_CALLS,
+    NATIVE,
+    NODE,
+    READS,
+    Operation,
+    Takes,
+)
+from delaylog.broker.web.shapes import ID_PATTERN, READ
 
 _ANY_PROBLEM: Final = (400, 408, 413)
 _NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}
@@ -21,6 +29,7 @@ _MEANINGS: Final = {
     201: "Made.",
     202: "Begun: a job does it.",
     400: "The request is malformed; `field` and `item` say where.",
+    307: "Another node leads: `Location` says where. Send it again there.",
     404: "There is no such topic or message.",
     405: "The method is not offered; `Allow` names those that are.",
     408: "The request did not arrive in time.",
@@ -55,7 +64,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
             path = operation.path.replace("/v1/", prefix, 1)
             entry = _operation(operation, limits, schemas, operation.name + suffix)
             paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
-    for operation in NODE:
+    for operation in (*NODE, *CLUSTER_CALLS):
         entry = _operation(operation, limits, schemas, operation.name)
         paths.setdefault(operation.path, _path_item(operation.path))[operation.method.lower()] = (
             entry
@@ -121,7 +130,7 @@ def _operation(
         "tags": ["native"],
         "parameters": [
             {"name": member.name, "in": "query", "schema": member.schema(limits)}
-            for member in operation.query
+            for member in (*operation.query, *((READ,) if operation.handler in READS else ()))
         ],
     }
     if operation.takes is not None:
@@ -143,6 +152,12 @@ def _operation(
         responses[str(status)] = {"description": _MEANINGS[status], "content": content}
     for status in (*_ANY_PROBLEM, *operation.problems):
         responses[str(status)] = _problem(status)
+    if operation not in CLUSTER_CALLS:
+        responses["307"] = {
+            "description": _MEANINGS[307],
+            "headers": {"Location": {"schema": {"type": "string", "format": "uri"}}},
+        }
+    responses["503"] = _problem(503)
     entry["responses"] = responses
     return entry
 

@@ -25,7 +25,7 @@ VERBS = {
         "restore",
     ),
     *("send", "serve", "show", "stats", "topics", "verify"),
-    *("groups", "pause", "purge", "resume"),
+    *("cluster", "groups", "pause", "purge", "resume"),
 }
 
 
@@ -70,6 +70,8 @@ def test_bash_completes_verbs() -> None:
         *("receive", "replay", "reschedule", "restore", "resume"),
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
+    assert offered("delaylog", "cluster", "") >= {"status", "members", "handover"}
+    assert offered("delaylog", "cluster", "handover", "--t") == {"--to"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 
 

@@ -252,3 +252,88 @@ def test_the_slots_say_how_far_the_log_is_durable(host: Any, member: Member) -> 
     member.log.cut(member.log.first_position)
     member.engine.note_tick(host.now_ms)
     assert member.ticks.newest == replace(tick, durable_end=0)
+
+
+def test_a_leader_that_stands_down_keeps_its_time(member: Member) -> None:
+    """What it tells, and would begin the next leadership with, is the time that it has come to."""
+    at_ms = member.now_ms + 5_000
+    member.lead(at_ms)
+    member.engine.make_topic("t", at_ms)
+    member.log.write_pending()
+    member.engine.commit(member.log.sync(), at_ms)
+    member.engine.run_due(at_ms + 250)
+    member.commit = member.log.end_position
+    member.engine.stand_down()
+    assert member.engine.state.told_ms == at_ms + 250
+    member.engine.lead(at_ms + 100, at_ms)
+    assert member.engine.started_ms == at_ms + 250
+
+
+def test_frames_of_a_successor_are_not_passed_over(host: Any, member: Member) -> None:
+    """They are in the log before a leader that fell, having lost nothing, begins to follow."""
+    host.send(1, ids=["old"])
+    host.sync()
+    theirs = host.engine.state.log
+    member.copy(theirs, theirs.end_position)
+    member.follow(theirs.end_position)
+    member.lead(host.now_ms)
+    state = member.engine.state
+    member.engine.make_topic("last", host.now_ms)
+    member.log.write_pending()
+    seen = member.commit = member.log.sync()
+    # A successor that had all of it, and went on.
+    epoch = state.epoch_counter + 1 << EPOCH_NODE_BITS | 3
+    for _ in range(2):
+        member.log.append(
+            FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=host.now_ms, tick=Tick()
+        )
+        epoch += 1 << EPOCH_NODE_BITS
+    member.log.write_pending()
+    member.log.sync()
+    assert state.position == seen, "what it has applied is committed, so it may stay as it is"
+    state.retire(member.commit)
+    member.engine.stand_down()
+    assert state.position == seen
+    member.follow(member.log.end_position)
+    assert [first for _, first in state.epochs][-2] == seen
+    assert state.epoch_counter == (epoch >> EPOCH_NODE_BITS) - 1
+
+
+def test_a_successor_that_cut_the_log_hides_nothing(host: Any, member: Member) -> None:
+    """The log may be shorter by the time the old leader is told: it knows its own end."""
+    host.send(1, ids=["old"])
+    host.sync()
+    theirs = host.engine.state.log
+    member.copy(theirs, theirs.end_position)
+    member.follow(theirs.end_position)
+    member.lead(host.now_ms)
+    commit = member.log.end_position
+    member.engine.make_topic("never committed", host.now_ms)
+    assert member.engine.state.position > commit
+    member.log.write_pending()
+    member.log.cut(commit)
+    assert member.engine.state.position > commit, "it has applied what is gone"
+
+
+def test_a_checkpoint_knows_no_epoch_that_begins_behind_it(host: Any, member: Member) -> None:
+    """It is written while the log goes on, and another leader may begin meanwhile."""
+    host.send(1, ids=["a"])
+    host.sync()
+    log = host.engine.state.log
+    member.copy(log, log.end_position)
+    member.follow(log.end_position)
+    state = member.engine.state
+    work = member.engine.upkeep.checkpoint(lambda: host.now_ms)
+    step = next(work)
+    state.begin_epoch(state.epoch + (1 << EPOCH_NODE_BITS), state.position)
+    while True:
+        if callable(step):
+            step()
+        try:
+            step = next(work)
+        except StopIteration:
+            break
+    saved = load_newest(OsFileSystem(), str(member.folder))
+    assert saved is not None
+    members, position = saved
+    assert all(start < position for _, start in members["epochs"])

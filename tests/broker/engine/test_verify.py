@@ -17,8 +17,11 @@ import pytest
 
 from delaylog.broker.engine import topics
 from delaylog.broker.verify import Report, verify_folder
+from delaylog.replication.meta import Meta, MetaFile
 from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
+from delaylog.storage.frames import Tick
+from delaylog.storage.layout import EPOCH_NODE_BITS, INDEX_ENTRY, STATE_ENTRY, FrameKind
+from delaylog.storage.physical_log import PhysicalLog
 
 HOUR = 3_600_000
 
@@ -192,3 +195,30 @@ def test_groups_and_floors_are_counted(open_host: Callable[..., Any], what: str)
     host.engine.state.hours.counts[hour].living += 1
     host.checkpoint()
     assert len(verify(host.folder).damage) == 1, "a wrong count is found"
+
+
+@pytest.mark.parametrize("member", [False, True])
+def test_a_member_knows_which_frames_are_its_own(tmp_path: Path, member: bool) -> None:
+    """A later frame that this node made proves that an earlier one had been whole on its disk."""
+    fs, folder, node = OsFileSystem(), str(tmp_path / "member"), 2
+    fs.mkdir(folder)
+    if member:
+        meta = Meta(bytes(16), node, {1: "a:1", 2: "b:1", 3: "c:1"})
+        MetaFile.make(fs, f"{folder}/meta", meta)
+    log = PhysicalLog(fs, f"{folder}/log", node=node)
+    list(log.recover(0, 0))
+    ends = []
+    for counter in (1, 2, 3):
+        epoch = counter << EPOCH_NODE_BITS | node
+        log.append(FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=1, tick=Tick())
+        log.write_pending()
+        ends.append(log.sync())
+    log.close()
+    (segment,) = Path(folder, "log").glob("*.log")
+    raw = bytearray(segment.read_bytes())
+    raw[ends[0] + 50] ^= 1
+    segment.write_bytes(raw)
+    report = Report()
+    list(verify_folder(fs, folder, report))
+    assert report.sound is not member
+    assert not any(note.path in ("meta", "vote") for note in report.notes)

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine import Engine, Limits, TopicSettings
-from delaylog.broker.engine.errors import DiskFullRefusal
+from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.web.shapes import Single
 from delaylog.broker.web.singles import SingleMerger
+from delaylog.replication.leader import Acks
 from delaylog.storage.file_system import OsFileSystem
 
 NOW_MS = 450_000 * 3_600_000
@@ -32,9 +33,13 @@ class Stub:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.clock = self
+        self.standing = self
+        self.asked: list[tuple[int, Acks | None]] = []
+        """(messages so far, acks) of each frame."""
         self.frames = 0
         self.free = 1 << 60
         self.wait_error: BaseException | None = None
+        self.away: NotLeadingError | None = None
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -45,15 +50,21 @@ class Stub:
     def appended(self) -> None:
         self.frames += 1
 
-    def when_durable(self, _position: int, call: Told) -> None:
+    def check(self) -> None:
+        if self.away is not None:
+            raise self.away
+
+    def when_safe(self, _position: int, acks: Acks | None, call: Told) -> None:
+        self.asked.append((self.frames, acks))
         call(self.wait_error)
 
-    def send(self, *singles: Single) -> list[Any]:
+    def send(self, *singles: Single, acks: tuple[Acks | None, ...] = ()) -> list[Any]:
         """Send in one turn; 0 or the error of each."""
+        asked = acks or (None,) * len(singles)
 
         async def main() -> list[Any]:
             merger = SingleMerger(self)  # type: ignore[arg-type]
-            sends = [merger.send(KEY, single) for single in singles]
+            sends = [merger.send(KEY, *each) for each in zip(singles, asked, strict=True)]
             answers = await asyncio.gather(*sends, return_exceptions=True)
             return [each if isinstance(each, Exception) else 0 for each in answers]
 
@@ -75,6 +86,20 @@ def stub(tmp_path: Path) -> Iterator[Stub]:
 
 def plain(count: int, size: int = 1) -> list[Single]:
     return [Single(b"x" * size, 0, True) for _ in range(count)]
+
+
+def test_a_turn_is_a_frame_for_each_acks(stub: Stub) -> None:
+    """Who asks for the same goes together, whatever stands between."""
+    alike = (None, Acks.ALL, None, Acks.LEADER, Acks.ALL)
+    assert stub.send(*plain(5), acks=alike) == [0] * 5
+    assert stub.asked == [(1, None), (2, Acks.ALL), (3, Acks.LEADER)]
+
+
+def test_a_node_that_hands_over_takes_nothing(stub: Stub) -> None:
+    """Asked when the frame is made, not when the call came; each caller is told."""
+    stub.away = NotLeadingError("not now")
+    assert stub.send(*plain(3)) == [stub.away] * 3
+    assert stub.frames == 0
 
 
 def test_a_turn_is_one_frame(stub: Stub) -> None:

@@ -1,0 +1,51 @@
+"""`delaylog drill`: try a cluster's fail-over on this machine, with nodes of its own."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from random import SystemRandom
+
+import orjson
+
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.progress import Progress
+from delaylog.broker.config import ConfigError
+from delaylog.broker.drills.report import result_text
+from delaylog.broker.drills.run import prepare, run_drill
+
+
+def drill_command(args: argparse.Namespace) -> int:
+    """0 when every invariant held, 1 when one was broken; then the folder stays."""
+    if args.rounds < 1:
+        raise ConfigError("--rounds must be 1 or more")
+    prepare(args.name)
+    seed = SystemRandom().randrange(2**32) if args.seed is None else args.seed
+    folder = _folder(args)
+    holds = False
+    try:
+        with Progress("drill", unit="rounds", quiet=args.json) as progress:
+            result = run_drill(
+                args.name, rounds=args.rounds, seed=seed, folder=folder, progress=progress
+            )
+        holds = bool(result["holds"])
+        print(orjson.dumps(result).decode() if args.json else result_text(result))
+    finally:
+        if holds and args.keep is None:
+            shutil.rmtree(folder)
+        else:
+            print(f"seed {seed}; data, logs and history are in {folder}", file=sys.stderr)
+    return DONE if holds else WRONG
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    if args.keep is None:
+        return Path(tempfile.mkdtemp(prefix=f"delaylog-drill-{args.name}-"))
+    folder = Path(args.keep)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty: the drill makes its own files there")
+    return folder.resolve()

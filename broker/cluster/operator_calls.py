@@ -1,0 +1,177 @@
+"""What operators see of a cluster and do to it, through any of its nodes.
+
+A node tells what it knows, and null for what only the leader can know. Handing over is asked of
+the leader, and answered when the next one serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from delaylog.broker.cluster.config import Member
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    EngineError,
+    NotLeadingError,
+)
+from delaylog.replication.epochs import epoch_counter, epoch_node
+from delaylog.replication.events import Role
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
+ROLES: Final = ("leader", "candidate", "follower", "learner", "joining")
+SUCCESSOR_SECONDS: Final = 2.0
+"""How long the next leader may take until it serves, beyond the deadline of the hand-over."""
+_LOOK_SECONDS: Final = 0.002
+
+
+class NotTakenOverError(EngineError):
+    """Nobody took over: the node leads on, or another one was elected. Look at the status."""
+
+    code = "not_ready"
+
+
+class OperatorCalls:
+    """The calls of one member."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
+        self._config = member.config
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def role(self) -> str:
+        """What this node is at the moment."""
+        replication = self._member.replication
+        if self._member.leading:
+            return "leader"
+        if replication is None:
+            return "joining"
+        if not replication.votes:
+            return "learner"
+        return "follower" if replication.role is Role.FOLLOWER else "candidate"
+
+    def status(self) -> dict[str, Any]:
+        """What this node knows."""
+        member, replication = self._member, self._member.replication
+        leader = None if member.leader is None else self._config.member(member.leader)
+        return {
+            "cluster": self._config.name,
+            **_named(self._config.me),
+            "role": self.role,
+            "epoch": None if replication is None else _epoch(replication.promised),
+            "leader": None if leader is None else _named(leader),
+            "log_end": member.log_end,
+            "durable": member.durable_end,
+            "commit": 0 if replication is None else replication.commit,
+            "applied": member.position,
+            "gate_age_ms": member.gate_age_ms(),
+            "members": [self._member_status(each) for each in self._config.members],
+        }
+
+    def _member_status(self, each: Member) -> dict[str, Any]:
+        """A member: of itself a node knows all, of the others what it leads them to."""
+        member, replication = self._member, self._member.replication
+        me = each.node == self._config.node
+        voter: bool | None = None
+        match: int | None = None
+        if me:
+            voter = replication is not None and replication.votes
+            match = member.durable_end
+        elif replication is not None and replication.leader is not None:
+            one = replication.leader.progress[each.node]
+            if one.known:
+                voter, match = one.counts, one.match
+        return {
+            **_named(each),
+            "peer": "{}:{}".format(*each.peer),
+            "connected": me or each.node in member.transport.connected(),
+            "voter": voter,
+            "match": match,
+            "lag_bytes": None if match is None else max(member.log_end - match, 0),
+        }
+
+    # ------------------------------------------------------------------ handing over
+
+    async def hand_over(self, to: int | str | None) -> dict[str, Any]:
+        """Have another node lead. Raises EngineErrors."""
+        member = self._member
+        target = None if to is None else self._find(to)
+        self._check(target)
+        replication = member.replication
+        assert replication is not None, "it leads"
+        before = replication.promised
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            taken = await member.hand_over(target)
+        except NotLeadingError as error:
+            raise ConflictError(error.detail) from None
+        epoch = None if taken is None else await self._successor(before)
+        if epoch is None:
+            raise NotTakenOverError(
+                "nobody took over in time; look at the status to see who leads, and try again"
+            )
+        return {
+            **_named(self._config.member(epoch_node(epoch))),
+            "epoch": _epoch(epoch),
+            "pause_ms": round((loop.time() - began) * 1000),
+        }
+
+    def _find(self, to: int | str) -> int:
+        """A member by index or name."""
+        for each in self._config.members:
+            if to in (each.node, each.name, str(each.node)):
+                return each.node
+        there = ", ".join(f"{each.node} ({each.name})" for each in self._config.members)
+        raise BadRequestError(f"there is no member {str(to)[:64]!a}; there are {there}", field="to")
+
+    def _check(self, target: int | None) -> None:
+        """Refuse what cannot come to anything, before anything pauses."""
+        member = self._member
+        replication = member.replication
+        leader = None if replication is None else replication.leader
+        if not member.leading or replication is None or leader is None:
+            url = member.leader_url()
+            where = "there is no leader at the moment" if url is None else f"the leader is {url}"
+            raise ConflictError(f"this node does not lead; {where}", leader=url)
+        if replication.leadership.hands_over:
+            raise ConflictError("a hand-over is under way")
+        if not self._config.others:
+            raise ConflictError("there is nobody to hand over to: the cluster has one node")
+        if target is None:
+            return
+        name = self._config.member(target).name
+        if target == self._config.node:
+            raise ConflictError(f"{name} leads already")
+        if target not in member.transport.connected():
+            raise ConflictError(f"{name} is not connected")
+        if not leader.progress[target].counts:
+            raise ConflictError(f"{name} is a learner and cannot lead yet")
+
+    async def _successor(self, before: int) -> int | None:
+        """The epoch of another node that has come to serve after the epoch `before`."""
+        member = self._member
+        replication = member.replication
+        assert replication is not None, "it has led"
+        try:
+            async with asyncio.timeout(SUCCESSOR_SECONDS):
+                while True:
+                    epoch, start = member.last_begin
+                    if epoch > before and replication.commit > start:
+                        return None if epoch_node(epoch) == self._config.node else epoch
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            return None
+
+
+def _named(member: Member) -> dict[str, Any]:
+    return {"node": member.node, "name": member.name, "http": member.http_url}
+
+
+def _epoch(epoch: int) -> dict[str, int]:
+    return {"counter": epoch_counter(epoch), "node": epoch_node(epoch)}

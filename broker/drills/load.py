@@ -1,0 +1,272 @@
+"""The load of a drill: senders and consumers that go on through every fault and write it all down.
+
+A send is one batch under a producer and a sequence and is repeated until it is answered, so that
+it adds its messages once; a consumer receives, acknowledges most, gives some back and forgets a
+few. Each call is a line of the history, as the client knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from random import Random
+from typing import Final
+
+from delaylog.broker.drills.deliveries import Deliveries
+from delaylog.broker.drills.follow import Answered, AttemptFailed, NotDone, Refused, Route
+from delaylog.broker.drills.kinds import DrillError
+from delaylog.broker.drills.timeline import Served, Timeline, wall_ms
+from delaylog.broker.history import HistoryRecorder, body_hash
+from delaylog.client.bulk import (
+    BULK_TYPE,
+    ReceivedBatch,
+    decode_received,
+    decode_send_answer,
+    decode_settled,
+    encode_send,
+    encode_settle,
+    ref_to_id,
+)
+
+TOPIC: Final = "drill"
+PLACE: Final = f"/v1/topics/{TOPIC}"
+_BULK: Final = {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE}
+_JSON_BULK: Final = {"Content-Type": "application/json", "Accept": BULK_TYPE}
+SENDERS: Final = 3
+CONSUMERS: Final = 3
+BATCH: Final = 4
+SEND_EVERY_S: Final = 0.012
+"""Some 800 messages a second in all: enough that each 50 ms hand something out, little enough for
+three nodes on two cores."""
+AHEAD_MS: Final = (0, 600)
+BODY_BYTES: Final = 100
+LEASE_MS: Final = 2_500
+RECEIVE_MAX: Final = 50
+WAIT_MS: Final = 200
+CONSUMER_SHAPE: Final = {"max": RECEIVE_MAX, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS}
+RETRY_S: Final = 0.01
+RETRIES_MAX: Final = 60_000
+"""A message is taken and dropped at every fault; none may die of it."""
+NACK_SHARE: Final = 0.04
+FORGET_SHARE: Final = 0.02
+DRAIN_S: Final = 60.0
+
+
+class Load:
+    """All clients of a drill."""
+
+    def __init__(self, route: Route, recorder: HistoryRecorder, seed: int) -> None:
+        self.timeline = Timeline()
+        self.deliveries = Deliveries()
+        self.counts: Counter[str] = Counter()
+        self.sent = 0
+        self._route = route
+        self._recorder = recorder
+        self._seed = seed
+        self._made = 0
+        self._sending: list[asyncio.Task[None]] = []
+        self._consuming: list[asyncio.Task[None]] = []
+        self._stop_sending = False
+        self._stop_consuming = False
+
+    # ------------------------------------------------------------------ life
+
+    async def begin(self) -> None:
+        """Make the topic, then go on until `drain`."""
+        settings = json.dumps({"max_retry": RETRIES_MAX}).encode()
+        await self._insist(PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
+        loop = asyncio.get_running_loop()
+        self._sending = [loop.create_task(self._send(n)) for n in range(SENDERS)]
+        self._consuming = [loop.create_task(self._consume(n)) for n in range(CONSUMERS)]
+
+    def check(self) -> None:
+        """Raise what ended a client: none ends by itself."""
+        for task in (*self._sending, *self._consuming):
+            if task.done() and (error := task.exception()) is not None:
+                raise error
+
+    async def drain(self) -> bool:
+        """Send no more and consume what is left; whether all of it came to an end."""
+        self._stop_sending = True
+        await asyncio.gather(*self._sending)
+        deadline = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline:
+            counts = await self._counts()
+            if not any(counts[state] for state in ("waiting", "ready", "leased")):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            return False
+        # Whatever could still come, a second copy of something above all, comes now.
+        await asyncio.sleep(0.3)
+        self._stop_consuming = True
+        await asyncio.gather(*self._consuming)
+        return True
+
+    async def abandon(self) -> None:
+        """End at once, after a failure."""
+        tasks = [*self._sending, *self._consuming]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _counts(self) -> dict[str, int]:
+        answer = await self._insist(f"{PLACE}/stats", b"", {}, method="GET")
+        counts: dict[str, int] = json.loads(answer.body)["counts"]
+        return counts
+
+    async def _insist(
+        self, path: str, body: bytes, headers: dict[str, str], *, method: str
+    ) -> Answered:
+        """Repeat a call that may be repeated until it is answered."""
+        deadline = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline:
+            try:
+                return await self._route.call(path, body, headers, method=method)
+            except AttemptFailed:
+                await asyncio.sleep(RETRY_S)
+        raise DrillError(f"{method} {path} was not answered within {DRAIN_S:.0f} s")
+
+    # ------------------------------------------------------------------ sending
+
+    async def _send(self, number: int) -> None:
+        random = Random(f"{self._seed} send {number}")
+        sequence = 0
+        while not self._stop_sending:
+            sequence += 1
+            bodies, dues_ms = [], []
+            for _ in range(BATCH):
+                self._made += 1
+                text = f"{self._seed}-{self._made}-".encode()
+                bodies.append(text + random.randbytes(BODY_BYTES // 2).hex().encode())
+                dues_ms.append(int(wall_ms()) + random.randint(*AHEAD_MS))
+            await self._send_until_answered(f"sender-{number}", sequence, bodies, dues_ms)
+            await asyncio.sleep(SEND_EVERY_S)
+
+    async def _send_until_answered(
+        self, producer: str, sequence: int, bodies: list[bytes], dues_ms: list[int]
+    ) -> None:
+        wire = encode_send(bodies, deliver_at_ms=dues_ms, producer=producer, sequence=sequence)
+        t0 = int(wall_ms())
+        while True:
+            began_ms = wall_ms()
+            try:
+                answered = await self._route.call(f"{PLACE}/messages", wire, _BULK)
+                break
+            except AttemptFailed as failed:
+                self._note("send", failed)
+                await asyncio.sleep(RETRY_S)
+            except asyncio.CancelledError:
+                for body, due_ms in zip(bodies, dues_ms, strict=True):
+                    hashed, t1 = body_hash(body), int(wall_ms())
+                    self._recorder.call("send", t0, t1, None, due=due_ms, body=hashed)
+                raise
+        ended_ms = wall_ms()
+        self.timeline.sent(Served(began_ms, ended_ms, answered.node))
+        answer = decode_send_answer(answered.body)
+        self.sent += len(bodies)
+        # All tries are one call: it adds its messages once, or the checker objects to messages
+        # that no answer named.
+        self._recorder.call(
+            "send",
+            t0,
+            int(ended_ms),
+            True,
+            ids=[ref_to_id(ref) for ref in answer.refs.tolist()],
+            dues=answer.deliver_at_ms.tolist(),
+            bodies=list(map(body_hash, bodies)),
+            result="created",
+        )
+
+    # ------------------------------------------------------------------ consuming
+
+    async def _consume(self, number: int) -> None:
+        random = Random(f"{self._seed} consume {number}")
+        wanted = json.dumps(CONSUMER_SHAPE).encode()
+        while not self._stop_consuming:
+            began_ms = wall_ms()
+            try:
+                answered = await self._route.call(
+                    f"{PLACE}/receive", wanted, _JSON_BULK, wait_s=WAIT_MS / 1000
+                )
+            except AttemptFailed as failed:
+                self._note("receive", failed)
+                if not isinstance(failed, NotDone):
+                    t0 = int(began_ms)
+                    self._recorder.call("deliver", t0, int(wall_ms()), None, lease_ms=LEASE_MS)
+                await asyncio.sleep(RETRY_S)
+                continue
+            batch = decode_received(answered.body)
+            if batch.n:
+                self._take(batch, Served(began_ms, wall_ms(), answered.node))
+                await self._settle(batch, random)
+
+    def _take(self, batch: ReceivedBatch, served: Served) -> None:
+        # The broker's clock when it handed them out: the earlier, so the stricter, of two.
+        granted_ms = batch.lease_until_ms - LEASE_MS
+        now_ms = granted_ms if batch.now_ms is None else min(granted_ms, batch.now_ms)
+        dues_ms = batch.deliver_at_ms.tolist()
+        self.timeline.delivered(served)
+        self.deliveries.take(
+            served.node, batch.ids, dues_ms, now_ms=now_ms, until_ms=batch.lease_until_ms
+        )
+        self._recorder.call(
+            "deliver",
+            int(served.began_ms),
+            int(served.ended_ms),
+            True,
+            ids=batch.ids,
+            dues=dues_ms,
+            attempts=batch.attempts.tolist(),
+            bodies=list(map(body_hash, batch.bodies())),
+            leases=[_receipt(batch, ref) for ref in batch.refs.tolist()],
+            now=now_ms,
+            lease_ms=LEASE_MS,
+            lease_until=batch.lease_until_ms,
+        )
+
+    async def _settle(self, batch: ReceivedBatch, random: Random) -> None:
+        """Acknowledge most, give some back, forget a few: those come when the lease ends."""
+        draining = self._stop_sending
+        acked, nacked = [], []
+        for row in range(batch.n):
+            kind = 1.0 if draining else random.random()
+            if kind < NACK_SHARE:
+                nacked.append(row)
+            elif kind >= NACK_SHARE + FORGET_SHARE:
+                acked.append(row)
+        await self._settle_some("ack", batch, acked)
+        await self._settle_some("nack", batch, nacked)
+
+    async def _settle_some(self, verb: str, batch: ReceivedBatch, rows: list[int]) -> None:
+        if not rows:
+            return
+        refs = [int(batch.refs[row]) for row in rows]
+        ids = [batch.ids[row] for row in rows]
+        wire = encode_settle(batch.lease, refs, delay_ms=0 if verb == "nack" else None)
+        t0 = int(wall_ms())
+        oks: list[bool | None] = [None] * len(refs)
+        if verb == "nack":
+            self.deliveries.give_back(ids)
+        try:
+            answered = await self._route.call(f"{PLACE}/{verb}", wire, _BULK)
+            answer = decode_settled(answered.body)
+            refused = {*answer.gone.tolist(), *answer.unknown.tolist()}
+            oks = [ref not in refused for ref in refs]
+        except AttemptFailed as failed:
+            self._note(verb, failed)
+            if isinstance(failed, NotDone):
+                oks = [False] * len(refs)
+        finally:
+            # A drill that breaks off leaves calls of which nobody knows what became.
+            leases = [_receipt(batch, ref) for ref in refs]
+            self._recorder.call(verb, t0, int(wall_ms()), None, ids=ids, leases=leases, oks=oks)
+
+    def _note(self, op: str, failed: AttemptFailed | Refused) -> None:
+        self.counts[f"{op} {'not done' if isinstance(failed, NotDone) else 'unclear'}"] += 1
+
+
+def _receipt(batch: ReceivedBatch, ref: int) -> str:
+    return f"{batch.lease:016x}{ref % 2**64:016x}"

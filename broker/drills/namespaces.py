@@ -1,0 +1,115 @@
+"""A network of our own: three nodes in network namespaces, whose wires can be pulled.
+
+Each node has two networks, one to the others and one to the drill's clients, so that a node that
+is cut off from its peers still hears clients: only then can it do wrong. A cut is silent, as a
+broken switch is: no connection is told. The drill itself runs inside a namespace (`own_network`),
+so nothing is left behind however it ends. It needs the rights to make namespaces, and `ip`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from delaylog.broker.drills.kinds import DrillError
+from delaylog.broker.drills.trio import NODES, Trio
+from delaylog.client.child_broker import delaylog_program
+
+_INSIDE: Final = "DELAYLOG_DRILL_NETWORK"
+_CLIENTS, _PEERS = "clients", "peers"
+_SUBNETS: Final = {_CLIENTS: "10.71.1", _PEERS: "10.71.2"}
+_TIMEOUT_S: Final = 20.0
+HELP: Final = (
+    "The drill `partition` makes network namespaces and bridges between them. It needs root (or "
+    "users that may do so: `unshare --user --map-root-user --net true`), in a container with "
+    "CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged), and `ip` (package iproute2), "
+    "`unshare` and `nsenter` (package util-linux)."
+)
+
+
+def own_network() -> None:
+    """Start this program again in a network namespace of its own; returns inside of it.
+
+    Raises DrillError where that cannot be.
+    """
+    if os.environ.get(_INSIDE):
+        return
+    os.environ[_INSIDE] = "1"
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *user, "--net", "--"]
+    _run(*command, "true")
+    os.execvp(command[0], [*command, sys.executable, *sys.orig_argv[1:]])
+
+
+class NetworkTrio(Trio):
+    """Three nodes, each in a namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self._holders: dict[int, subprocess.Popen[bytes]] = {}
+        _run("ip", "link", "set", "lo", "up")
+        for network, subnet in _SUBNETS.items():
+            _run("ip", "link", "add", network, "type", "bridge")
+            _run("ip", "addr", "add", f"{subnet}.254/24", "dev", network)
+            _run("ip", "link", "set", network, "up")
+        for node in NODES:
+            self._make_namespace(node)
+        hosts = {
+            node: (f"{_SUBNETS[_CLIENTS]}.{node}", f"{_SUBNETS[_PEERS]}.{node}") for node in NODES
+        }
+        super().__init__(folder, hosts=hosts, program=self._program)
+
+    def _make_namespace(self, node: int) -> None:
+        # It lives as long as this process, which ends with the pipe to its input.
+        holder = subprocess.Popen(
+            ["unshare", "--net", "--", "sh", "-c", "echo ready; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._holders[node] = holder
+        assert holder.stdout is not None
+        if not holder.stdout.readline():
+            raise DrillError(f"no namespace could be made for node {node}. {HELP}")
+        inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
+        _run(*inside, "ip", "link", "set", "lo", "up")
+        for network, subnet in _SUBNETS.items():
+            wire = ["ip", "link", "add", _wire(network, node), "type", "veth", "peer", "name"]
+            _run(*wire, network, "netns", str(holder.pid))
+            _run(*inside, "ip", "addr", "add", f"{subnet}.{node}/24", "dev", network)
+            _run(*inside, "ip", "link", "set", network, "up")
+            _run("ip", "link", "set", _wire(network, node), "master", network, "up")
+
+    def _program(self, node: int) -> list[str]:
+        namespace = f"--net=/proc/{self._holders[node].pid}/ns/net"
+        return ["nsenter", namespace, "--", *delaylog_program()]
+
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        for holder in self._holders.values():
+            holder.communicate(timeout=_TIMEOUT_S)
+
+    def cut(self, node: int) -> None:
+        """Nothing reaches the node from the others any more, nor they from it."""
+        _run("ip", "link", "set", _wire(_PEERS, node), "nomaster")
+
+    def heal(self, node: int) -> None:
+        """As before."""
+        _run("ip", "link", "set", _wire(_PEERS, node), "master", _PEERS)
+
+
+def _wire(network: str, node: int) -> str:
+    return f"{network}-{node}"
+
+
+def _run(*command: str) -> None:
+    """Raises DrillError that says what is missing."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+    except FileNotFoundError:
+        raise DrillError(f"there is no `{command[0]}` here. {HELP}") from None
+    if done.returncode:
+        raise DrillError(f"`{' '.join(command)}`: {done.stderr.strip()}. {HELP}")

@@ -1,0 +1,64 @@
+"""What nodes say of themselves in their logs: where they handed over and where they went on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from delaylog.client.child_broker import ChildBroker
+
+HANDED_OVER = "handed over"
+LEADS = "this node leads"
+
+
+class LogMark:
+    """A place in the log of each node, and what came behind it."""
+
+    def __init__(self, nodes: dict[int, ChildBroker]) -> None:
+        self._from = {
+            node: (broker.log_path, _size(broker.log_path)) for node, broker in nodes.items()
+        }
+
+    def entries(self, starts: str) -> list[tuple[int, dict[str, Any]]]:
+        """Entries whose message starts so, with the node that wrote them."""
+        return [
+            (node, entry)
+            for node, (path, offset) in self._from.items()
+            for entry in _entries(path, offset)
+            if str(entry.get("message", "")).startswith(starts)
+        ]
+
+    def drift(self) -> int | None:
+        """Between the tick that was handed over and the one that the next leader began with.
+
+        In slots, and one more where the positions that they cover differ. None = nobody handed
+        over, or nobody took it.
+        """
+        given = self.entries(HANDED_OVER)
+        if not given:
+            return None
+        _, entry = given[-1]
+        taken = [each for node, each in self.entries(LEADS) if node == entry["to"]]
+        if not taken:
+            return None
+        before: list[int] = entry["tick"]
+        after: list[int] = taken[0]["tick"]
+        return abs(after[0] - before[0]) + abs(after[1] - before[1])
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _entries(path: Path, offset: int) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # A line of the interpreter's own, or one that a kill cut short.
+            if isinstance(entry, dict):
+                yield entry

@@ -1,0 +1,38 @@
+"""The planned hand-over: asked for where a node can be asked, else by SIGTERM to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+from delaylog.broker.drills.kinds import DrillError
+from delaylog.broker.drills.node_log import LogMark
+from delaylog.broker.drills.rounds import Stage, Strike
+from delaylog.broker.drills.timeline import wall_ms
+
+SETTLE_S = 0.5
+"""The pause is looked for until so long after the next leader served."""
+
+
+async def hand_over(stage: Stage) -> None:
+    """The leader hands over; if it was told by SIGTERM, it ends and is started again."""
+    trio = stage.trio
+    leader, followers = await trio.others()
+    logs = LogMark(trio.nodes)
+    fault_ms = wall_ms()
+    if await trio.offers("/v1/cluster"):
+        await trio.hand_over(leader, stage.random.choice(followers))
+    else:
+        status = await trio.nodes[leader].stop()
+        if status != 0:
+            raise DrillError(f"SIGTERM ended node {leader} with status {status}")
+    new = await trio.leader(followers)
+    after_ms = wall_ms()
+    strike = Strike("", leader, fault_ms, after_ms, after_ms, planned=True)
+    one = await stage.serving_again(strike)
+    await asyncio.sleep(SETTLE_S)
+    one.silence_ms = stage.load.timeline.longest_silence_ms(fault_ms - 200, wall_ms())
+    one.drift = logs.drift()
+    if one.drift is None:
+        one.note = f"node {leader} did not hand over: node {new} was elected"
+        stage.notes.append(one.note)
+    await stage.all_back(one)

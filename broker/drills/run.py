@@ -1,0 +1,116 @@
+"""One drill from its folder to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from delaylog.broker.drills.blanks import blank_node
+from delaylog.broker.drills.clocks import SteppedTrio, clock_step
+from delaylog.broker.drills.compare import compare
+from delaylog.broker.drills.disks import need_strace, slow_disk
+from delaylog.broker.drills.follow import Route
+from delaylog.broker.drills.judging import judge
+from delaylog.broker.drills.kills import kill_leader, restart_all
+from delaylog.broker.drills.kinds import DRILLS, DrillError
+from delaylog.broker.drills.load import Load
+from delaylog.broker.drills.namespaces import NetworkTrio, own_network
+from delaylog.broker.drills.partition import partition
+from delaylog.broker.drills.pauses import stop_leader
+from delaylog.broker.drills.planned import hand_over
+from delaylog.broker.drills.report import result_object
+from delaylog.broker.drills.rounds import Fault, Stage
+from delaylog.broker.drills.timeline import wall_ms
+from delaylog.broker.drills.trio import Trio
+from delaylog.broker.history import HistoryRecorder
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What stands behind a drill's name."""
+
+    fault: Fault
+    make_trio: Callable[[Path], Trio] = Trio
+    clock_steps: bool = False
+    """Stated times cannot be compared: `delaylog check` alone judges."""
+    need: Callable[[], None] = lambda: None
+    """Raises DrillError that says what this machine lacks; may begin the program anew."""
+
+
+KINDS: Final = {
+    "kill-leader": Kind(kill_leader),
+    "stop-leader": Kind(stop_leader),
+    "handover": Kind(hand_over),
+    "partition": Kind(partition, NetworkTrio, need=own_network),
+    "slow-disk": Kind(slow_disk, need=need_strace),
+    "blank-node": Kind(blank_node),
+    "clock-step": Kind(clock_step, SteppedTrio, clock_steps=True),
+    "restart-all": Kind(restart_all),
+}
+assert KINDS.keys() == DRILLS.keys()
+
+
+def prepare(name: str) -> None:
+    """Before anything else of a drill. Raises DrillError where it cannot be run."""
+    KINDS[name].need()
+
+
+def run_drill(
+    name: str, *, rounds: int, seed: int, folder: Path, progress: Progress = lambda *_: None
+) -> dict[str, Any]:
+    """Run it in an empty folder; the object that `--json` prints. Raises DrillError."""
+    return asyncio.run(_run(name, rounds, seed, folder, progress))
+
+
+async def _run(
+    name: str, rounds: int, seed: int, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    kind = KINDS[name]
+    history = folder / "history.jsonl"
+    whole = False
+    with HistoryRecorder(history, client="drill") as recorder:
+        async with kind.make_trio(folder) as trio, Route(trio.urls) as route:
+            await trio.start_all("--new-cluster")
+            await trio.leader()
+            load = Load(route, recorder, seed)
+            stage = Stage(trio, load, recorder, Random(seed))
+            try:
+                await load.begin()
+                for number in range(rounds):
+                    progress(name, number, rounds)
+                    await stage.calm()
+                    await kind.fault(stage)
+                await stage.calm()
+                if not await load.drain():
+                    stage.broken.append("after the last round messages were left that never came")
+                whole = True
+            except DrillError as error:
+                stage.broken.append(str(error))
+            finally:
+                await load.abandon()
+            recorder.mark("end", int(wall_ms()))
+            if not stage.broken:
+                stage.broken += await _end(trio)
+    if not stage.broken:
+        compared = compare({node: broker.data_dir for node, broker in trio.nodes.items()})
+        stage.broken += compared.wrong
+        stage.notes.append(f"{compared.hours} hours, {compared.rows:,} rows compared node by node")
+    verdict = judge(history, load, stage.rounds, whole=whole, clock_steps=kind.clock_steps)
+    verdict.broken[:0] = stage.broken
+    return result_object(name, seed, verdict, stage.notes)
+
+
+async def _end(trio: Trio) -> list[str]:
+    """Stop the nodes; what is wrong with how they end."""
+    wrong = []
+    statuses = await asyncio.gather(*(broker.stop() for broker in trio.nodes.values()))
+    for node, status in zip(trio.nodes, statuses, strict=True):
+        if status != 0:
+            wrong.append(f"SIGTERM ended node {node} with status {status}")
+    return wrong

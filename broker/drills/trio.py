@@ -1,0 +1,213 @@
+"""Three nodes of one cluster on loopback, each a process of its own, in a folder of the drill.
+
+It makes the cluster file and the secret, finds free ports, starts and ends nodes, and asks who
+leads. What is done to the nodes, and when, is the drill's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from delaylog.broker.drills.kinds import DrillError
+from delaylog.client.child_broker import BrokerStartError, ChildBroker
+
+NODES: Final = (1, 2, 3)
+LOOPBACK: Final = "127.0.0.1"
+LOOK_EVERY_S: Final = 0.02
+LOOK_TIMEOUT_S: Final = 0.5
+LEADER_DEADLINE_S: Final = 30.0
+"""Generous: how long an election takes is measured, this only ends a drill that hangs."""
+HANDOVER_TIMEOUT_S: Final = 10.0
+CAUGHT_UP_DEADLINE_S: Final = 60.0
+
+
+class Trio:
+    """The nodes by their index; all are killed when the block is left."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        hosts: dict[int, tuple[str, str]] | None = None,
+        program: Callable[[int], Sequence[str] | None] = lambda _: None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """`hosts`: where clients and where the other nodes reach each node; loopback if left out.
+
+        `program`: what stands for `delaylog` on that node.
+        """
+        self.folder = folder
+        self._hosts = hosts or dict.fromkeys(NODES, (LOOPBACK, LOOPBACK))
+        self._ports = _free_ports(2 * len(NODES)) if hosts is None else [8711, 8712] * len(NODES)
+        self._session: aiohttp.ClientSession | None = None
+        cluster = folder / "cluster.toml"
+        self._write_files(cluster)
+        self.nodes = {
+            node: ChildBroker(
+                folder / f"node-{node}",
+                host=self._hosts[node][0],
+                port=self._http_port(node),
+                program=program(node),
+                options=("--cluster", str(cluster), "--node", str(node), *options),
+            )
+            for node in NODES
+        }
+        self.urls = {node: broker.url for node, broker in self.nodes.items()}
+
+    def _http_port(self, node: int) -> int:
+        return self._ports[2 * NODES.index(node)]
+
+    def _write_files(self, cluster: Path) -> None:
+        secret = self.folder / "cluster.secret"
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32))
+        lines = ['cluster = "drill"', f'secret_file = "{secret.name}"']
+        for node in NODES:
+            http, peer = self._hosts[node]
+            at = self._http_port(node)
+            lines += [
+                f"[members.{node}]",
+                f'peer = "{peer}:{self._ports[2 * NODES.index(node) + 1]}"',
+                f'http = "{http}:{at}"',
+            ]
+        cluster.write_text("\n".join([*lines, ""]))
+
+    async def __aenter__(self) -> Trio:
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=LOOK_TIMEOUT_S),
+            connector=aiohttp.TCPConnector(force_close=True),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self.nodes.values():
+            if broker.running:
+                with suppress(ProcessLookupError):
+                    broker.send_signal(signal.SIGCONT)
+            await broker.kill()
+        assert self._session is not None
+        await self._session.close()
+
+    # ------------------------------------------------------------------ life
+
+    async def start_all(self, *options: str) -> None:
+        """Start whoever does not run, at the same time, and wait until all are ready."""
+        still = [broker for broker in self.nodes.values() if not broker.running]
+        await asyncio.gather(*(broker.start(*options) for broker in still))
+
+    async def start(self, node: int) -> None:
+        """Start one node. Raises DrillError if it ends instead."""
+        try:
+            await self.nodes[node].start()
+        except BrokerStartError as error:
+            raise DrillError(f"node {node} did not start: {error}") from None
+
+    def check(self, expected: Sequence[int] = NODES) -> None:
+        """Raise DrillError if a node has ended by itself."""
+        for node in expected:
+            broker = self.nodes[node]
+            if not broker.running:
+                raise DrillError(f"node {node} ended by itself\n{broker.log_tail()}")
+
+    # ------------------------------------------------------------------ looking
+
+    async def leader(self, among: Sequence[int] = NODES) -> int:
+        """The node that leads, waited for. Raises DrillError."""
+        deadline = time.monotonic() + LEADER_DEADLINE_S
+        while time.monotonic() < deadline:
+            for node in among:
+                if await self._leads(node):
+                    return node
+            await asyncio.sleep(LOOK_EVERY_S)
+        raise DrillError(f"no node came to lead within {LEADER_DEADLINE_S:.0f} s")
+
+    async def others(self) -> tuple[int, list[int]]:
+        """The leader, and the nodes that do not lead."""
+        leader = await self.leader()
+        return leader, [node for node in NODES if node != leader]
+
+    async def offers(self, path: str) -> bool:
+        """Whether the nodes answer there."""
+        status, _ = await self._get(await self.leader(), path)
+        return status == 200
+
+    async def hand_over(self, leader: int, target: int) -> None:
+        """Ask the leader to hand over to a node. Raises DrillError if it did not."""
+        assert self._session is not None
+        url = f"{self.urls[leader]}/v1/cluster/handover"
+        timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
+        async with self._session.post(url, json={"target": target}, timeout=timeout) as answer:
+            if answer.status != 200:
+                text = (await answer.text())[:300]
+                raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
+
+    async def _leads(self, node: int) -> bool:
+        status, _ = await self._get(node, "/v1/topics")
+        return status == 200
+
+    async def caught_up(self, node: int, deadline_s: float = CAUGHT_UP_DEADLINE_S) -> float:
+        """Wait until a node holds what the leader held when this was asked; the seconds it took."""
+        began = time.monotonic()
+        goal: int | None = None
+        while time.monotonic() < began + deadline_s:
+            if goal is None:
+                leader = await self.leader()
+                goal = await self.position(leader)
+            at = await self.position(node)
+            if goal is not None and at is not None and at >= goal:
+                return time.monotonic() - began
+            await asyncio.sleep(LOOK_EVERY_S)
+        raise DrillError(f"node {node} had not caught up after {deadline_s:.0f} s")
+
+    async def position(self, node: int) -> int | None:
+        """How far a node's log is durable; None if it does not answer."""
+        status, text = await self._get(node, "/metrics")
+        if status != 200:
+            return None
+        for line in text.splitlines():
+            name, _, value = line.partition(" ")
+            if name == "delaylog_log_durable_position":
+                return int(float(value))
+        return None
+
+    async def _get(self, node: int, path: str) -> tuple[int, str]:
+        assert self._session is not None
+        try:
+            async with self._session.get(self.urls[node] + path, allow_redirects=False) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return 0, ""
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, by TCP nor by UDP, a moment ago.
+
+    Below those that the system gives to outgoing connections, or one of ours might take it.
+    """
+    found: list[int] = []
+    random = secrets.SystemRandom()
+    while len(found) < count:
+        port = random.randrange(20_000, 32_000)
+        if port not in found and _is_free(port):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                return False
+    return True

@@ -1,0 +1,96 @@
+"""A witness of an old leader: calls that wait in its sockets until it goes on.
+
+It asks only that node, and only after the fault: whatever it is given by a leader that was cut off
+or stopped was handed out, or acknowledged, by somebody who may not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from delaylog.broker.drills.load import CONSUMER_SHAPE, LEASE_MS, PLACE
+from delaylog.broker.drills.rounds import Stage
+from delaylog.broker.drills.timeline import wall_ms
+from delaylog.broker.history import body_hash
+
+RECEIVES: Final = 2
+SENDS: Final = 2
+EVERY_S: Final = 0.05
+TIMEOUT_S: Final = 10.0
+
+
+class Witness:
+    """Calls begun when the block is entered, at the node at `url`."""
+
+    def __init__(self, url: str, stage: Stage) -> None:
+        self._url = url + PLACE
+        self._stage = stage
+        self._calls: list[asyncio.Task[str | None]] = []
+        self._looking = False
+
+    async def __aenter__(self) -> Witness:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+        loop = asyncio.get_running_loop()
+        self._calls = [
+            *(loop.create_task(self._receive()) for _ in range(RECEIVES)),
+            *(loop.create_task(self._send()) for _ in range(SENDS)),
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._session.close()
+
+    async def look(self, who: str) -> None:
+        """Wait for the answers and note what should not have been one."""
+        self._looking = True
+        for answer in await asyncio.gather(*self._calls):
+            if answer is not None:
+                self._stage.broken.append(f"{who} {answer}")
+
+    async def _receive(self) -> str | None:
+        """Again and again, until the node has had its chance."""
+        found = None
+        while found is None and not self._looking:
+            found = await self._receive_once()
+            await asyncio.sleep(EVERY_S)
+        return found
+
+    async def _receive_once(self) -> str | None:
+        shape = {**CONSUMER_SHAPE, "wait_ms": 500}
+        t0 = int(wall_ms())
+        status, answer = await self._post("/receive", shape)
+        if status == 200 and answer["messages"]:
+            return f"handed out {len(answer['messages'])} messages at {answer['now_ms']}"
+        self._stage.recorder.call("deliver", t0, int(wall_ms()), None, lease_ms=LEASE_MS)
+        return None
+
+    async def _send(self) -> str | None:
+        body = f"witness {wall_ms()} {id(asyncio.current_task())}"
+        t0 = int(wall_ms())
+        status, answer = await self._post("/messages", {"body": body, "delay_ms": 0})
+        if status == 200:
+            return f"acknowledged a send as {answer['id']}"
+        # Whether it is in the log after all is nothing that this client can know.
+        hashed = body_hash(body.encode())
+        self._stage.recorder.call("send", t0, int(wall_ms()), None, due=t0, body=hashed)
+        return None
+
+    async def _post(self, path: str, shape: Mapping[str, object]) -> tuple[int, dict[str, Any]]:
+        headers = {"Content-Type": "application/json"}
+        body = json.dumps(shape).encode()
+        try:
+            async with self._session.post(
+                self._url + path, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                status, read = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return 0, {}
+        return status, json.loads(read) if status == 200 else {}

@@ -1,0 +1,101 @@
+"""Carries a call to the leader and its answer back, for clients that know no redirect.
+
+A call is carried once: a node that gets a carried one and does not lead refuses it, so two nodes
+that take each other for the leader send nothing around. Nothing is tried again, since only the
+client knows whether that is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.web.context import Context
+
+CARRIED: Final = "Delaylog-Carried"
+"""In a call that another node carries."""
+CONNECT_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 90.0
+"""A long poll waits up to 60 s."""
+CONNECTIONS_MAX: Final = 10_000
+"""Each long poll holds one."""
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+_REQUEST_ONLY: Final = frozenset({"host", "content-length", "content-encoding", "expect"})
+"""Made anew: the body was read, and unpacked, here."""
+_ANSWER_ONLY: Final = frozenset({"content-length", "date", "server"})
+
+
+class LeaderProxy:
+    """Connections to whoever leads."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def carry(self, ctx: Context, url: str) -> web.Response:
+        """The leader's answer. Raises NotLeadingError when it cannot be had."""
+        request = ctx.request
+        if CARRIED in request.headers:
+            raise NotLeadingError("two nodes take each other for the leader; try again")
+        body = await ctx.body()
+        headers = _passed_on(request.headers, _REQUEST_ONLY)
+        headers[CARRIED] = "1"
+        try:
+            async with self._open().request(
+                request.method,
+                URL(url + request.raw_path, encoded=True),
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
+            ) as response:
+                answer = await response.read()
+        except aiohttp.ClientConnectorError:
+            raise NotLeadingError(f"the leader, {url}, cannot be reached; try again") from None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError):
+            raise NotLeadingError(
+                f"the leader, {url}, did not answer; the call may have been carried out or not"
+            ) from None
+        return web.Response(
+            body=answer,
+            status=response.status,
+            headers=_passed_on(response.headers, _ANSWER_ONLY),
+        )
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+                timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+                auto_decompress=False,
+            )
+            # A call whose connection breaks may have been carried out: see above.
+            self._session._retry_connection = False
+        return self._session
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def _passed_on(
+    headers: Mapping[str, str] | CIMultiDictProxy[str], made_anew: Iterable[str]
+) -> CIMultiDict[str]:
+    """Headers but those of the connection itself and those that are made anew."""
+    named = headers.get("Connection", "").split(",")
+    dropped = _HOP_BY_HOP.union(made_anew, (name.strip().lower() for name in named))
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower() not in dropped
+    )

@@ -1,0 +1,225 @@
+"""Status, hand-over and metrics of a member, with a replication and connections made up for it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from delaylog.broker.cluster import operator_calls
+from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.metrics import ClusterMetrics, MemberCounts
+from delaylog.broker.cluster.operator_calls import NotTakenOverError, OperatorCalls
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
+from delaylog.replication.epochs import make_epoch
+from delaylog.replication.events import Role
+from delaylog.replication.leader import Acks, Progress
+
+EPOCH = make_epoch(5, 1)
+
+
+def member(node: int, name: str) -> Member:
+    port = 8700 + node
+    return Member(node, name, ("10.0.0.1", port), ("10.0.0.1", port), f"http://10.0.0.1:{port}")
+
+
+class Fake:
+    """Node 1 of three; it leads, node 2 is up to date and node 3 a learner that lags."""
+
+    def __init__(self) -> None:
+        members = (member(1, "alpha"), member(2, "beta"), member(3, "gamma"))
+        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.leading = True
+        self.leader: int | None = 1
+        self.log_end, self.durable_end, self.position = 1_000, 900, 1_000
+        self.last_begin = (EPOCH, 0)
+        self.connected = {2, 3}
+        self.taker: int | None = 2
+        self.asked: list[int | None] = []
+        self.counts = MemberCounts(chosen=2, leaderships=1, handed_over=3)
+        refused = {Refused.KEY: 4}
+        self.transport = SimpleNamespace(
+            connected=lambda: frozenset(self.connected), counts=SimpleNamespace(refused=refused)
+        )
+        self.oracle = SimpleNamespace(refused={"replayed": 7})
+        progress = {
+            2: Progress(1_000, match=950, known=True),
+            3: Progress(0, match=100, known=True, counts=False),
+        }
+        self.replication: Any = SimpleNamespace(
+            promised=EPOCH,
+            commit=950,
+            votes=True,
+            role=Role.SERVING,
+            leader=SimpleNamespace(progress=progress),
+            leadership=SimpleNamespace(hands_over=False),
+        )
+
+    def gate_age_ms(self) -> int | None:
+        return 12 if self.leading else None
+
+    def leader_url(self) -> str | None:
+        at = self.leader
+        return None if at in (None, 1) else self.config.member(at).http_url
+
+    async def hand_over(self, target: int | None) -> int | None:
+        self.asked.append(target)
+        if self.taker is not None:
+            self.leading = False
+            self.last_begin = (make_epoch(6, self.taker), 1_000)
+            asyncio.get_running_loop().call_later(0.02, self.serve)
+        return self.taker
+
+    def serve(self) -> None:
+        """What the next one began is committed."""
+        self.replication.commit = 1_064
+
+    def follow(self) -> None:
+        self.leading, self.leader = False, 2
+        self.replication.leader, self.replication.role = None, Role.FOLLOWER
+
+    def calls(self) -> OperatorCalls:
+        return OperatorCalls(self)  # type: ignore[arg-type]
+
+    def scrape(self) -> list[str]:
+        registry = CollectorRegistry()
+        registry.register(ClusterMetrics(self))  # type: ignore[arg-type]
+        return generate_latest(registry).decode().splitlines()
+
+
+def hand_over(fake: Fake, to: int | str | None = None) -> dict[str, Any]:
+    return asyncio.run(fake.calls().hand_over(to))
+
+
+def test_the_leader_knows_how_far_the_others_are() -> None:
+    fake = Fake()
+    status = fake.calls().status()
+    assert (status["cluster"], status["role"], status["gate_age_ms"]) == ("demo", "leader", 12)
+    assert status["epoch"] == {"counter": 5, "node": 1}
+    assert status["leader"] == {"node": 1, "name": "alpha", "http": "http://10.0.0.1:8701"}
+    assert (status["log_end"], status["durable"], status["commit"]) == (1_000, 900, 950)
+    shown = [
+        (each["node"], each["connected"], each["voter"], each["match"], each["lag_bytes"])
+        for each in status["members"]
+    ]
+    assert shown == [
+        (1, True, True, 900, 100),
+        (2, True, True, 950, 50),
+        (3, True, False, 100, 900),
+    ]
+    fake.replication.leader.progress[2].known = False
+    fake.connected = {3}
+    second = fake.calls().status()["members"][1]
+    assert (second["connected"], second["voter"], second["match"]) == (False, None, None)
+
+
+def test_roles() -> None:
+    fake = Fake()
+    fake.follow()
+    assert fake.calls().role == "follower"
+    assert fake.calls().status()["leader"]["name"] == "beta"
+    fake.replication.role = Role.PREPARING
+    assert fake.calls().role == "candidate"
+    fake.replication.votes = False
+    assert fake.calls().role == "learner"
+    fake.replication, fake.leader = None, None
+    status = fake.calls().status()
+    assert (status["role"], status["epoch"], status["leader"]) == ("joining", None, None)
+    assert fake.scrape()
+
+
+@pytest.mark.parametrize("to", [2, "2", "beta", None])
+def test_handing_over(to: int | str | None) -> None:
+    """Answered once the next one serves, with the time from the stop of the intake to that."""
+    fake = Fake()
+    answer = hand_over(fake, to)
+    assert fake.asked == [None if to is None else 2]
+    assert answer.pop("pause_ms") >= 15
+    assert answer == {
+        "node": 2,
+        "name": "beta",
+        "http": "http://10.0.0.1:8702",
+        "epoch": {"counter": 6, "node": 2},
+    }
+
+
+def test_what_cannot_come_to_anything_is_refused_before_it_pauses() -> None:
+    fake = Fake()
+    for to in ("delta", 4, "", "02", -1):
+        with pytest.raises(BadRequestError, match="there is no member") as wrong:
+            hand_over(fake, to)
+        assert wrong.value.field == "to"
+    with pytest.raises(ConflictError, match="leads already"):
+        hand_over(fake, 1)
+    with pytest.raises(ConflictError, match="learner"):
+        hand_over(fake, 3)
+    fake.connected = {3}
+    with pytest.raises(ConflictError, match="not connected"):
+        hand_over(fake, 2)
+    fake.replication.leadership.hands_over = True
+    with pytest.raises(ConflictError, match="under way"):
+        hand_over(fake, 2)
+    fake.follow()
+    with pytest.raises(ConflictError, match="does not lead") as away:
+        hand_over(fake)
+    assert away.value.facts == {"leader": "http://10.0.0.1:8702"}
+    assert fake.asked == []
+
+
+def test_nobody_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In time, or this node itself comes to lead again."""
+    monkeypatch.setattr(operator_calls, "SUCCESSOR_SECONDS", 0.05)
+    fake = Fake()
+    fake.taker = None
+    with pytest.raises(NotTakenOverError):
+        hand_over(fake)
+    fake.taker = 1
+    with pytest.raises(NotTakenOverError):
+        hand_over(fake)
+    fake = Fake()
+    fake.serve = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(NotTakenOverError):
+        hand_over(fake)
+
+
+def test_a_leadership_that_ends_just_then() -> None:
+    fake = Fake()
+
+    async def gone(_target: int | None) -> int | None:
+        raise NotLeadingError("over")
+
+    fake.hand_over = gone  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="over"):
+        hand_over(fake)
+
+
+def test_metrics() -> None:
+    fake = Fake()
+    lines = fake.scrape()
+    for line in (
+        'delaylog_cluster_role{role="leader"} 1.0',
+        'delaylog_cluster_role{role="follower"} 0.0',
+        "delaylog_cluster_epoch 5.0",
+        "delaylog_cluster_commit_position 950.0",
+        "delaylog_cluster_connected_peers 2.0",
+        "delaylog_cluster_leader_known 1.0",
+        "delaylog_cluster_gate_age_ms 12.0",
+        'delaylog_cluster_follower_lag_bytes{node="2"} 50.0',
+        'delaylog_cluster_follower_lag_bytes{node="3"} 900.0',
+        "delaylog_cluster_elections_won_total 2.0",
+        "delaylog_cluster_leaderships_total 1.0",
+        "delaylog_cluster_handovers_total 3.0",
+        "delaylog_cluster_handovers_failed_total 0.0",
+        'delaylog_cluster_peers_refused_total{reason="wrong_key"} 4.0',
+        'delaylog_cluster_election_datagrams_refused_total{reason="replayed"} 7.0',
+    ):
+        assert line in lines
+    fake.follow()
+    lines = fake.scrape()
+    assert 'delaylog_cluster_role{role="follower"} 1.0' in lines
+    assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_ms ")]
+    assert not [line for line in lines if line.startswith("delaylog_cluster_follower_lag_bytes{")]

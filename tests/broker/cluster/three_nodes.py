@@ -1,0 +1,232 @@
+"""Three real `delaylog serve` processes that are one cluster, on loopback ports of their own.
+
+The fixtures `three` and `start_three` make them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAM = str(Path(sys.executable).parent / "delaylog")
+NODES = (1, 2, 3)
+NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
+START_S = 30
+CALL_S = 15
+# Below what the kernel gives to outgoing connections, so nobody takes one meanwhile.
+PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer; status 0 = the node was not reached or broke off."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens, by TCP and by UDP."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(PORTS)
+        if port in found:
+            continue
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        ):
+            tcp.bind(("127.0.0.1", port))
+            udp.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+class ThreeNodes:
+    """Nodes 1 to 3 (alpha, beta, gamma) and a plain client for them, which follows nothing."""
+
+    def __init__(self, folder: Path, *, acks: str = "quorum") -> None:
+        self.folder = folder
+        ports = free_ports(6)
+        self.http = dict(zip(NODES, ports[:3], strict=True))
+        self.peers = dict(zip(NODES, ports[3:], strict=True))
+        secret = folder / "cluster.secret"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
+        lines = ['cluster = "three"', 'secret_file = "cluster.secret"', f'acks = "{acks}"']
+        for node in NODES:
+            lines += [
+                f"[members.{node}]",
+                f'name = "{NAMES[node]}"',
+                f'peer = "127.0.0.1:{self.peers[node]}"',
+                f'http = "127.0.0.1:{self.http[node]}"',
+            ]
+        self.config = folder / "cluster.toml"
+        self.config.write_text("\n".join(lines) + "\n")
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+
+    # ------------------------------------------------------------------ processes
+
+    def start(self, *nodes: int, new_cluster: bool = False) -> None:
+        """Start nodes, all without any named, and wait until they serve."""
+        for node in nodes or NODES:
+            words = ["--data-dir", str(self.data_dir(node)), "--http", self.address(node)]
+            words += ["--cluster", str(self.config), "--node", str(node)]
+            with self.log_path(node).open("ab") as log:
+                self._processes[node] = subprocess.Popen(
+                    [PROGRAM, "serve", *words, *(["--new-cluster"] if new_cluster else [])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
+                )
+        for node in nodes or NODES:
+            out = self._processes[node].stdout
+            assert out is not None
+            line = out.readline()
+            assert line.startswith("ready http="), self.log_path(node).read_text()
+
+    def stop(self, *nodes: int) -> list[int]:
+        """End nodes politely, all without any named; returns their exit statuses."""
+        ending = [self._processes.pop(node) for node in nodes or list(self._processes)]
+        for process in ending:
+            process.terminate()
+        return [self._ended(process) for process in ending]
+
+    def kill(self, *nodes: int) -> None:
+        """End nodes at once."""
+        for node in nodes or list(self._processes):
+            process = self._processes.pop(node)
+            process.kill()
+            self._ended(process)
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """Such as SIGSTOP and SIGCONT."""
+        self._processes[node].send_signal(number)
+
+    def _ended(self, process: subprocess.Popen[str]) -> int:
+        try:
+            return process.wait(START_S)
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+    @property
+    def running(self) -> list[int]:
+        return sorted(self._processes)
+
+    # ------------------------------------------------------------------ places
+
+    def data_dir(self, node: int) -> Path:
+        return self.folder / f"n{node}"
+
+    def log_path(self, node: int) -> Path:
+        return self.folder / f"n{node}.log"
+
+    def address(self, node: int) -> str:
+        return f"127.0.0.1:{self.http[node]}"
+
+    def url(self, node: int) -> str:
+        return f"http://{self.address(node)}"
+
+    # ------------------------------------------------------------------ calls
+
+    def call(
+        self,
+        node: int,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """One request to a node. Members become JSON, bytes go as they are."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.http[node], timeout=CALL_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+        except (OSError, http.client.HTTPException):
+            return Answer(0, {}, b"")
+        finally:
+            connection.close()
+
+    def status(self, node: int) -> Any:
+        """What a node knows of the cluster; {} while it is not reached."""
+        answer = self.call(node, "GET", "/v1/cluster")
+        return answer.json if answer.status == 200 else {}
+
+    def leader(self) -> int:
+        """The node that leads and takes changes, waited for."""
+        return self.until(self._leader, "nobody came to lead")
+
+    def _leader(self) -> int | None:
+        roles = {node: self.status(node).get("role") for node in self.running}
+        leaders = [node for node, role in roles.items() if role == "leader"]
+        return leaders[0] if len(leaders) == 1 else None
+
+    def followers(self) -> list[int]:
+        """The nodes that follow, each of which knows who leads."""
+        leader = self.leader()
+        others = [node for node in self.running if node != leader]
+
+        def known() -> bool:
+            seen = [self.status(node).get("leader") for node in others]
+            return all(each and each["node"] == leader for each in seen)
+
+        self.until(known, "the followers do not know the leader")
+        return others
+
+    def until(self, look: Callable[[], Any], text: str, seconds: float = START_S) -> Any:
+        """What `look` finds, once it finds something."""
+        end = time.monotonic() + seconds
+        while not (found := look()):
+            assert time.monotonic() < end, f"{text}\n{self.tails()}"
+            time.sleep(0.02)
+        return found
+
+    def caught_up(self) -> None:
+        """Wait until every node has applied what the leader has."""
+        leader = self.leader()
+        end = self.status(leader)["log_end"]
+        for node in self.running:
+            self.until(lambda node=node: self.status(node).get("applied", 0) >= end, "it lags")
+
+    def tails(self) -> str:
+        """The ends of the logs, for a failure's message."""
+        return "\n".join(
+            f"--- node {node}\n{self.log_path(node).read_text()[-2_000:]}"
+            for node in NODES
+            if self.log_path(node).exists()
+        )
+
+    def log_lines(self, node: int) -> list[dict[str, Any]]:
+        """All log lines of a node; each must be a JSON object."""
+        return [json.loads(line) for line in self.log_path(node).read_text().splitlines()]
+
+    def clean_up(self) -> None:
+        """Kill what runs; the reserve is real space, and pytest keeps folders."""
+        self.kill()
+        for node in NODES:
+            (self.data_dir(node) / "reserve").unlink(missing_ok=True)

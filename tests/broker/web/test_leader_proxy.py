@@ -1,0 +1,150 @@
+"""Carrying a call to the leader: what of it arrives there, what comes back, and when it is refused.
+
+A scripted server stands for the leader, and a face without an engine for the node that carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.web.leader_proxy import CARRIED, LeaderProxy
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def carry(
+    handler: Handler,
+    method: str = "POST",
+    path: str = "/camellia/x?a=%C3%A9&b=1",
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    times: int = 1,
+) -> web.Response:
+    """What the carrying node answers."""
+
+    async def wire() -> bytes:
+        return body
+
+    async def run() -> web.Response:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        proxy = LeaderProxy()
+        request = SimpleNamespace(method=method, raw_path=path, headers=CIMultiDict(headers or {}))
+        ctx: Any = SimpleNamespace(request=request, body=wire)
+        try:
+            for _ in range(times):
+                answer = await proxy.carry(ctx, f"http://{host}:{port}")
+            return answer
+        finally:
+            await proxy.stop()
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def test_what_arrives_and_what_comes_back() -> None:
+    """Path, query, body and headers, but not those of the connection, either way."""
+    seen: list[Any] = []
+
+    async def leader(request: web.Request) -> web.Response:
+        seen.append((request.raw_path, await request.read(), request.headers))
+        headers = {"X-Kept": "1", "Connection": "close", "Content-Type": "text/x"}
+        return web.Response(status=201, body=b"caf\xe9", headers=headers)
+
+    asked = {
+        "Host": "follower:1",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Content-Length": "99",
+        "Content-Encoding": "gzip",
+        "Authorization": "Bearer t",
+        "Connection": "keep-alive, X-Hop",
+        "X-Hop": "gone",
+        "Transfer-Encoding": "chunked",
+        "TE": "trailers",
+        "Expect": "100-continue",
+        "X-Own": "1",
+    }
+    answer = carry(leader, body=b"msg=1", headers=asked)
+    ((path, body, got),) = seen
+    assert (path, body) == ("/camellia/x?a=%C3%A9&b=1", b"msg=1")
+    assert got["Content-Length"] == "5"
+    assert got["Host"].startswith("127.0.0.1:")
+    kept = ("Content-Type", "Authorization", "X-Own")
+    assert {name: got[name] for name in kept} == {name: asked[name] for name in kept}
+    assert got[CARRIED] == "1"
+    for name in ("X-Hop", "TE", "Expect", "Content-Encoding", "Transfer-Encoding", "User-Agent"):
+        assert name not in got
+    assert (answer.status, answer.body) == (201, b"caf\xe9")
+    assert (answer.headers["X-Kept"], answer.headers["Content-Type"]) == ("1", "text/x")
+    assert "Connection" not in answer.headers
+    assert "Server" not in answer.headers
+
+
+def test_connections_are_kept() -> None:
+    peers = set()
+
+    async def leader(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response(text="ok")
+
+    carry(leader, "GET", times=5)
+    assert len(peers) == 1
+
+
+def test_a_carried_call_is_refused() -> None:
+    async def leader(_request: web.Request) -> web.Response:
+        raise AssertionError("it is not carried again")
+
+    with pytest.raises(NotLeadingError, match="each other"):
+        carry(leader, headers={CARRIED.lower(): "1"})
+
+
+def test_a_leader_that_breaks_off() -> None:
+    """It may have done it, and it is asked once."""
+    asked = 0
+
+    async def leader(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    with pytest.raises(NotLeadingError, match="may have been carried out"):
+        carry(leader, "GET")
+    assert asked == 1
+
+
+def test_a_leader_that_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    async def run() -> None:
+        proxy = LeaderProxy()
+
+        async def body() -> bytes:
+            return b""
+
+        request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
+        ctx: Any = SimpleNamespace(request=request, body=body)
+        try:
+            await proxy.carry(ctx, f"http://127.0.0.1:{port}")
+        finally:
+            await proxy.stop()
+
+    with pytest.raises(NotLeadingError, match="cannot be reached"):
+        asyncio.run(run())

@@ -1,0 +1,208 @@
+"""Where a client of a cluster goes: to the leader it is sent to, never to strangers, and how long.
+
+Scripted servers stand for the nodes. Each answers from a list of (status, members, headers) and
+keeps on with the last; what it was asked stays to be looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from delaylog.client import AnswerLost, ApiError, AsyncClient, NotReached
+from delaylog.client.leader_route import LeaderRoute
+
+NOT_READY = {"code": "not_ready", "detail": "no leader"}
+SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
+CLUSTER = "/v1/cluster"
+
+
+class Node:
+    """One scripted node."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.script: list[Any] = []
+        self.cluster: Any = None
+        self.seen: list[tuple[str, str | None]] = []
+        self.runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", self.handle)
+        self.runner = web.AppRunner(app)
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        self.url = "http://{}:{}".format(*self.runner.addresses[0][:2])
+
+    async def stop(self) -> None:
+        if self.runner is not None:
+            await self.runner.cleanup()
+            self.runner = None
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.seen.append((request.raw_path, request.headers.get("Authorization")))
+        if request.path == CLUSTER:
+            return web.json_response(self.cluster)
+        status, shape, headers = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return web.json_response(shape, status=status, headers=headers)
+
+    @property
+    def calls(self) -> list[str]:
+        return [path for path, _ in self.seen]
+
+
+def moved(node: Node, path: str) -> Any:
+    return 307, {}, {"Location": node.url + path}
+
+
+def play(scene: Callable[[Node, Node], Awaitable[Any]]) -> None:
+    """A scene with two nodes, each of which knows both."""
+
+    async def run() -> None:
+        nodes = Node(), Node()
+        for node in nodes:
+            await node.start()
+        for node in nodes:
+            node.cluster = {"members": [{"http": each.url} for each in nodes]}
+        try:
+            await scene(*nodes)
+        finally:
+            for node in nodes:
+                await node.stop()
+
+    asyncio.run(run())
+
+
+PATH = "/v1/ns/default/topics/t/messages"
+
+
+def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
+    """Unknown at first: the node that was asked names its members. Later calls go there at once."""
+
+    async def scene(one: Node, two: Node) -> None:
+        one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
+        async with AsyncClient(one.url, token="secret") as client:
+            for _ in range(2):
+                assert (await client.send("t", "x")).id == "~1"
+        assert one.calls == [PATH, CLUSTER]
+        assert two.seen == [(PATH, "Bearer secret")] * 2
+
+    play(scene)
+
+
+def test_strangers_get_nothing() -> None:
+    """A node that is none of the members is not called: the token stays here."""
+
+    async def scene(one: Node, two: Node) -> None:
+        one.cluster = {"members": [{"http": one.url}]}
+        one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
+        async with AsyncClient(one.url, token="secret") as client:
+            with pytest.raises(ApiError) as caught:
+                await client.send("t", "x")
+        assert caught.value.status == 307
+        assert caught.value.location == two.url + PATH
+        assert two.seen == []
+
+    play(scene)
+
+
+def test_nodes_that_name_each_other() -> None:
+    """After a few hops it is said."""
+
+    async def scene(one: Node, two: Node) -> None:
+        one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
+        async with AsyncClient(one.url, members=[two.url]) as client:
+            with pytest.raises(ApiError) as caught:
+                await client.send("t", "x")
+        assert caught.value.status == 307
+        assert len(one.calls) + len(two.calls) == 6
+
+    play(scene)
+
+
+def test_what_may_be_repeated_waits_for_a_leader() -> None:
+    """Reads, and sends with a key or a sequence; a plain send shows the refusal at once."""
+
+    async def scene(one: Node, two: Node) -> None:
+        two.script = [(503, NOT_READY, {})]
+        async with AsyncClient(one.url, members=[two.url]) as client:
+            one.script = [(503, NOT_READY, {}), (503, NOT_READY, {}), (200, SENT, {})]
+            assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
+            one.script = [(503, NOT_READY, {}), (200, {"topics": []}, {})]
+            assert await client.topics() == {"topics": []}
+            one.script = [(503, NOT_READY, {})]
+            with pytest.raises(ApiError) as caught:
+                await client.send("t", "x")
+            assert caught.value.code == "not_ready"
+        async with AsyncClient(one.url, failover_s=0.3) as client:
+            before = len(one.calls)
+            with pytest.raises(ApiError):
+                await client.send("t", "x", idempotency_key="k")
+            assert 2 <= len(one.calls) - before <= 6
+
+    play(scene)
+
+
+def test_a_node_that_is_gone() -> None:
+    """Nothing was done, so any call goes to another node; alone there is nobody to go to."""
+
+    async def scene(one: Node, two: Node) -> None:
+        two.script = [(200, SENT, {})]
+        await one.stop()
+        async with AsyncClient(one.url, members=[two.url]) as client:
+            assert (await client.send("t", "x")).id == "~1"
+        async with AsyncClient(one.url) as client:
+            with pytest.raises(NotReached):
+                await client.send("t", "x", idempotency_key="k")
+
+    play(scene)
+
+
+def test_an_answer_that_was_lost() -> None:
+    """Sent again elsewhere under its key, shown without one."""
+
+    async def scene(one: Node, two: Node) -> None:
+        one.script, two.script = [(200, [], {})], [(200, SENT, {})]
+
+        async def lose(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+        one.handle = lose  # type: ignore[method-assign]
+        await one.stop()
+        await one.start()
+        async with AsyncClient(one.url, members=[two.url]) as client:
+            assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
+        async with AsyncClient(one.url, members=[two.url]) as client:
+            with pytest.raises(AnswerLost):
+                await client.send("t", "x")
+
+    play(scene)
+
+
+def test_addresses() -> None:
+    """The path in front of the first address is its own; odd places are followed nowhere."""
+    route = LeaderRoute("http://front/delaylog/", ["https://b:1/"])
+    assert route.to("http://front/delaylog/v1/topics") == "http://front/delaylog/v1/topics"
+    assert route.follow("https://b:1/v1/topics?x=1")
+    assert route.to("http://front/delaylog/v1/topics") == "https://b:1/v1/topics"
+    for odd in (
+        "http://b:1/",
+        "https://b:2/",
+        "//b:1/",
+        "/v1",
+        "",
+        "https://b:1@evil/",
+        "http://[",
+    ):
+        assert not route.follow(odd), odd
+    route.learn({"members": [{"http": "http://c:3"}, {}, {"http": "https://b:1"}]})
+    assert route.follow("http://c:3/v1")
+    assert json.dumps(route.to("http://front/delaylog")) == '"http://c:3"'
