@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.cluster.whose import META, node_of
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
@@ -48,7 +49,11 @@ def verify_folder(
     """
     report = report or Report()
     for name in fs.listdir(folder):
-        if name not in _KNOWN and not name.startswith("checkpoint-"):
+        if name in (INCOMING, COPIED, PLACING):
+            report.note(name, 0, "a copy of a leader's folder that is not in place yet")
+        elif name == MARK or name.startswith(ASIDE):
+            report.note(name, 0, "what was damaged; a copy takes its place")
+        elif name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
     positions, newest = _checkpoints(fs, folder, report)
     after = positions[-1] if positions else 0

@@ -104,3 +104,23 @@ def test_another_word_for_safe(tmp_path: Path) -> None:
             await wait
 
     run(tmp_path, "always", test)
+
+
+def test_another_log_takes_the_place(tmp_path: Path) -> None:
+    """When the folder is exchanged: nothing of the old one counts, and the new one is synced."""
+
+    async def test(it: Run) -> None:
+        await it.commits.durable(it.append())
+        await asyncio.to_thread(it.commits.stop)
+        # Whoever still kicks meanwhile does not hold up what comes.
+        it.commits.kick()
+        it.log.close()
+        it.log = PhysicalLog(OsFileSystem(), str(tmp_path / "other"))
+        assert list(it.log.recover(0, 0)) == []
+        it.commits.exchange(it.log)
+        assert it.commits.position() == 0
+        position = it.append()
+        await it.commits.durable(position)
+        assert it.log.durable_position == position
+
+    run(tmp_path, "always", test)

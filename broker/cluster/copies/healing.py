@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
-from delaylog.broker.cluster.copies.incoming import contents_of
+from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
 from delaylog.broker.cluster.member_files import META, new_learner
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
@@ -25,10 +25,6 @@ from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
 
-MARK: Final = "damaged"
-"""A file that says what damage a node met while it served."""
-ASIDE: Final = "damaged-"
-"""Folders that hold what was set aside."""
 ASK_SECONDS: Final = 10.0
 """How long a start waits for somebody who holds the data."""
 

@@ -32,6 +32,10 @@ from delaylog.storage.tick_slots import TickRecord, encode_slot
 INCOMING: Final = "incoming"
 COPIED: Final = "copied"
 PLACING: Final = "placing"
+MARK: Final = "damaged"
+"""A file that says what damage a node met while it served."""
+ASIDE: Final = "damaged-"
+"""Folders that hold what was set aside."""
 FOLDERS: Final = ("log", "hours", "ids", "ready")
 """Of a data folder: what is derived from its log, and the log."""
 TICK: Final = "tick"

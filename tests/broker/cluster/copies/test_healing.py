@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
-from delaylog.broker.cluster.copies.healing import (
-    MARK,
-    heal,
-    note_damage,
-    noted_damage,
-    set_aside,
-)
+from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
+from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
