@@ -187,7 +187,7 @@ class CopyGiver:
         if (message.epoch, message.copy) != gift.offer:
             return
         if isinstance(message, CopyEnd):
-            self._give_up("the receiver gave it up", tell=False)
+            self._give_up("the receiver gave it up", tell=False, refused=True)
             return
         gift.take(message.taken)
         if gift.thread is None:
@@ -235,15 +235,19 @@ class CopyGiver:
         self.abort("this node stops")
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _give_up(self, why: str, *, tell: bool = True) -> None:
+    def _give_up(self, why: str, *, tell: bool = True, refused: bool = False) -> None:
         gift = self._gift
         assert gift is not None, "there is one"
         log.warning("the copy for node %d is given up: %s", gift.peer, why)
         self.failed += 1
         gift.stop(why)
         self._gift = None
+        limits = self._limits
+        if refused:
+            self._pause_seconds = min(2 * self._pause_seconds, limits.pause_seconds_max)
+        else:
+            self._pause_seconds = limits.pause_seconds
         self._not_before = time.monotonic() + self._pause_seconds
-        self._pause_seconds = min(2 * self._pause_seconds, self._limits.pause_seconds_max)
         if tell:
             self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, False))
 

@@ -24,9 +24,10 @@ class CopyLimits:
     install_seconds: float = 600.0
     """How long log is kept for a node that has all of a copy: it rebuilds its id index."""
     pause_seconds: float = 2.0
-    """After a copy that did not work out, before the next is offered; twice as long each time."""
+    """After a copy that did not work out, before the next is offered."""
     pause_seconds_max: float = 60.0
-    """At most: the receiver's disk may be too small."""
+    """Twice as long each time that the receiver gives it up, up to this: its disk may be too
+    small."""
 
     def __post_init__(self) -> None:
         assert PART_BYTES <= PIECE_BYTES_MAX, "a part of a file fits one message"

@@ -105,7 +105,7 @@ def test_the_receiver_is_killed_again_and_again(three: Three) -> None:
     """Whenever that is: while files come, while they are moved in, or when all is done."""
     node = wipe_far_behind(three)
     rng = Random(1)
-    for _ in range(8):
+    for _ in range(6):
         names = set(os.listdir(three.data(node))) if three.data(node).exists() else set()
         if not {"incoming", "copied", "placing"} & names:
             # It was through: its disk is lost once more.
