@@ -37,6 +37,13 @@ class Standing(Protocol):
     def leader_url(self) -> str | None:
         """Where clients find the leader, if it is another node and known."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is clear who answers: not while one leads no more and no other one yet."""
+
+    async def until_settled(self, seconds: float) -> None:
+        """Wait for that, so long at most."""
+
     def check(self) -> None:
         """Raise NotLeadingError unless changes are taken at this moment."""
 
@@ -78,6 +85,14 @@ class Alone:
     def leader_url(self) -> str | None:
         """It is this node."""
         return None
+
+    @property
+    def settled(self) -> bool:
+        """Always."""
+        return True
+
+    async def until_settled(self, seconds: float) -> None:
+        """It is."""
 
     def check(self) -> None:
         """Always."""

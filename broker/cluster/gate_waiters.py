@@ -1,4 +1,8 @@
-"""Who waits for the gate: messages are ready, and no majority has taken a tick for a moment."""
+"""Who waits for a moment that comes for all at once, such as the gate's.
+
+Messages are ready, and no majority has taken a tick for a moment; or a leader goes and another one
+comes.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ class ClusterMember:
         self._silent = False
         self._end_to_come = 0
         self._gate = GateWaiters()
+        self._unsettled = GateWaiters()
         self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
         self.counts = MemberCounts()
         self.cluster = OperatorCalls(self)
@@ -298,6 +299,8 @@ class ClusterMember:
             replication.unsuggest_leader()
         self._suggested = suggested
         self._readmit(replication, now)
+        if len(self._unsettled) and self.settled:
+            self._unsettled.open()
         # What was removed is not asked for: a frame's epoch is looked up in the table.
         self._files.replica.epochs.forget(self._files.physical.first_position)
 
@@ -483,6 +486,15 @@ class ClusterMember:
         if leader is None or leader == self.config.node:
             return None
         return self.config.member(leader).http_url
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is clear who answers: not while one leads no more and no other one yet."""
+        return self.may_turn() or (not self.leading and self.leader_url() is not None)
+
+    async def until_settled(self, seconds: float) -> None:
+        """Wait for that, so long at most: calls come through a change of leaders that is short."""
+        await self._unsettled.wait(seconds)
 
     def check(self) -> None:
         """Raise NotLeadingError unless changes are taken at this moment."""

@@ -43,6 +43,8 @@ from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 
+SETTLE_SECONDS: Final = 1.0
+"""A call waits so long for a cluster that changes its leader."""
 ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
@@ -170,6 +172,9 @@ class HttpFace:
                 handler = self._route(ctx, path, request.method)
             else:
                 handler, ctx.topic_key, ctx.params["action"] = known
+            standing = self._node.standing
+            if not standing.settled and handler not in self._local:
+                await standing.until_settled(SETTLE_SECONDS)
             if path.startswith(CAMELLIA):
                 if not self._node.standing.leading and not path.startswith(CAMELLIA_LOCAL):
                     return await self._camellia.carry(ctx, path)
