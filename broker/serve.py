@@ -89,7 +89,8 @@ async def _serve(config: Config) -> int:
     def on_fatal(error: BaseException) -> None:
         if not failure:
             failure.append(error)
-            hint = {"do": _advice(error)} if isinstance(error, CorruptionError) else {}
+            damaged = isinstance(error, CorruptionError)
+            hint = {"do": _advice(error, place)} if damaged else {}
             log.critical("the node stops", exc_info=error, extra=hint)
             if isinstance(error, CorruptionError) and place is not None:
                 place.note_damage(error)
@@ -178,14 +179,20 @@ async def _serve(config: Config) -> int:
         # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
         # does not get to close: what it would still begin on the way, like a connection that comes
         # in just now, would be complained about behind this line.
-        print(f"delaylog: the node stops: {failure[0]}. {_advice(failure[0])}", file=sys.stderr)
+        advice = _advice(failure[0], place)
+        print(f"delaylog: the node stops: {failure[0]}. {advice}", file=sys.stderr)
         _leave(1)
     log.info("stopped")
     return 0
 
 
-def _advice(error: BaseException) -> str:
+def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
     """What the operator can do about what ended the node."""
+    if isinstance(error, CorruptionError) and place is not None and place.member.config.others:
+        return (
+            "Start it again: it sets its data aside and gets a copy from the leader. Then look at "
+            "the disk."
+        )
     if isinstance(error, DiskFullError):
         return "Free some space and start again."
     if isinstance(error, (CorruptionError, FileNotFoundError)):
