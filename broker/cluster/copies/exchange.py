@@ -140,15 +140,17 @@ class Copies:
 
     # ------------------------------------------------------------------ the exchange
 
-    def _copied(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> None:
+    def _copied(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> bool:
+        """A whole copy is there; False if it came too late."""
         if not self._follows(offer.epoch):
             log.warning("a copy came too late: this node follows another leader by now")
-            return
+            return False
         newest = self._member.files.slots.newest or TickRecord(0, Tick(), 0, 0)
         tick = replace(newest, durable_end=manifest.end_position)
         # From here on nothing is promised and nothing acknowledged, until it is there.
         self._member.fall_silent(manifest.end_position)
         self._task = asyncio.get_running_loop().create_task(self._exchange(incoming, tick))
+        return True
 
     async def _exchange(self, incoming: IncomingFolder, tick: TickRecord) -> None:
         node, member = self._node, self._member

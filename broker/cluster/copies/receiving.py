@@ -57,12 +57,14 @@ class CopyReceiver:
         fs: FileSystem,
         folder: str,
         send: Callable[[int, CopyMessage], None],
-        on_copied: Callable[[IncomingFolder, CopyOffer, Manifest], None],
+        on_copied: Callable[[IncomingFolder, CopyOffer, Manifest], bool],
         on_fatal: Callable[[BaseException], None],
         *,
         limits: CopyLimits | None = None,
     ) -> None:
-        """`on_copied` is called when a whole copy lies there, checked and durable."""
+        """`on_copied` is called when a whole copy lies there, checked and durable; it says whether
+        that is of any use still.
+        """
         self._fs = fs
         self._folder = folder
         self._send = send
@@ -162,6 +164,8 @@ class CopyReceiver:
                 await _whole(partial(incoming.write, part.name, part.offset, data))
                 self._note(intake, len(part.data))
             manifest = await _whole(incoming.finish)
+            if self._intake is intake and not self._on_copied(incoming, intake.offer, manifest):
+                await _whole(incoming.remove)
         except asyncio.CancelledError:
             await _whole(incoming.remove)
             raise
@@ -176,7 +180,6 @@ class CopyReceiver:
         if self._intake is intake:
             self._intake = None
             self.taken += 1
-            self._on_copied(incoming, intake.offer, manifest)
 
     def _note(self, intake: Intake, size: int) -> None:
         """So much more is written: there is room for the next."""

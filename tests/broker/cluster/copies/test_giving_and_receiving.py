@@ -80,6 +80,7 @@ class Pair:
     copied: list[Manifest] = field(default_factory=list)
     fatal: list[BaseException] = field(default_factory=list)
     change: Callable[[CopyMessage], list[CopyMessage]] = lambda message: [message]
+    wanted: bool = True
 
     def __post_init__(self) -> None:
         self.giver = CopyGiver(
@@ -95,9 +96,10 @@ class Pair:
         )
         self.most = 0
 
-    def take(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> None:
+    def take(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> bool:
         assert offer.epoch == EPOCH
         self.copied.append(manifest)
+        return self.wanted
 
     def to_receiver(self, peer: int, message: CopyMessage) -> None:
         assert peer == RECEIVER
@@ -412,3 +414,12 @@ def test_late_words_are_passed_over(folder: Path, tmp_path: Path) -> None:
         await until(lambda: pair.copied)
 
     run(folder, tmp_path / "t", test)
+
+
+def test_a_copy_that_came_too_late_is_removed(folder: Path, tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.copied and not pair.receiver.receiving)
+        assert not (tmp_path / "t" / INCOMING).exists()
+
+    run(folder, tmp_path / "t", test, wanted=False)

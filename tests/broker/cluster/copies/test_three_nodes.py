@@ -101,6 +101,7 @@ def assert_leads(three: Three, node: int) -> None:
     assert sent(three) == want + 20
 
 
+@pytest.mark.drill
 def test_the_receiver_is_killed_again_and_again(three: Three) -> None:
     """Whenever that is: while files come, while they are moved in, or when all is done."""
     node = wipe_far_behind(three)
@@ -122,6 +123,7 @@ def test_the_receiver_is_killed_again_and_again(three: Three) -> None:
     assert_leads(three, node)
 
 
+@pytest.mark.drill
 def test_the_giver_is_killed_and_another_one_goes_on(three: Three) -> None:
     """What has come until then is dropped: the next leader gives its own."""
     node = wipe_far_behind(three)
