@@ -42,7 +42,7 @@ format: venv  ## let ruff format and sort imports
 test: venv test-core  ## all tests but the drills
 
 test-core: venv  ## what `test` runs
-	$(BIN)/pytest -m 'not drill' tests
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' tests
 
 drills: venv  ## the long tests: kill loops and the like
 	$(BIN)/pytest -m drill tests

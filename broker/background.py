@@ -81,8 +81,11 @@ class Background:
                 )
             self._commits.found_full()
             await asyncio.sleep(DISK_RETRY_SECONDS)
-        except (asyncio.CancelledError, NotLeadingError):
+        except asyncio.CancelledError:
             raise
+        except NotLeadingError:
+            # It belonged to a leadership that has ended.
+            pass
         except Exception as error:
             self._on_fatal(error)
         finally:

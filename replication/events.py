@@ -29,6 +29,8 @@ class SteppedDown(NamedTuple):
     """It does not any more. Drop what was in flight and send clients elsewhere."""
 
     epoch: int
+    commit: int
+    """Up to where this leadership had committed: what it had appended behind may be lost."""
 
 
 class Truncated(NamedTuple):

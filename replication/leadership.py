@@ -97,7 +97,7 @@ class Leadership:
         self.leader = self._handover = None
         if leader is None:
             return 0
-        self._tell(SteppedDown(leader.epoch))
+        self._tell(SteppedDown(leader.epoch, leader.commit))
         return leader.commit
 
     def note_progress(self, now: Now) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from delaylog.replication.epochs import EpochEntries, EpochTable
 from delaylog.replication.raw_frames import RawFrame
@@ -19,6 +20,9 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickRecord, TickSlots
 
+READ_KEPT_BYTES: Final = 1 << 20
+"""What was read last is kept up to this size."""
+
 
 class PhysicalReplicaLog:
     """A `ReplicaLog` of segments on disk."""
@@ -28,6 +32,7 @@ class PhysicalReplicaLog:
         self._log = log
         self._slots = slots
         self.epochs = EpochTable(entries)
+        self._last_read: tuple[int, bytes] = (0, b"")
 
     def note(self, frame: Frame) -> None:
         """A frame was replayed, or appended by others than replication."""
@@ -54,7 +59,14 @@ class PhysicalReplicaLog:
         return self._log.durable_position
 
     def read(self, start: int, bytes_max: int) -> Block:
-        return self._log.read(start, bytes_max)
+        position, data = self._last_read
+        if position == start and 0 < len(data) <= bytes_max:
+            # Most often the other follower asks for the same.
+            return data
+        data = self._log.read(start, bytes_max)
+        if len(data) <= READ_KEPT_BYTES:
+            self._last_read = (start, data)
+        return data
 
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
         assert frames[0].position == self.end, "frames stand behind each other"
@@ -80,6 +92,7 @@ class PhysicalReplicaLog:
         if newest is not None and newest.durable_end > position:
             self._slots.write(replace(newest, durable_end=position))
             self._slots.sync()
+        self._last_read = (0, b"")
         self._log.cut(position)
         self.epochs.cut(position)
 

@@ -347,13 +347,11 @@ class ClusterMember:
                 log.warning("this node is a voter again")
 
     def _step_down(self, event: SteppedDown) -> None:
-        replication = self.replication
-        assert replication is not None, "it has led"
         log.info("this node leads no more, epoch %#x", event.epoch)
         why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
         self._end_handover(done=True)
         was_leading = self.leading
-        self._succession.step_down(replication.commit)
+        self._succession.step_down(event.commit)
         if was_leading:
             self._node.end_leading(why)
         self._leader_safe.fail_all(why)
@@ -371,6 +369,11 @@ class ClusterMember:
     def last_epoch(self) -> int:
         """The epoch of its last frame."""
         return self._files.replica.epochs.last_epoch
+
+    @property
+    def lags(self) -> bool:
+        """Whether it would have much to apply before it could lead."""
+        return self._succession.lags
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""

@@ -16,6 +16,10 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.node import Node
 from delaylog.replication.events import Serving
 
+LAG_BYTES_MAX: Final = 512 << 10
+"""A node that was just started replays its log before it can lead: a second or two for a megabyte
+of small frames, while another one may serve at once. Under load a follower lies less than this
+behind, and makes up for it in milliseconds when the leader is gone."""
 FOLLOW_EVERY_SECONDS: Final = 0.02
 """Frames that are committed meanwhile are applied together: a wake for each costs more than they
 do, and so much is made up for at once when this node is to lead."""
@@ -47,6 +51,11 @@ class Succession:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def lags(self) -> bool:
+        """Whether so much is committed and not applied that another node had better lead."""
+        return self._committed() - self._node.engine.state.position > LAG_BYTES_MAX
+
     def start(self) -> None:
         """Begin to follow."""
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -68,7 +77,7 @@ class Succession:
         """More may be committed."""
         if self._serving is not None:
             self._wake.set()
-        elif self._looking is None and self._committed() > self._node.engine.state.applied_end:
+        elif self._looking is None and self._committed() > self._node.engine.state.position:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(FOLLOW_EVERY_SECONDS, self._look_now)
 
@@ -89,7 +98,7 @@ class Succession:
             self._fallen = True
             state = self._node.engine.state
             self._is_committed = state.position <= commit
-            state.retire(commit)
+            state.retire(min(commit, state.log.durable_position))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -117,10 +126,10 @@ class Succession:
         if self.leading:
             return
         state = node.engine.state
-        while (upto := self._committed()) > state.applied_end:
+        while (upto := self._committed()) > state.position:
             await node.run(node.engine.follow(upto))
         serving = self._serving
-        if serving is not None and state.applied_end == state.log.end_position:
+        if serving is not None and state.position == state.log.end_position:
             self._serving = None
             node.engine.lead(node.clock.now_ms(), serving.tick.time_ms)
             self.leading = True

@@ -156,7 +156,7 @@ class Trio:
         return status == 200
 
     async def caught_up(self, node: int, deadline_s: float = CAUGHT_UP_DEADLINE_S) -> float:
-        """Wait until a node holds what the leader held when this was asked; the seconds it took."""
+        """Wait until a node has applied what the leader had when this was asked; the seconds it took."""
         began = time.monotonic()
         goal: int | None = None
         while time.monotonic() < began + deadline_s:
@@ -170,13 +170,13 @@ class Trio:
         raise DrillError(f"node {node} had not caught up after {deadline_s:.0f} s")
 
     async def position(self, node: int) -> int | None:
-        """How far a node's log is durable; None if it does not answer."""
+        """How far a node has applied its log; None if it does not answer."""
         status, text = await self._get(node, "/metrics")
         if status != 200:
             return None
         for line in text.splitlines():
             name, _, value = line.partition(" ")
-            if name == "delaylog_log_durable_position":
+            if name == "delaylog_log_applied_position":
                 return int(float(value))
         return None
 

@@ -87,7 +87,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.JOB:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
-    state.applied_end, state.told_ms = frame.end, header.leader_time_ms
+    state.position, state.told_ms = frame.end, header.leader_time_ms
 
 
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:

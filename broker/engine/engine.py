@@ -148,6 +148,7 @@ class Engine:
                 if state.hours.dirty_state_bytes > self.limits.state_bytes_max:
                     self.run_inline(state.hours.flush_states())
         state.replaying = False
+        state.position = state.log.end_position
         progress(f"replayed {frames} frames from position {start}")
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
@@ -194,15 +195,15 @@ class Engine:
         """Stand at the newest checkpoint: what is committed behind it comes by `follow`."""
         state = self.state
         state.following = state.replaying = True
-        state.applied_end, state.told_ms = self._restore(saved, progress, working)
-        self.upkeep.checkpoint_position = state.applied_end
+        state.position, state.told_ms = self._restore(saved, progress, working)
+        self.upkeep.checkpoint_position = state.position
         self.upkeep.checkpoint_ms = state.told_ms
 
     def follow(self, upto: int) -> Work:
         """Apply the log up to `upto`, which must be committed and where a frame ends."""
         state = self.state
-        while state.applied_end < upto:
-            start = state.applied_end
+        while state.position < upto:
+            start = state.position
             data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
             for frame in frames_in(data, start):
                 apply_frame(state, frame)
@@ -217,7 +218,7 @@ class Engine:
         """
         state = self.state
         assert state.following, "a leader leads already"
-        assert state.applied_end == state.log.end_position, "everything is applied"
+        assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.told_ms)
         for topic in state.by_number.values():

@@ -96,9 +96,8 @@ class EngineState:
         """Frames come from a leader elsewhere, and nothing may be appended here."""
         self.retired = False
         """A leader that leads no more is about to be dropped: nothing may come from it."""
-        self.applied_end = 0
-        """End of the last frame that this state has seen, replayed or appended by itself. The log
-        may go on behind it: in a cluster a successor's frames come as soon as it leads."""
+        self.position = 0
+        """End of the last frame that this state has seen."""
         self.told_ms = 0
         """The leader's time in the last frame that was replayed."""
         self.committed: Callable[[], int] = lambda: log.durable_position
@@ -132,11 +131,6 @@ class EngineState:
     def epoch_counter(self) -> int:
         """The epoch without the node that leads."""
         return self.epoch >> EPOCH_NODE_BITS
-
-    @property
-    def position(self) -> int:
-        """End of the last frame that this state has seen."""
-        return self.applied_end
 
     @property
     def tag(self) -> int:
@@ -177,8 +171,8 @@ class EngineState:
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
-        self.applied_end = self.log.end_position
-        return position, self.applied_end
+        self.position = self.log.end_position
+        return position, self.position
 
     def count_released(self, rows: RowArray) -> int:
         """How many of these rows, not handed out, have come to the ready queue."""

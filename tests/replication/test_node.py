@@ -353,7 +353,7 @@ def test_the_oracles_word_against_it_ends_a_leadership() -> None:
     cluster.nodes[0].take_events()
     epoch = cluster.nodes[0].promised
     cluster.nodes[0].unsuggest_leader()
-    assert cluster.nodes[0].take_events() == [SteppedDown(epoch)]
+    assert cluster.nodes[0].take_events() == [SteppedDown(epoch, cluster.nodes[0].commit)]
     assert not cluster.nodes[0].leadership.may_append()
 
 
@@ -418,7 +418,7 @@ def test_after_takeover_the_way_back_is_a_new_epoch() -> None:
     cluster.down.add(1)
     node.take_events()
     cluster.pass_ms(1_100)
-    assert node.take_events()[:2] == [HandoverFailed(1, False), SteppedDown(epoch)]
+    assert node.take_events()[:2] == [HandoverFailed(1, False), SteppedDown(epoch, BEGIN)]
     assert node.role == Role.SERVING
     assert node.promised > epoch
 

@@ -1,0 +1,206 @@
+"""When the engine follows, leads, is kept and is dropped: real engines and logs, no network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
+from delaylog.broker.engine import Engine, Membership
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.replication.events import Serving
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.frames import Tick
+from delaylog.storage.hour_store import Work
+from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickSlots
+
+NOW_MS = 1_700_000_000_000
+
+
+class FakeNode:
+    """What a succession needs of its node; work runs on the spot."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self.make = make
+        self.engine = make()
+        self.background = self
+        self.clock = self
+        self.leaderships = 0
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    async def halt(self) -> None:
+        await asyncio.sleep(0)
+
+    async def run(self, work: Work) -> None:
+        self.engine.run_inline(work)
+
+    def replace_engine(self, make: Callable[[], Engine]) -> None:
+        self.engine.close()
+        self.engine = make()
+
+    def begin_leading(self) -> None:
+        self.leaderships += 1
+
+
+class Place:
+    """One folder, its log, and the succession over it. Replication's part is played by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        fs = OsFileSystem()
+        fs.mkdir(str(folder))
+        self.log = PhysicalLog(fs, f"{folder}/log", node=1)
+        assert list(self.log.recover(0, 0)) == []
+        self.ticks = TickSlots(fs, f"{folder}/tick")
+        self.commit = 0
+        self.fatal: list[BaseException] = []
+        member = Membership(self.log, self.ticks, lambda: self.commit, lambda _: 0)
+
+        def make() -> Engine:
+            return Engine(fs, str(folder), now_ms=NOW_MS, random=Random(1), member=member)
+
+        self.node: Any = FakeNode(make)
+        self.succession = Succession(self.node, make, lambda: self.commit, self.fatal.append)
+        self.succession.start()
+
+    def begin(self, counter: int, node: int) -> Serving:
+        """An EPOCH_BEGIN stands in the log, durably."""
+        epoch = counter << EPOCH_NODE_BITS | node
+        kind = FrameKind.EPOCH_BEGIN
+        self.log.append(kind, [], epoch=epoch, leader_time_ms=NOW_MS, tick=Tick())
+        self.sync()
+        return Serving(epoch, EpochTick(epoch))
+
+    def sync(self) -> int:
+        self.log.write_pending()
+        return self.log.sync()
+
+    async def lead(self, counter: int) -> None:
+        serving = self.begin(counter, 1)
+        self.commit = self.log.end_position
+        self.succession.serve(serving)
+        await self.until(lambda: self.succession.leading)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110 (a task changes it)
+                await asyncio.sleep(0.001)
+        assert not self.fatal
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.name for topic in self.node.engine.state.by_number.values()]
+
+    async def close(self) -> None:
+        await self.succession.stop()
+        self.node.engine.close()
+        self.log.close()
+        self.ticks.close()
+
+
+def run(tmp_path: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        place = Place(tmp_path / "data")
+        try:
+            await test(place)
+        finally:
+            await place.close()
+
+    asyncio.run(main())
+
+
+def test_it_leads_when_all_is_applied(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        serving = it.begin(1, 1)
+        it.succession.serve(serving)
+        await asyncio.sleep(0.02)
+        assert not it.succession.leading, "its beginning is not committed yet"
+        it.commit = it.log.end_position
+        it.succession.look()
+        await it.until(lambda: it.succession.leading)
+        assert it.node.leaderships == 1
+        assert it.node.engine.make_topic("t", NOW_MS).name == "t"
+
+    run(tmp_path, test)
+
+
+def test_an_engine_that_saw_committed_frames_only_is_kept(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        engine = it.node.engine
+        engine.make_topic("kept", NOW_MS)
+        it.commit = it.sync()
+        it.succession.step_down(it.commit)
+        with pytest.raises(NotLeadingError):
+            engine.make_topic("too late", NOW_MS)
+        await it.until(lambda: engine.state.following)
+        assert it.node.engine is engine
+        await it.lead(2)
+        assert it.topics == ["kept"]
+        assert it.node.engine.make_topic("more", NOW_MS).number == 2
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("more", [0, 3], ids=["nothing came yet", "frames came already"])
+def test_what_was_cut_off_is_forgotten(tmp_path: Path, more: int) -> None:
+    """Whatever the log holds and what is committed when the end of the leadership is seen: the
+    engine had applied a frame that is not there any more."""
+
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        engine = it.node.engine
+        commit = it.commit
+        engine.make_topic("lost", NOW_MS)
+        it.sync()
+        # In one turn: a new leader's APPEND cuts the log, adds frames and says that they are
+        # committed; only then the end of the own leadership is acted on.
+        it.log.cut(commit)
+        for counter in range(more):
+            it.begin(2 + counter, 2)
+        it.commit = it.log.end_position
+        it.succession.step_down(commit)
+        await it.until(lambda: it.node.engine is not engine)
+        await it.until(lambda: it.node.engine.state.position == it.commit)
+        assert it.topics == []
+        assert it.node.engine.state.epoch_counter == 1 + more
+
+    run(tmp_path, test)
+
+
+def test_a_leader_that_is_stopped_follows_at_the_end(tmp_path: Path) -> None:
+    """So that it takes a last checkpoint like any follower; if nothing it applied can be lost."""
+
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        it.node.engine.make_topic("kept", NOW_MS)
+        it.commit = it.sync()
+        it.succession.step_down(it.commit)
+        await it.succession.stop()
+        state = it.node.engine.state
+        assert state.following
+        assert not state.retired
+        assert state.position == it.commit
+
+    run(tmp_path, test)
+
+
+def test_whoever_has_much_to_apply_lags(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        assert not it.succession.lags
+        it.commit += LAG_BYTES_MAX
+        assert not it.succession.lags
+        it.commit += 1
+        assert it.succession.lags
+
+    run(tmp_path, test)
