@@ -35,8 +35,8 @@ class SteppedWall:
 def main() -> int:
     """Run the command on that clock."""
     from delaylog.broker import serve
-    from delaylog.broker.clock import BrokerClock
     from delaylog.broker.cli import main as delaylog
+    from delaylog.broker.clock import BrokerClock
 
     wall = SteppedWall(Path(sys.argv[1]))
 

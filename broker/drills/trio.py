@@ -156,7 +156,7 @@ class Trio:
         return status == 200
 
     async def caught_up(self, node: int, deadline_s: float = CAUGHT_UP_DEADLINE_S) -> float:
-        """Wait until a node has applied what the leader had when this was asked; the seconds it took."""
+        """Wait until a node has applied what the leader had when asked; the seconds it took."""
         began = time.monotonic()
         goal: int | None = None
         while time.monotonic() < began + deadline_s:
