@@ -102,13 +102,13 @@ class Trio:
 
     async def start_all(self, *options: str) -> None:
         """Start whoever does not run, at the same time, and wait until all are ready."""
-        still = [broker for broker in self.nodes.values() if not broker.running]
-        await asyncio.gather(*(broker.start(*options) for broker in still))
+        down = [node for node, broker in self.nodes.items() if not broker.running]
+        await asyncio.gather(*(self.start(node, *options) for node in down))
 
-    async def start(self, node: int) -> None:
+    async def start(self, node: int, *options: str) -> None:
         """Start one node. Raises DrillError if it ends instead."""
         try:
-            await self.nodes[node].start()
+            await self.nodes[node].start(*options)
         except BrokerStartError as error:
             raise DrillError(f"node {node} did not start: {error}") from None
 
