@@ -271,9 +271,12 @@ class ClusterMember:
         self._timer = None
         replication = self.replication
         if replication is not None:
-            self._note_busy()
-            self._publish(replication)
-            self._input(lambda: replication.timer(self._now()))
+            self._input(lambda: self._turn_round(replication))
+
+    def _turn_round(self, replication: ReplicationNode) -> None:
+        self._note_busy()
+        self._publish(replication)
+        replication.timer(self._now())
 
     # ------------------------------------------------------------------ outputs
 
@@ -395,6 +398,11 @@ class ClusterMember:
         """How long ago a tick went out that a majority took; None unless this node leads."""
         leader = None if self.replication is None else self.replication.leader
         return None if leader is None else leader.gate.age_ms(boot_ms())
+
+    @property
+    def lags(self) -> bool:
+        """Whether it would have much to apply before it could lead."""
+        return self._succession.lags
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
