@@ -146,7 +146,7 @@ class Trio:
         assert self._session is not None
         url = f"{self.urls[leader]}/v1/cluster/handover"
         timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
-        async with self._session.post(url, json={"target": target}, timeout=timeout) as answer:
+        async with self._session.post(url, json={"to": target}, timeout=timeout) as answer:
             if answer.status != 200:
                 text = (await answer.text())[:300]
                 raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
