@@ -52,6 +52,8 @@ BUSY_AHEAD_MS: Final = 100
 """Rounds go out more often from so long before anything is due, for the gate to be open then."""
 BUSY_AFTER_MS: Final = 200
 """And for so long after something was handed out: more may come."""
+SYNC_EVERY_SECONDS: Final = 0.003
+"""A follower syncs so often at most."""
 READMIT_EVERY_MS: Final = 500
 LOG_KEPT_BYTES: Final = 1 << 30
 """Log that a checkpoint has made superfluous is kept for slower followers up to this."""
@@ -102,6 +104,8 @@ class ClusterMember:
         self._poller: asyncio.TimerHandle | None = None
         self._suggested = False
         self._told_commit = 0
+        self._sync_due: asyncio.TimerHandle | None = None
+        self._synced_at = 0.0
         self._handed_ms = 0
         self._readmit_ms = 0
         self._handover: asyncio.Future[bool] | None = None
@@ -292,9 +296,24 @@ class ClusterMember:
         for target, message in replication.take_messages():
             self.transport.send(target, message)
         if self._files.physical.end_position > self._files.physical.durable_position:
-            self._node.log_commits.kick()
+            self._sync_soon()
         self._note_progress(replication)
         self._arm(replication)
+
+    def _sync_soon(self) -> None:
+        """Sync what came, together with what comes within a moment: each sync costs as much."""
+        if self._sync_due is None:
+            wait = SYNC_EVERY_SECONDS - (self._loop.time() - self._synced_at)
+            if wait <= 0:
+                self._synced_at = self._loop.time()
+                self._node.log_commits.kick()
+            else:
+                self._sync_due = self._loop.call_later(wait, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_due = None
+        self._synced_at = self._loop.time()
+        self._node.log_commits.kick()
 
     def _note_progress(self, replication: ReplicationNode) -> None:
         """The commit may be further, the gate may be open."""

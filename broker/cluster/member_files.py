@@ -21,6 +21,8 @@ from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
 META: Final = "meta"
+RECENT_BYTES_MAX: Final = 4 << 20
+"""Frames on their way to the followers, or to be applied here in a moment."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -52,7 +54,7 @@ def open_member(fs: FileSystem, folder: str, config: ClusterConfig) -> MemberFil
     saved = load_newest(fs, folder)
     start = 0 if saved is None else saved[1]
     slots = TickSlots(fs, f"{folder}/tick")
-    physical = PhysicalLog(fs, f"{folder}/log", node=config.node)
+    physical = PhysicalLog(fs, f"{folder}/log", recent_bytes_max=RECENT_BYTES_MAX, node=config.node)
     entries: list[tuple[int, int]] = []
     if saved is not None:
         known = saved[0].get("epochs") or [(saved[0]["epoch"] << EPOCH_NODE_BITS, 0)]
