@@ -70,6 +70,10 @@ class Metrics:
                 "How far the physical log is durable.",
                 state.log.durable_position,
             ),
+            "delaylog_log_applied_position": (
+                "How far the physical log is applied.",
+                state.position,
+            ),
             "delaylog_log_first_position": ("Oldest position kept.", state.log.first_position),
             "delaylog_tail_bytes": (
                 "Rows and bodies waiting for the splitter.",

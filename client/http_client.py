@@ -1,22 +1,17 @@
 """AsyncClient: the broker's native HTTP API for asyncio programs, one method a call.
 
-The one rule: a call is carried out once, or its failure is shown: only the caller knows whether a
-repeat is safe. What is safe by itself is done here for a cluster: a call that a node sends on goes
-to the leader, one that reached nobody goes to another node, and while there is no leader, reads
-and sends with a key or a producer and sequence are tried again for a while. Batching and consumer
-loops belong in a layer above.
+The one rule: a call is carried out once, or its failure is shown, since only the caller knows
+whether a repeat is safe (a send with a key, or a producer and sequence, is, a plain one is not).
+How a call finds the leader of a cluster, and what is repeated meanwhile, is said in `exchanges`.
+Batching and consumer loops belong in a layer above.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-import aiohttp
-from yarl import URL
+from typing import Any, Self, TypeVar
 
 from delaylog.client.answers import (
     AnswerLost,
@@ -46,6 +41,7 @@ from delaylog.client.bulk import (
     encode_send,
     encode_settle,
 )
+from delaylog.client.exchanges import CALL_TIMEOUT_S, FAILOVER_S, JSON_TYPE, Exchanges
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.topic_calls import TopicCalls, segment, with_query
 
@@ -59,15 +55,6 @@ __all__ = [
     "Received",
     "Sent",
 ]
-
-# Time a call may take beyond what it asked the broker to wait.
-CALL_TIMEOUT_S: Final = 30.0
-JSON_TYPE: Final = "application/json"
-# How long what may be repeated is tried while a cluster has no leader; one comes within a second.
-FAILOVER_S: Final = 10.0
-RETRY_EVERY_S: Final = 0.1
-HOPS_MAX: Final = 5
-MOVED: Final = 307
 
 Answer = TypeVar("Answer")
 
@@ -90,22 +77,19 @@ class AsyncClient(TopicCalls):
         failover_s: float = FAILOVER_S,
     ) -> None:
         self._route = LeaderRoute(base_url, members)
-        self._failover_s = failover_s
         self._root = base_url.rstrip("/") + "/v1"
         self._topics = f"{self._root}/ns/{segment(namespace)}/topics"
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._call_timeout_s = call_timeout_s
-        self._connections_max = connections_max
-        self._session: aiohttp.ClientSession | None = None
+        self._exchanges = Exchanges(
+            self._route,
+            f"{self._root}/cluster",
+            token=token,
+            call_timeout_s=call_timeout_s,
+            connections_max=connections_max,
+            failover_s=failover_s,
+        )
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers,
-            connector=aiohttp.TCPConnector(limit=self._connections_max),
-        )
-        # aiohttp repeats GET, PUT and DELETE by itself when a kept connection breaks. A repeated
-        # cancel answers differently from the first, so the caller has to see the break instead.
-        self._session._retry_connection = False
+        self._exchanges.open()
         return self
 
     async def __aexit__(
@@ -118,9 +102,7 @@ class AsyncClient(TopicCalls):
 
     async def close(self) -> None:
         """Drop the connections. Calls under way end with AnswerLost."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._exchanges.close()
 
     # Sending
 
@@ -208,7 +190,7 @@ class AsyncClient(TopicCalls):
             shape["lease_ms"] = lease_ms
         url = self._of(topic, "receive")
         body = json.dumps(shape).encode()
-        wire = await self._call(
+        wire = await self._exchanges.call(
             "POST", url, body, {"Content-Type": JSON_TYPE, "Accept": BULK_TYPE}, wait_ms / 1000
         )
         return _decoded(decode_received, wire)
@@ -365,7 +347,7 @@ class AsyncClient(TopicCalls):
 
     async def _bulk(self, url: str, wire: bytes, *, repeatable: bool = False) -> bytes:
         headers = {"Content-Type": BULK_TYPE, "Accept": BULK_TYPE}
-        return await self._call("POST", url, wire, headers, repeatable=repeatable)
+        return await self._exchanges.call("POST", url, wire, headers, repeatable=repeatable)
 
     async def _json(
         self,
@@ -381,88 +363,8 @@ class AsyncClient(TopicCalls):
         sent = {"Accept": JSON_TYPE, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = JSON_TYPE
-        wire = await self._call(method, url, body, sent, extra_s, repeatable=repeatable)
+        wire = await self._exchanges.call(method, url, body, sent, extra_s, repeatable=repeatable)
         return _decoded(_object, wire)
-
-    async def _call(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        extra_s: float = 0.0,
-        *,
-        repeatable: bool = False,
-    ) -> bytes:
-        """The body of a 2xx answer, or one of the three errors; `repeatable` = twice is as once."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._failover_s
-        repeatable = repeatable or method == "GET"
-        hops = 0
-        while True:
-            try:
-                return await self._exchange(method, self._route.to(url), body, headers, extra_s)
-            except ApiError as error:
-                moved = error.location is not None and hops < HOPS_MAX
-                if moved and await self._follow(error.location or ""):
-                    hops += 1
-                    continue
-                may_repeat = repeatable and error.code == "not_ready"
-                if not may_repeat or loop.time() >= until:
-                    raise
-            except (NotReached, AnswerLost) as error:
-                may_repeat = repeatable or isinstance(error, NotReached)
-                may_repeat = may_repeat and self._route.knows_others
-                if not may_repeat or loop.time() >= until:
-                    raise
-            hops = 0
-            self._route.next()
-            await asyncio.sleep(RETRY_EVERY_S)
-
-    async def _follow(self, location: str) -> bool:
-        """Go to the leader, if it is a member; who the members are, a node that we know says."""
-        if self._route.follow(location):
-            return True
-        try:
-            wire = await self._exchange(
-                "GET", self._route.to(f"{self._root}/cluster"), None, {"Accept": JSON_TYPE}
-            )
-        except ClientError:
-            return False
-        self._route.learn(_decoded(_object, wire))
-        return self._route.follow(location)
-
-    async def _exchange(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        extra_s: float = 0.0,
-    ) -> bytes:
-        """One exchange with one node."""
-        assert self._session is not None, "use the client inside `async with`"
-        timeout = aiohttp.ClientTimeout(total=self._call_timeout_s + extra_s)
-        target = URL(url, encoded=True)
-        try:
-            async with self._session.request(
-                method,
-                target,
-                data=body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                answer = await response.read()
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-            raise NotReached(f"{method} {url}: not an http address") from error
-        except aiohttp.ClientConnectorError as error:
-            raise NotReached(f"{method} {url}: {error}") from error
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise AnswerLost(f"{method} {url}: {error or type(error).__name__}") from error
-        if response.status >= 300:
-            raise _api_error(response, answer)
-        return answer
 
 
 def _picked(shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -482,18 +384,3 @@ def _decoded(decode: Callable[[bytes], Answer], wire: bytes) -> Answer:
         return decode(wire)
     except (BulkError, ValueError) as error:
         raise AnswerLost(f"the answer cannot be read: {error}") from error
-
-
-def _api_error(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
-    try:
-        problem = json.loads(answer)
-    except ValueError:
-        problem = {"detail": answer[:200].decode(errors="replace")}
-    if not isinstance(problem, dict):
-        problem = {"detail": str(problem)[:200]}
-    try:
-        retry_after_s = float(response.headers["Retry-After"])
-    except (KeyError, ValueError):
-        retry_after_s = None
-    location = response.headers.get("Location") if response.status == MOVED else None
-    return ApiError(response.status, problem, retry_after_s, location)

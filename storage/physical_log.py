@@ -27,6 +27,7 @@ from delaylog.storage.log_reader import (
     segment_bases,
     segment_name,
 )
+from delaylog.storage.recent_frames import RecentFrames
 
 SEGMENT_BYTES_MAX: Final = 128 << 20
 
@@ -41,8 +42,12 @@ class PhysicalLog:
         *,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         node: int = 0,
+        recent_bytes_max: int = 0,
     ) -> None:
-        """`node` is this node's index in a cluster, as it stands in the epochs that it leads."""
+        """`node` is this node's index in a cluster, as it stands in the epochs that it leads.
+
+        `recent_bytes_max` = how much of what was appended last is kept in memory for `read`.
+        """
         self._fs = fs
         self._folder = folder
         self._segment_bytes_max = segment_bytes_max
@@ -54,6 +59,7 @@ class PhysicalLog:
         self._file: File | None = None
         self._pending: list[Block] = []
         self._pending_size = 0
+        self._recent = RecentFrames(recent_bytes_max)
         self._write_lock = threading.Lock()
         self._queue_lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -173,6 +179,7 @@ class PhysicalLog:
             self._pending += buffers
             self._pending_size += size
             self.end_position = position + size
+        self._recent.add(position, buffers, size, one_frame=True)
         return position
 
     def append_raw(self, frames: Block) -> int:
@@ -182,6 +189,7 @@ class PhysicalLog:
             self._pending.append(frames)
             self._pending_size += len(frames)
             self.end_position = position + len(frames)
+        self._recent.add(position, [frames], len(frames), one_frame=False)
         return position
 
     @property
@@ -269,6 +277,7 @@ class PhysicalLog:
                 self._old_files = []
                 if self._file is not None:
                     self._file.close()
+                self._recent.clear()
                 self._cut(position)
                 self.end_position = self.written_position = self.durable_position = position
 
@@ -314,8 +323,11 @@ class PhysicalLog:
     def read(self, start: int, bytes_max: int) -> bytes:
         """Whole frames from the one at `start` on: as many as fit, and at least one.
 
-        They are as they were written. Raises CorruptionError where no frame begins.
+        They are as they were written, or will be. Raises CorruptionError where no frame begins.
         """
+        recent = self._recent.read(start, bytes_max)
+        if recent is not None:
+            return recent
         if start >= self.written_position or self._pending_size:
             self.write_pending()
         assert self.first_position <= start < self.written_position, "there is a frame to read"

@@ -25,19 +25,23 @@ def drill_command(args: argparse.Namespace) -> int:
     prepare(args.name)
     seed = SystemRandom().randrange(2**32) if args.seed is None else args.seed
     folder = _folder(args)
-    holds = False
+    stays = True
     try:
         with Progress("drill", unit="rounds", quiet=args.json) as progress:
             result = run_drill(
                 args.name, rounds=args.rounds, seed=seed, folder=folder, progress=progress
             )
         holds = bool(result["holds"])
+        stays = not holds or args.keep is not None
         print(orjson.dumps(result).decode() if args.json else result_text(result))
+    except KeyboardInterrupt:
+        stays = args.keep is not None
+        raise
     finally:
-        if holds and args.keep is None:
-            shutil.rmtree(folder)
-        else:
+        if stays:
             print(f"seed {seed}; data, logs and history are in {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder)
     return DONE if holds else WRONG
 
 

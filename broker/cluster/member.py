@@ -54,6 +54,8 @@ BUSY_AHEAD_MS: Final = 100
 """Rounds go out more often from so long before anything is due, for the gate to be open then."""
 BUSY_AFTER_MS: Final = 200
 """And for so long after something was handed out: more may come."""
+SYNC_EVERY_SECONDS: Final = 0.003
+"""A follower syncs so often at most."""
 READMIT_EVERY_MS: Final = 500
 
 log = logging.getLogger("delaylog.cluster")
@@ -107,6 +109,8 @@ class ClusterMember:
         self._poller: asyncio.TimerHandle | None = None
         self._suggested = False
         self._told_commit = 0
+        self._sync_due: asyncio.TimerHandle | None = None
+        self._synced_at = 0.0
         self._handed_ms = 0
         self._readmit_ms = 0
         self._handover: asyncio.Future[bool] | None = None
@@ -318,9 +322,12 @@ class ClusterMember:
         self._timer = None
         replication = self.replication
         if replication is not None:
-            self._note_busy()
-            self._publish(replication)
-            self._input(lambda: replication.timer(self._now()))
+            self._input(lambda: self._turn_round(replication))
+
+    def _turn_round(self, replication: ReplicationNode) -> None:
+        self._note_busy()
+        self._publish(replication)
+        replication.timer(self._now())
 
     # ------------------------------------------------------------------ outputs
 
@@ -336,9 +343,24 @@ class ClusterMember:
         for target, message in replication.take_messages():
             self.transport.send(target, message)
         if self._files.physical.end_position > self._files.physical.durable_position:
-            self._node.log_commits.kick()
+            self._sync_soon()
         self._note_progress(replication)
         self._arm(replication)
+
+    def _sync_soon(self) -> None:
+        """Sync what came, together with what comes within a moment: each sync costs as much."""
+        if self._sync_due is None:
+            wait = SYNC_EVERY_SECONDS - (self._loop.time() - self._synced_at)
+            if wait <= 0:
+                self._synced_at = self._loop.time()
+                self._node.log_commits.kick()
+            else:
+                self._sync_due = self._loop.call_later(wait, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_due = None
+        self._synced_at = self._loop.time()
+        self._node.log_commits.kick()
 
     def _note_progress(self, replication: ReplicationNode) -> None:
         """The commit may be further, the gate may be open."""
@@ -447,6 +469,11 @@ class ClusterMember:
         """How long ago a tick went out that a majority took; None unless this node leads."""
         leader = None if self.replication is None else self.replication.leader
         return None if leader is None else leader.gate.age_ms(boot_ms())
+
+    @property
+    def lags(self) -> bool:
+        """Whether it would have much to apply before it could lead."""
+        return self._succession.lags
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""

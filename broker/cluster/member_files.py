@@ -22,6 +22,8 @@ from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
 META: Final = "meta"
+RECENT_BYTES_MAX: Final = 4 << 20
+"""Frames on their way to the followers, or to be applied here in a moment."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -62,7 +64,11 @@ def open_member(
     start = 0 if saved is None else saved[1]
     slots = TickSlots(fs, f"{folder}/tick")
     physical = PhysicalLog(
-        fs, f"{folder}/log", segment_bytes_max=segment_bytes_max, node=config.node
+        fs,
+        f"{folder}/log",
+        segment_bytes_max=segment_bytes_max,
+        recent_bytes_max=RECENT_BYTES_MAX,
+        node=config.node,
     )
     entries: list[tuple[int, int]] = []
     if saved is not None:

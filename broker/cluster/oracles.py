@@ -66,7 +66,7 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> RunningOr
 
     def standing() -> Standing | None:
         replication = member.replication
-        if replication is None or not replication.votes:
+        if replication is None or not replication.votes or member.lags:
             return None
         return Standing(member.last_epoch, member.log_end)
 

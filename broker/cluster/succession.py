@@ -16,6 +16,10 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.node import Node
 from delaylog.replication.events import Serving
 
+LAG_BYTES_MAX: Final = 512 << 10
+"""A node that was just started replays its log before it can lead: a second or two for a megabyte
+of small frames, while another one may serve at once. Under load a follower lies less than this
+behind, and makes up for it in milliseconds when the leader is gone."""
 FOLLOW_EVERY_SECONDS: Final = 0.02
 """Frames that are committed meanwhile are applied together: a wake for each costs more than they
 do, and so much is made up for at once when this node is to lead."""
@@ -46,6 +50,11 @@ class Succession:
         self._looking: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lags(self) -> bool:
+        """Whether so much is committed and not applied that another node had better lead."""
+        return self._committed() - self._node.engine.state.position > LAG_BYTES_MAX
 
     def start(self) -> None:
         """Begin to follow, also after `stop`, with another engine."""

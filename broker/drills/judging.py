@@ -56,7 +56,7 @@ def judge(
     settings = CheckSettings(bound_ms=0, lease_ms=LEASE_MS, rules=rules)
     checked = check_files([history], settings)
     early = checked.rules["B"].violations
-    over = [] if clock_steps else _repeats(load.deliveries, rounds)
+    over = [] if clock_steps else blame(load.deliveries, rounds)
     verdict = Verdict(
         checked,
         rounds,
@@ -72,7 +72,7 @@ def judge(
     return verdict
 
 
-def _repeats(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
+def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
     """Blame each repeat on the fault before its second delivery; what nothing excuses."""
     over = []
     for at, one in enumerate(rounds):

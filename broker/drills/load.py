@@ -178,6 +178,7 @@ class Load:
             dues=answer.deliver_at_ms.tolist(),
             bodies=list(map(body_hash, bodies)),
             result="created",
+            node=answered.node,
         )
 
     # ------------------------------------------------------------------ consuming
@@ -225,6 +226,7 @@ class Load:
             now=now_ms,
             lease_ms=LEASE_MS,
             lease_until=batch.lease_until_ms,
+            node=served.node,
         )
 
     async def _settle(self, batch: ReceivedBatch, random: Random) -> None:

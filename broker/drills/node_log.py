@@ -53,6 +53,8 @@ def _size(path: Path) -> int:
 
 
 def _entries(path: Path, offset: int) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:

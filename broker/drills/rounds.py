@@ -127,7 +127,7 @@ class Stage:
             one.silence_ms = self.load.timeline.longest_silence_ms(fault_ms, ended_ms)
 
     async def all_back(self, one: Round) -> None:
-        """Start whoever is down, and wait until all three hold the same log."""
+        """Start whoever is down, and wait until all three have applied the same."""
         down = [node for node in NODES if not self.trio.nodes[node].running]
         for node in down:
             await self.trio.start(node)

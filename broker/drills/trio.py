@@ -102,13 +102,13 @@ class Trio:
 
     async def start_all(self, *options: str) -> None:
         """Start whoever does not run, at the same time, and wait until all are ready."""
-        still = [broker for broker in self.nodes.values() if not broker.running]
-        await asyncio.gather(*(broker.start(*options) for broker in still))
+        down = [node for node, broker in self.nodes.items() if not broker.running]
+        await asyncio.gather(*(self.start(node, *options) for node in down))
 
-    async def start(self, node: int) -> None:
+    async def start(self, node: int, *options: str) -> None:
         """Start one node. Raises DrillError if it ends instead."""
         try:
-            await self.nodes[node].start()
+            await self.nodes[node].start(*options)
         except BrokerStartError as error:
             raise DrillError(f"node {node} did not start: {error}") from None
 
@@ -146,7 +146,7 @@ class Trio:
         assert self._session is not None
         url = f"{self.urls[leader]}/v1/cluster/handover"
         timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
-        async with self._session.post(url, json={"target": target}, timeout=timeout) as answer:
+        async with self._session.post(url, json={"to": target}, timeout=timeout) as answer:
             if answer.status != 200:
                 text = (await answer.text())[:300]
                 raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
@@ -156,7 +156,7 @@ class Trio:
         return status == 200
 
     async def caught_up(self, node: int, deadline_s: float = CAUGHT_UP_DEADLINE_S) -> float:
-        """Wait until a node holds what the leader held when this was asked; the seconds it took."""
+        """Wait until a node has applied what the leader had when asked; the seconds it took."""
         began = time.monotonic()
         goal: int | None = None
         while time.monotonic() < began + deadline_s:
@@ -170,13 +170,13 @@ class Trio:
         raise DrillError(f"node {node} had not caught up after {deadline_s:.0f} s")
 
     async def position(self, node: int) -> int | None:
-        """How far a node's log is durable; None if it does not answer."""
+        """How far a node has applied its log; None if it does not answer."""
         status, text = await self._get(node, "/metrics")
         if status != 200:
             return None
         for line in text.splitlines():
             name, _, value = line.partition(" ")
-            if name == "delaylog_log_durable_position":
+            if name == "delaylog_log_applied_position":
                 return int(float(value))
         return None
 

@@ -42,6 +42,7 @@ class CallFields(TypedDict, total=False):
     priority: int | None
     result: str | None
     force: bool | None
+    node: int | None
     ids: Sequence[str] | None
     dues: Sequence[int | None] | None
     expiries: Sequence[int | None] | None

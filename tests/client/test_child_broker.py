@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ SILENT = "import time; time.sleep(60)"
 
 
 def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(child_broker, "_program", lambda: [sys.executable, "-c", program])
+    monkeypatch.setattr(child_broker, "delaylog_program", lambda: [sys.executable, "-c", program])
 
 
 def test_it_serves_until_the_block_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,5 +129,20 @@ def test_giving_up_on_a_start_leaves_no_process(
         with pytest.raises(asyncio.CancelledError):
             await starting
         assert not broker.running
+
+    asyncio.run(scene())
+
+
+def test_a_program_host_and_options_of_its_own(tmp_path: Path) -> None:
+    async def scene() -> None:
+        program = [sys.executable, "-c", ECHOES]
+        broker = ChildBroker(tmp_path / "data", host="127.0.0.2", port=4711, program=program)
+        async with broker:
+            assert broker.url == "http://127.0.0.2:4711"
+            assert "'--http', '127.0.0.2:4711']" in broker.log_tail()
+            broker.send_signal(signal.SIGTERM)
+        await broker.start("--new-cluster")
+        assert "'127.0.0.2:4711', '--new-cluster']" in broker.log_tail()
+        await broker.kill()
 
     asyncio.run(scene())

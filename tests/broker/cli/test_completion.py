@@ -17,6 +17,7 @@ VERBS = {
         "cancel",
         "check",
         "completion",
+        "drill",
         "dump",
         "list",
         "receive",

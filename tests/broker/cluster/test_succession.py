@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.replication.events import Serving
@@ -173,5 +173,34 @@ def test_what_was_cut_off_is_forgotten(tmp_path: Path, more: int) -> None:
         await it.until(lambda: it.node.engine.state.position == it.commit)
         assert it.topics == []
         assert it.node.engine.state.epoch_counter == 1 + more
+
+    run(tmp_path, test)
+
+
+def test_a_leader_that_is_stopped_follows_at_the_end(tmp_path: Path) -> None:
+    """So that it takes a last checkpoint like any follower; if nothing it applied can be lost."""
+
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        it.node.engine.make_topic("kept", NOW_MS)
+        it.commit = it.sync()
+        it.succession.step_down(it.commit)
+        await it.succession.stop()
+        state = it.node.engine.state
+        assert state.following
+        assert not state.retired
+        assert state.position == it.commit
+
+    run(tmp_path, test)
+
+
+def test_whoever_has_much_to_apply_lags(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        assert not it.succession.lags
+        it.commit += LAG_BYTES_MAX
+        assert not it.succession.lags
+        it.commit += 1
+        assert it.succession.lags
 
     run(tmp_path, test)

@@ -375,15 +375,19 @@ def test_handing_over_while_a_job_runs(three: ThreeNodes) -> None:
         assert bulk(three, leader, path, rows).status == 200
     began = three.call(leader, "POST", f"{path}:cancel", {"filter": {}})
     assert began.status == 202
-    job = f"/v1/jobs/{began.json['job']}"
-    three.until(lambda: three.call(leader, "GET", job).json["done"] > 0, "it begins")
+    path = f"/v1/jobs/{began.json['job']}"
+
+    def job() -> dict[str, Any]:
+        answer = three.call(three.leader(), "GET", path)
+        return dict(answer.json) if answer.status == 200 else {}
+
+    three.until(lambda: job().get("done"), "it begins")
     answer = three.call(leader, "POST", "/v1/cluster/handover", {})
     assert answer.status == 200, answer
-    leader = three.leader()
-    shown = three.call(leader, "GET", job).json
+    shown = three.until(job, "it is known")
     assert (shown["state"], shown["done"] < 2 * rows) == ("running", True), "it was too fast"
-    three.until(lambda: three.call(three.leader(), "GET", job).json["state"] == "done", "it ends")
-    assert three.call(leader, "GET", job).json["done"] == 2 * rows
+    three.until(lambda: job().get("state") == "done", "it ends")
+    assert three.until(job, "it is known")["done"] == 2 * rows
 
 
 # --------------------------------------------------------------------------- the command line

@@ -1,0 +1,100 @@
+"""A client that follows the leader: what each answer means, and where the next attempt goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from delaylog.broker.drills import follow
+from delaylog.broker.drills.follow import NotDone, Refused, Route, Unclear
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def run(test: Callable[[Route, dict[int, Handler], dict[int, str]], Awaitable[None]]) -> None:
+    """Two nodes that answer as the test says; a third address at which nobody listens."""
+
+    async def main() -> None:
+        handlers: dict[int, Handler] = {}
+        runners, urls = [], {}
+        for node in (1, 2):
+
+            async def handle(request: web.BaseRequest, node: int = node) -> web.StreamResponse:
+                return await handlers[node](request)
+
+            runner = web.ServerRunner(web.Server(handle))
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            runners.append(runner)
+            assert site._server is not None
+            port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+            urls[node] = f"http://127.0.0.1:{port}"
+        urls[3] = "http://127.0.0.1:1"
+        try:
+            async with Route(urls) as route:
+                await test(route, handlers, urls)
+        finally:
+            for runner in runners:
+                await runner.cleanup()
+
+    asyncio.run(main())
+
+
+async def served(request: web.BaseRequest) -> web.Response:
+    return web.Response(body=await request.read())
+
+
+def answering(status: int, **headers: str) -> Handler:
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, headers=headers)
+
+    return handle
+
+
+def test_it_goes_where_it_is_sent() -> None:
+    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+        handlers[1] = answering(307, Location=f"{urls[2]}/v1/x")
+        handlers[2] = served
+        with pytest.raises(NotDone):
+            await route.call("/v1/x", b"b", {})
+        answered = await route.call("/v1/x", b"b", {})
+        assert (answered.node, answered.body) == (2, b"b")
+
+    run(test)
+
+
+def test_a_stranger_is_not_gone_to() -> None:
+    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+        handlers[1] = answering(307, Location="http://127.0.0.1:2/v1/x")
+        handlers[2] = served
+        with pytest.raises(NotDone):
+            await route.call("/v1/x", b"", {})
+        assert (await route.call("/v1/x", b"", {})).node == 2
+
+    run(test)
+
+
+def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 may come of a leader that had begun; who says nothing may still be at it; where nobody
+    listens nothing is done."""
+    monkeypatch.setattr(follow, "ATTEMPT_S", 0.1)
+
+    async def silent(request: web.BaseRequest) -> web.Response:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+        handlers[1] = answering(503)
+        handlers[2] = silent
+        for kind in (Unclear, Unclear, NotDone):
+            with pytest.raises(kind):
+                await route.call("/v1/x", b"", {})
+        handlers[1] = answering(404)
+        with pytest.raises(Refused):
+            await route.call("/v1/x", b"", {})
+
+    run(test)

@@ -1,0 +1,78 @@
+"""Three real nodes, and one of them fails, is stopped, cut off, wiped, slow, or hands over.
+
+`delaylog drill` runs as people run it, so its processes are its own; its object, with seed and
+folder, is what a failure shows. Judged is what was promised: nothing lost, nothing early, repeats
+only of what was handed out in the last 50 ms (none where it was planned), folders that are the
+same on all nodes, and that the cluster serves again at all. How fast is reported, not asserted:
+machines differ. Where a drill needs rights or a program, it fails and says which.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("delaylog")
+
+
+def run(name: str, rounds: int, seed: int, timeout_s: float) -> Any:
+    command = [PROGRAM, "drill", name, "--rounds", str(rounds), "--seed", str(seed), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    result = json.loads(done.stdout)
+    assert result["holds"]
+    assert result["lost"] == result["early"] == result["duplicates_over_bound"] == 0
+    assert result["rounds"] == rounds
+    assert result["sends_acknowledged"] > 20 * rounds, "there was a load"
+    return result
+
+
+SHORT = [("kill-leader", 3), ("handover", 2), ("stop-leader", 1), ("restart-all", 1)]
+LONG = [
+    *(("kill-leader", 50), ("handover", 50), ("stop-leader", 20), ("restart-all", 20)),
+    *(("partition", 20), ("blank-node", 10), ("slow-disk", 10), ("clock-step", 18)),
+]
+
+
+@pytest.mark.parametrize(("name", "rounds"), SHORT)
+def test_a_few_rounds(name: str, rounds: int) -> None:
+    result = run(name, rounds, seed=20130101, timeout_s=240)
+    if name == "handover":
+        (figures,) = result["cases"].values()
+        assert figures["tick_drift"]["max"] == 0, "it goes on at the slot that was handed over"
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize(("name", "rounds"), LONG)
+def test_many_rounds(name: str, rounds: int) -> None:
+    run(name, rounds, seed=20131231, timeout_s=1_800)
+
+
+def test_wrong_words() -> None:
+    done = subprocess.run(
+        [PROGRAM, "drill", "kill-leader", "--rounds", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--rounds" in done.stderr
+
+
+def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").touch()
+    done = subprocess.run(
+        [PROGRAM, "drill", "kill-leader", "--keep", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["theirs"]
