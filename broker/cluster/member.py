@@ -43,7 +43,15 @@ from delaylog.replication.events import (
     Truncated,
 )
 from delaylog.replication.leader import Acks
-from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart, CopyTaken, Hello, Message
+from delaylog.replication.messages import (
+    Append,
+    CopyEnd,
+    CopyOffer,
+    CopyPart,
+    CopyTaken,
+    Hello,
+    Message,
+)
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
@@ -56,6 +64,8 @@ BUSY_AFTER_MS: Final = 200
 """And for so long after something was handed out: more may come."""
 SYNC_EVERY_SECONDS: Final = 0.003
 """A follower syncs so often at most."""
+FOLLOWED_MS: Final = 250
+"""So long after its last message a leader is taken for one; it has rounds every 50 ms."""
 READMIT_EVERY_MS: Final = 500
 
 log = logging.getLogger("delaylog.cluster")
@@ -109,6 +119,9 @@ class ClusterMember:
         self._poller: asyncio.TimerHandle | None = None
         self._suggested = False
         self._told_commit = 0
+        self._followed: int | None = None
+        self._followed_ms = -FOLLOWED_MS
+        """Whose frames were taken last, and when."""
         self._sync_due: asyncio.TimerHandle | None = None
         self._synced_at = 0.0
         self._handed_ms = 0
@@ -262,6 +275,10 @@ class ClusterMember:
         replication = self.replication
         if replication is not None:
             self._input(lambda: replication.receive(peer, message, self._now()))
+            if isinstance(message, Append) and message.epoch == replication.promised:
+                self._followed, self._followed_ms = peer, boot_ms()
+                if len(self._unsettled) and self.settled:
+                    self._unsettled.open()
 
     def _input(self, take: Callable[[], object]) -> None:
         """Hand something over and do what comes of it. Raises PeerError."""
@@ -504,6 +521,9 @@ class ClusterMember:
         """Who is thought to lead, for clients."""
         if self.leading:
             return self.config.node
+        if boot_ms() - self._followed_ms < FOLLOWED_MS:
+            # It knows before the oracle does, which may be told by a round or an election later.
+            return self._followed
         found = self.oracle.leader(boot_ms())
         return None if found == self.config.node else found
 
@@ -603,7 +623,7 @@ class ClusterMember:
         wake_ms = engine.next_wake_ms()
         near = wake_ms is not None and wake_ms - self._node.clock.now_ms() < BUSY_AHEAD_MS
         lately = boot_ms() - self._handed_ms < BUSY_AFTER_MS
-        busy = near or lately or len(self._gate) > 0
+        busy = near or lately or len(self._gate) > 0 or replication.leadership.hands_over
         if busy != replication.leadership.busy:
             replication.leadership.busy = busy
             self._arm(replication)
@@ -644,6 +664,8 @@ class ClusterMember:
             return None
         self._handover = self._loop.create_future()
         self._transfer_to = target
+        # The final tick goes out with a round.
+        self._note_busy()
         self._pump()
         if not await self._handover:
             return None
