@@ -65,7 +65,8 @@ BUSY_AFTER_MS: Final = 200
 SYNC_EVERY_SECONDS: Final = 0.003
 """A follower syncs so often at most."""
 FOLLOWED_MS: Final = 250
-"""So long after its last message a leader is taken for one; it has rounds every 50 ms."""
+"""So long after its last message a leader is taken for one; it has rounds every 50 ms. And so long
+after the last answers of a majority it takes itself for one."""
 READMIT_EVERY_MS: Final = 500
 
 log = logging.getLogger("delaylog.cluster")
@@ -313,17 +314,27 @@ class ClusterMember:
             self._on_fatal(self.oracle.failure)
             return
         suggested = self.oracle.suggests(now.boot_ms)
+        if self._suggested and not suggested and self._is_followed():
+            # Who is chosen instead will ask for the lead; until then there is nobody better.
+            suggested = True
         if suggested:
             self.counts.chosen += not self._suggested
             replication.suggest_leader(now)
         elif self._suggested:
             replication.unsuggest_leader()
+        if suggested != self._suggested:
+            log.info("this node is %s to lead", "chosen" if suggested else "not chosen any more")
         self._suggested = suggested
         self._readmit(replication, now)
         if len(self._unsettled) and self.settled:
             self._unsettled.open()
         # What was removed is not asked for: a frame's epoch is looked up in the table.
         self._files.replica.epochs.forget(self._files.physical.first_position)
+
+    def _is_followed(self) -> bool:
+        """Whether this node leads, and a majority has answered a moment ago."""
+        age_ms = self.gate_age_ms()
+        return age_ms is not None and age_ms < FOLLOWED_MS
 
     def _readmit(self, replication: ReplicationNode, now: Now) -> None:
         """Let learners vote again as soon as that is safe."""
