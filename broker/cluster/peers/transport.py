@@ -56,6 +56,9 @@ class Transport(Protocol):
     def flush(self) -> None:
         """Send now what was to be sent at the end of the turn."""
 
+    def drop(self, peer: int, reason: str) -> None:
+        """Close the connection of a peer; there will be another."""
+
 
 class PeerTransport:
     """Sends and receives messages between the nodes of a cluster. One loop, one thread."""
