@@ -19,7 +19,7 @@ from delaylog.broker.admission import Admission
 from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
@@ -174,7 +174,8 @@ class Node:
 
     async def _finish(self) -> None:
         if self.engine.state.retired:
-            # What it has applied may never be committed.
+            # What it has applied may never be committed, and work may wait for that.
+            await self.background.halt()
             return
         await self.durable(self.engine.state.position)
         await self.background.finished()
@@ -250,14 +251,21 @@ class Node:
 
     def clock_jumped(self, jump_ms: int) -> None:
         """The broker's time went ahead by so much more than passed."""
-        if not self.standing.leading:
+        if not self.standing.may_turn():
             return
         self.engine.jump_ahead(jump_ms, self.clock.now_ms())
         self.appended()
         self.kick_dispatch()
 
     async def accept_clock(self) -> int:
-        """Go back to wall time after it was set back; returns by how much (0, or negative ms)."""
+        """Go back to wall time after it was set back; returns by how much (0, or negative ms).
+
+        Raises ConflictError in a cluster, where a step begins an epoch that none has promised.
+        """
+        if self.engine.is_member and self.clock.held_ms:
+            raise ConflictError(
+                "a cluster does not take the clock back: it goes on when wall time has caught up"
+            )
         step_ms = self.clock.accept()
         if step_ms:
             log.warning("a step of the clock was accepted", extra={"step_ms": step_ms})

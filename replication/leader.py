@@ -43,6 +43,8 @@ class Progress:
     """Its log is this one, durably, up to here."""
     seq: int = 0
     """The newest round whose tick it took."""
+    short_seq: int = 0
+    """The newest round that went out to it while it lacked what had to go at once."""
     known: bool = False
     """Whether it has answered: until then one message a round is enough."""
     counts: bool = True
@@ -84,6 +86,8 @@ class Leader:
         self.order = DispatchOrder(tick, self._publish)
         self._tick_seq = 0
         """The first round that carries the present tick."""
+        self._urgent_end = 0
+        """End of the newest frame that had to go out at once."""
         self.round_ms = 0
         """When the newest round went out; the first does so at once."""
         self.progress = {peer: Progress(self.begin_start) for peer in members.others(node)}
@@ -99,16 +103,22 @@ class Leader:
         """Tell everybody the tick and the commit, with whatever frames they lack."""
         self.gate.begin_round(now_ms)
         self.round_ms = now_ms
-        for peer in self.progress:
+        for peer, one in self.progress.items():
             if not self.ship(peer):
                 self._send_append(peer, b"")
+            if one.next < self._urgent_end:
+                one.short_seq = self.gate.seq
 
     def ship_all(self, *, at_once: bool = False) -> None:
         """There are new frames: send them to all who have answered so far.
 
         Who has not synced what it got gets them together once it has, as a group commit, unless
-        they must go out `at_once`.
+        they must go out `at_once`: these tell what is handed out, and a full window may hold them
+        up. A round opens the gate only where all of them went out before it, so that a successor
+        that knows its tick knows of them too.
         """
+        if at_once:
+            self._urgent_end = self._log.end
         for peer, one in self.progress.items():
             if one.known and (at_once or self._wants_more(one)):
                 self.ship(peer)
@@ -154,7 +164,7 @@ class Leader:
         one.match = max(one.match, message.end)
         one.next = max(one.next, one.match)
         one.seq = max(one.seq, message.seq)
-        if one.counts:
+        if one.counts and message.seq > one.short_seq:
             self.gate.take(source, message.seq)
         self.note_durable()
         if self._wants_more(one):

@@ -58,7 +58,9 @@ class ReplicationNode:
         ticks: TickStore,
         random: Random,
         timing: Timing | None = None,
+        commit: int = 0,
     ) -> None:
+        """`commit` = up to where the log is known to be committed, such as by a checkpoint."""
         self._log = log
         self._meta = meta
         self._ticks = ticks
@@ -73,6 +75,7 @@ class ReplicationNode:
         self._follower = Follower(
             log, ticks, voter=meta.meta.voter, send=self._send, cut=self._cut_log
         )
+        self._follower.commit = commit
         self._campaign = Campaign(
             self.node,
             self.members,

@@ -8,7 +8,7 @@ Rows and records are read by a `HourReader`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -264,12 +264,24 @@ class DelayHour:
             assert flush.extent is not None, "a flush is written before it is taken over"
             self._checks.append(flush.extent)
 
-    def write_seconds(self) -> None:
-        """Write the second index if it changed."""
-        if self._seconds_dirty and self._seconds is not None:
+    def take_seconds(self) -> Callable[[], None]:
+        """A job for any thread: write the second index as it is now.
+
+        Meanwhile it may change: what is written is of one moment, or a start would believe it.
+        """
+        assert self._seconds is not None, "it is there if it has changed"
+        raw = self._seconds.encode()
+        self._seconds_dirty = False
+
+        def write() -> None:
             self._unsynced = True
-            self._file("second.index", create=True).pwritev([self._seconds.encode()], 0)
-            self._seconds_dirty = False
+            try:
+                self._file("second.index", create=True).pwritev([raw], 0)
+            except BaseException:
+                self._seconds_dirty = True
+                raise
+
+        return write
 
     @property
     def seconds_dirty(self) -> bool:

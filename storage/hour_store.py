@@ -433,7 +433,7 @@ class HourStore:
         """Write second indexes and make every touched file durable, hour by hour."""
         for folder in list(self._hours.values()):
             if folder.seconds_dirty:
-                yield folder.write_seconds
+                yield folder.take_seconds()
             if folder.unsynced or folder.state_columns:
                 yield folder.sync
         yield lambda: self._fs.sync_folder(self._folder)

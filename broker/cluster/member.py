@@ -22,7 +22,7 @@ from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
-from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.peers import PeerTransport, Transport
 from delaylog.broker.cluster.retention import log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
@@ -94,7 +94,9 @@ class ClusterMember:
         on_fatal: Callable[[BaseException], None],
         random: Random,
         timing: Timing | None = None,
+        make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
+        """`make_transport` is called as `PeerTransport` is."""
         self.config = config
         self._files = files
         self._new_cluster = new_cluster
@@ -130,7 +132,7 @@ class ClusterMember:
         self._handover: asyncio.Future[bool] | None = None
         self._transfer_to: int | None = None
         self._stopping = False
-        self.transport = PeerTransport(
+        self.transport = make_transport(
             node=config.node,
             cluster_id=config.cluster_id,
             key=config.key(KeyUse.PEERS),
@@ -213,6 +215,7 @@ class ClusterMember:
             ticks=self._files.ticks,
             random=self._random,
             timing=self._timing,
+            commit=self._files.start,
         )
 
     # ------------------------------------------------------------------ another folder
@@ -505,7 +508,9 @@ class ClusterMember:
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
-        commit = 0 if self.replication is None else self.replication.commit
+        if self.replication is None:
+            return self._files.start
+        commit = self.replication.commit
         return min(commit, self._files.physical.durable_position)
 
     def drop_log(self, position: int) -> int:
@@ -561,8 +566,12 @@ class ClusterMember:
 
     def may_turn(self) -> bool:
         """Not while handing over either: the tick stays."""
+        return self.leading and self.may_append()
+
+    def may_append(self) -> bool:
+        """Whether replication takes changes; the engine asks at each."""
         replication = self.replication
-        return self.leading and replication is not None and replication.leadership.may_append()
+        return replication is not None and replication.leadership.may_append()
 
     def _gate_open(self) -> bool:
         replication = self.replication
@@ -596,8 +605,7 @@ class ClusterMember:
         """Ship what was appended, to those at least who wait for nothing else."""
         replication = self.replication
         if replication is not None and replication.leader is not None and self.leading:
-            replication.note_appended(at_once=at_once)
-            self._pump()
+            self._input(lambda: replication.note_appended(at_once=at_once))
             if at_once:
                 self.transport.flush()
 

@@ -37,6 +37,8 @@ class MemberFiles:
     slots: TickSlots
     ticks: SlotTicks
     meta: MetaFile
+    start: int
+    """Position of the newest checkpoint: all in front of it is committed."""
     fresh: bool
     """There was no meta file: this folder is not part of the cluster yet."""
 
@@ -78,7 +80,7 @@ def open_member(
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
-    return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, fresh)
+    return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, start, fresh)
 
 
 def new_learner(config: ClusterConfig) -> Meta:

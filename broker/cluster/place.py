@@ -105,7 +105,9 @@ def _open_place(
         return open_member(fs, config.data_dir, cluster, segment_bytes_max=segment_bytes)
 
     def engine_over(files: MemberFiles) -> Engine:
-        shared = Membership(files.physical, files.slots, member.committed, member.drop_log)
+        shared = Membership(
+            files.physical, files.slots, member.committed, member.drop_log, member.may_append
+        )
         return make_engine(shared)
 
     def reopen() -> tuple[MemberFiles, Engine]:

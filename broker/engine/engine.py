@@ -57,6 +57,8 @@ class Membership:
     """Up to where the log is committed; see `EngineState`."""
     drop_log: Callable[[int], int]
     """Removes log below a position, as far as nobody else needs it."""
+    may_append: Callable[[], bool] = lambda: True
+    """Whether it takes changes while it leads; see `EngineState`."""
 
 
 class Engine:
@@ -121,6 +123,7 @@ class Engine:
             self._recover(saved, now_ms, progress, working)
         else:
             self.state.committed = member.committed
+            self.state.may_append = member.may_append
             self.upkeep.drop_log = member.drop_log
             self._stand_by(saved, progress, working)
 
@@ -188,6 +191,11 @@ class Engine:
         return start, told_ms
 
     # ------------------------------------------------------------------ a member of a cluster
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is one of a cluster."""
+        return self._member is not None
 
     def _stand_by(
         self,
@@ -310,6 +318,7 @@ class Engine:
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
+        assert self._member is None, "a member begins no epoch by itself"
         shown = self.dispatcher.retire()
         set_back(self.state, step_ms, now_ms)
         self.upkeep.set_back(now_ms)

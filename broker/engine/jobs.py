@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine import control
-from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.job_filter import Filter
@@ -76,8 +76,14 @@ def begin_job(
 def end_job(state: EngineState, job: Job, outcome: str, now_ms: int) -> None:
     """The job is done, cancelled or failed; nothing for one that has ended."""
     if job.running:
+        before = job.state, job.ended_ms
         job.state, job.ended_ms = outcome, now_ms
-        _append_progress(state, job, now_ms)
+        try:
+            _append_progress(state, job, now_ms)
+        except NotLeadingError:
+            # No frame says so: it goes on, here or where it is led on.
+            job.state, job.ended_ms = before
+            raise
 
 
 def _append_progress(state: EngineState, job: Job, now_ms: int) -> None:

@@ -96,6 +96,8 @@ class EngineState:
         """Frames come from a leader elsewhere, and nothing may be appended here."""
         self.retired = False
         """A leader that leads no more is about to be dropped: nothing may come from it."""
+        self.may_append: Callable[[], bool] = lambda: True
+        """Whether a leader takes changes at this moment: not while it hands over."""
         self.position = 0
         """End of the last frame that this state has seen."""
         self.told_ms = 0
@@ -165,9 +167,11 @@ class EngineState:
             del self.epochs[0]
 
     def append(self, kind: FrameKind, payload: Sequence[Block], now_ms: int) -> tuple[int, int]:
-        """Queue a frame; returns (position, end)."""
+        """Queue a frame; returns (position, end). Raises NotLeadingError: nothing was done."""
         if self.following or self.retired:
             raise NotLeadingError("this node does not lead any more; ask the leader")
+        if not self.may_append():
+            raise NotLeadingError("this node does not take changes at the moment; try again")
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )

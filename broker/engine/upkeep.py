@@ -232,7 +232,7 @@ class Upkeep:
         try:
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
-            if floor > state.hour_floor and not state.following:
+            if floor > state.hour_floor and not state.following and state.may_append():
                 state.append(FrameKind.HOUR_FLOOR, [msgpack.packb({"floor": floor})], now_ms)
                 state.hour_floor = floor
             state.forget_epochs()

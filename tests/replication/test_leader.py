@@ -105,6 +105,28 @@ def test_who_has_not_answered_gets_one_message_a_round() -> None:
     assert len(made.out.take()) == 5
 
 
+def test_what_had_to_go_at_once_went_before_a_round_that_opens_the_gate() -> None:
+    """A lease that a full window holds up is not known to who takes the tick."""
+    made = Made(append_bytes_max=1, window_bytes_max=3 * FRAME)
+    made.serve()
+    base, end = made.log.end, made.rows(5)
+    made.leader.ship_all(at_once=True)
+    made.leader.send_round(100)
+    made.ack(1, base, made.leader.gate.seq)
+    assert not made.leader.gate.is_open(101)
+    made.ack(1, base + 3 * FRAME, made.leader.gate.seq)
+    assert not made.leader.gate.is_open(102)
+    made.leader.send_round(110)
+    made.ack(1, end, made.leader.gate.seq)
+    assert made.leader.gate.is_open(111)
+    made.leader.reconnect(1)
+    made.rows(1)
+    made.leader.ship_all()
+    made.leader.send_round(170)
+    made.ack(1, end, made.leader.gate.seq)
+    assert made.leader.gate.is_open(171), "what nobody hurries for may come later"
+
+
 def test_the_window_bounds_what_is_under_way() -> None:
     made = Made(append_bytes_max=1, window_bytes_max=3 * FRAME)
     made.ack(1, made.log.end)

@@ -23,6 +23,7 @@ from delaylog.storage.hour_store import HourCounts, HourStore, Work
 from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, STATE_ENTRY, MessageState, make_ref
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import place_rows
+from delaylog.storage.second_index import SecondIndex
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, FakeFile
 
 FIRST = 472_222
@@ -581,3 +582,27 @@ def test_large_hours_read_through_maps() -> None:
     store.set_near([])
     check_look_ups(store, model, wanted.tolist())
     assert INDEX_ENTRY.itemsize == 112
+
+
+def test_a_second_index_is_of_one_moment() -> None:
+    """Rows that are taken over while a thread writes it are in all of it or in none."""
+    disk, model = FakeDisk(), Model()
+    store = open_store(disk)
+    due = FIRST * HOUR_MS + 5_000
+    model.add(store, [due] * 3, [b"a"] * 3, FIRST)
+    run(store.flush(upto=model.position))
+    work = store.sync()
+    write = next(work)
+    assert callable(write)
+    model.add(store, [due, due + 1_000], [b"b"] * 2, FIRST)
+    run(store.flush(upto=model.position))
+    write()
+    path = f"{FOLDER}/{hour_name(FIRST)}/second.index"
+    kept = SecondIndex.decode(disk.content(path))
+    assert kept is not None
+    assert (kept.covers, kept.count.sum(), kept.newest.max()) == (3, 3, 3)
+    run(work)
+    run(store.sync())
+    kept = SecondIndex.decode(disk.content(path))
+    assert kept is not None
+    assert (kept.covers, kept.count.sum(), kept.newest.max()) == (5, 5, 5)

@@ -3,6 +3,14 @@
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.broker.cluster.peers.transport import PeerTransport
+from delaylog.broker.cluster.peers.transport import PeerTransport, Transport
 
-__all__ = ["PeerCounts", "PeerLimits", "PeerTls", "PeerTraffic", "PeerTransport", "Refused"]
+__all__ = [
+    "PeerCounts",
+    "PeerLimits",
+    "PeerTls",
+    "PeerTraffic",
+    "PeerTransport",
+    "Refused",
+    "Transport",
+]

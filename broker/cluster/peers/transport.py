@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
@@ -30,6 +30,34 @@ _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
 _ACCEPT_PAUSE_S: Final = 0.05
 """After a failed accept, such as for want of file descriptors."""
+
+
+class Transport(Protocol):
+    """What a member needs of its connections."""
+
+    counts: PeerCounts
+    """Since the start."""
+
+    async def start(self) -> int:
+        """Connect; returns the port that is listened on. Raises OSError if there is none."""
+
+    async def stop(self) -> None:
+        """End all connections."""
+
+    def connected(self) -> frozenset[int]:
+        """Peers that messages reach now."""
+
+    def hello_of(self, peer: int) -> Hello | None:
+        """What a connected peer said first."""
+
+    def send(self, peer: int, message: Message) -> None:
+        """Send it in this turn of the loop, or drop it if the peer is away."""
+
+    def flush(self) -> None:
+        """Send now what was to be sent at the end of the turn."""
+
+    def drop(self, peer: int, reason: str) -> None:
+        """Close the connection of a peer; there will be another."""
 
 
 class PeerTransport:

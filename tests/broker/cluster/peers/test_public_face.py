@@ -15,4 +15,5 @@ def test_public_names() -> None:
         "PeerTraffic",
         "PeerTransport",
         "Refused",
+        "Transport",
     }

@@ -1,0 +1,233 @@
+"""A member as a process runs it, but for sockets and raftos: made, crashed and made again.
+
+Everything from the engine to replication is the real thing, put together as `place.py` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
+from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.member import ClusterMember
+from delaylog.broker.cluster.member_files import open_member
+from delaylog.broker.cluster.place import ClusterPlace
+from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.engine import Engine, Limits, Membership
+from delaylog.broker.node import Node
+from delaylog.broker.verify import verify_folder
+from delaylog.replication.leader import Acks
+from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
+from tests.broker.cluster.real.network import MemoryTransport, Network
+
+FOLDER = "data"
+SEGMENT_BYTES = 96 << 10
+LIMITS = Limits(
+    tail_bytes_max=24 << 10,
+    tail_bytes_hard_max=1 << 20,
+    state_bytes_max=12 << 10,
+    state_bytes_hard_max=4 << 20,
+    checkpoint_bytes=48 << 10,
+    checkpoint_ms=900,
+    checkpoint_idle_ms=250,
+    checkpoint_idle_bytes=1,
+    disk_reserve_bytes=0,
+    reserve_file_bytes=0,
+    hot_bytes_max=0,
+)
+"""So small that everything happens all the time."""
+
+
+def cluster(node: int, size: int) -> ClusterConfig:
+    members = tuple(
+        Member(at, f"n{at}", ("127.0.0.1", 1 + at), ("127.0.0.1", 1 + at), f"http://h:{1 + at}")
+        for at in range(size)
+    )
+    return ClusterConfig("c", cluster_id_of("c"), node, members, Acks.QUORUM, None, b"s" * 32)
+
+
+class WildOracle:
+    """Suggests whom the test says, to each node by itself."""
+
+    def __init__(self, said: Callable[[], bool], transferred: Callable[[int], None]) -> None:
+        self._said, self._transferred = said, transferred
+        self._out_ms = 0
+        self.failure: Exception | None = None
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    def suggests(self, now_ms: int) -> bool:
+        return now_ms >= self._out_ms and self._said()
+
+    def leader(self, now_ms: int) -> int | None:
+        return None
+
+    def resign(self, now_ms: int, until_ms: int) -> None:
+        self._out_ms = until_ms
+
+    def transfer(self, target: int, now_ms: int) -> None:
+        self._transferred(target)
+
+
+class Life:
+    """One node from a start to its end."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        disk: ThreadedDisk,
+        ids: Path,
+        network: Network,
+        oracle: WildOracle,
+        *,
+        seed: int,
+        on_end: Callable[[Life, BaseException], None],
+        needed: Callable[[], int],
+        skew_ms: int = 0,
+    ) -> None:
+        """Raises DiskCrashed if the disk is to fail so early."""
+        import time
+
+        self.disk, self.number, self.over = disk, config.node, False
+        self._needed = needed
+        self._on_end = on_end
+        clock = BrokerClock(wall=lambda: time.time() + skew_ms / 1000)
+        random = Random(seed)
+        files = open_member(disk, FOLDER, config, segment_bytes_max=SEGMENT_BYTES)
+        self.member = member = ClusterMember(
+            config,
+            files,
+            new_cluster=True,
+            on_fatal=self._fatal,
+            random=random,
+            make_transport=lambda **how: MemoryTransport(network, **how),
+        )
+        membership = Membership(
+            files.physical, files.slots, member.committed, self._drop_log, member.may_append
+        )
+        self._needed = needed
+
+        def make_engine() -> Engine:
+            return Engine(
+                disk,
+                FOLDER,
+                now_ms=clock.now_ms(),
+                random=random,
+                limits=LIMITS,
+                ids_path=str(ids),
+                member=membership,
+            )
+
+        self.node = Node(make_engine(), clock, self._fatal)
+        clock.on_jump = self.node.clock_jumped
+        succession = Succession(self.node, make_engine, member.committed, self._fatal)
+        # No folder is so far behind here that it has to be copied.
+        copies = Copies(disk, FOLDER, member, self.node, succession, None, self._fatal)
+        member.attach(self.node, oracle, succession, copies)
+        self.place = ClusterPlace(self.node, member)
+        self.files = files
+
+    def _drop_log(self, position: int) -> int:
+        return self.member.drop_log(min(position, self._needed()))
+
+    def _fatal(self, error: BaseException) -> None:
+        if not self.over:
+            self._on_end(self, error)
+
+    async def start(self) -> None:
+        self.node.start()
+        await self.place.start()
+
+    @property
+    def leading(self) -> bool:
+        return not self.over and self.member.leading
+
+    def crash(self) -> None:
+        """Gone at once. What still runs finds the disk off; nothing of it reaches anybody."""
+        self.over = True
+        self.disk.off()
+        member, node = self.member, self.node
+        member.transport.off()  # type: ignore[attr-defined]
+        member._stopping = node._stopping = True
+        for handle in (member._timer, member._poller, node._timer):
+            if handle is not None:
+                handle.cancel()
+        if member._succession._task is not None:
+            member._succession._task.cancel()
+        if member._succession._looking is not None:
+            member._succession._looking.cancel()
+        node.background.refuse()
+        node.background.cancel()
+        node.background._io.shutdown(wait=True)
+        if node.log_commits._thread._thread.is_alive():
+            node.log_commits.stop()
+        node.engine.state.ids.close()
+
+    async def stop(self) -> None:
+        """As SIGTERM does it."""
+        await self.place.leave()
+        self.node.waiters.close()
+        await self.member.stop()
+        await self.node.stop()
+        self.files.close()
+        self.over = True
+
+
+def lose_ids(ids: Path) -> None:
+    shutil.rmtree(ids, ignore_errors=True)
+
+
+def damage(disk: ThreadedDisk) -> list[str]:
+    """What `delaylog verify` finds in a folder."""
+    work = verify_folder(disk, FOLDER)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return [f"{one.path} at {one.position}: {one.what}" for one in done.value.damage]
+
+
+def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
+    """Of each hour: rows, records and the states of every group."""
+    engine: Any = life.node.engine
+    engine.run_inline(engine.flush_work())
+    engine.run_inline(engine.states_work())
+    out = {}
+    groups = sorted({g for t in engine.state.by_number.values() for g in t.groups})
+    for hour, counts in engine.state.hours.counts.items():
+        if not counts.rows:
+            continue
+        folder = engine.state.hours.hour(hour)
+        assert folder.row_count == counts.rows
+        rows = b"".join(part.tobytes() for part in folder.scan_rows())
+        log = life.disk.content(f"{folder.folder}/delay.log")
+        states = [
+            b"".join(bytes(folder.states(group).get_one(at)) for at in range(1, counts.rows + 1))
+            for group in groups
+        ]
+        out[hour] = (rows, log, states)
+    return out
+
+
+async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether it came to be in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not holds():  # noqa: ASYNC110 (tasks change it)
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        return False
+    return True
+
+
+__all__ = ["DiskCrashed", "Life", "WildOracle", "cluster", "contents", "damage", "until"]

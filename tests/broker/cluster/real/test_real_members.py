@@ -1,0 +1,133 @@
+"""Real members under whatever can go wrong: nothing acknowledged is lost, repeated or early."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.engine.errors import ConflictError
+from tests.broker.cluster.real.members import until
+from tests.broker.cluster.real.world import World
+
+
+def course(folder: Path, seed: int, seconds: float) -> World:
+    async def main() -> World:
+        world = World(folder, seed)
+        await world.run(lambda: world.trouble(seconds))
+        return world
+
+    try:
+        return asyncio.run(main())
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_short_course(tmp_path: Path, seed: int) -> None:
+    world = course(tmp_path, seed, 6.0)
+    assert world.book.count > 50
+    assert len(world.leaderships) > 2
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_a_long_course(tmp_path: Path, seed: int) -> None:
+    course(tmp_path, seed, 25.0)
+
+
+def test_it_hands_over_under_load(tmp_path: Path) -> None:
+    """Senders and consumers go on all the time; each time somebody takes over, and no lease is
+    forgotten."""
+
+    async def main() -> None:
+        world = World(tmp_path, 7, eager=12)
+
+        async def hand_over_often() -> None:
+            for _ in range(6):
+                await asyncio.sleep(0.3)
+                [leader] = world.leaders()
+                assert await leader.member.hand_over(None) is not None
+                assert await until(lambda old=leader: world.leaders() not in ([], [old]))
+
+        await world.run(hand_over_often)
+        assert world.book.repeats == 0
+
+    asyncio.run(main())
+
+
+def test_a_node_stops_that_has_heard_of_nobody(tmp_path: Path) -> None:
+    """All in front of its checkpoint is committed, whoever is there to say so."""
+
+    async def main() -> None:
+        world = World(tmp_path, 8)
+
+        async def stop_all_and_begin_one() -> None:
+            await asyncio.sleep(1.5)
+            for life in world.there():
+                await life.stop()
+            await world.begin(1)
+            life = world.lives[1]
+            assert life is not None
+            assert life.files.start > 0
+            assert life.node.engine.state.position == life.member.committed() == life.files.start
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(5):
+                await life.stop()
+            for node in range(3):
+                await world.begin(node)
+
+        await world.run(stop_all_and_begin_one)
+
+    asyncio.run(main())
+
+
+def test_the_clock_is_not_set_back(tmp_path: Path) -> None:
+    """That begins an epoch, and in a cluster only replication does."""
+
+    async def main() -> None:
+        world = World(tmp_path, 9)
+
+        async def set_back() -> None:
+            [leader] = world.leaders()
+            node = leader.node
+            node.clock.hold_from(node.clock.now_ms() + 500)
+            epoch = node.engine.state.epoch
+            with pytest.raises(ConflictError):
+                await node.accept_clock()
+            assert node.engine.state.epoch == epoch
+
+        await world.run(set_back)
+
+    asyncio.run(main())
+
+
+async def cut_leaders_off(world: World) -> None:
+    """A leader that does not know it yet, and its successor, both with clients."""
+    for _ in range(4):
+        await asyncio.sleep(0.4)
+        [leader] = world.leaders()
+        others = [life for life in world.there() if life is not leader]
+        world.stubborn_until[leader.number] = world.loop.time() + 0.7
+        world.network.isolate(leader.number, [life.number for life in others])
+        await asyncio.sleep(0.15)
+        world.wanted = {others[0].number}
+        assert await until(lambda life=others[0]: life.leading)
+        await asyncio.sleep(0.4)
+        world.network.heal()
+        assert await until(lambda life=others[0]: world.leaders() == [life])
+
+
+def cut_off(folder: Path, seed: int) -> World:
+    async def main() -> World:
+        world = World(folder, seed)
+        await world.run(lambda: cut_leaders_off(world))
+        return world
+
+    return asyncio.run(main())
+
+
+def test_a_leader_that_is_cut_off_hands_out_no_more(tmp_path: Path) -> None:
+    cut_off(tmp_path, 10)
