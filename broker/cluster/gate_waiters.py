@@ -1,4 +1,4 @@
-"""Who waits for a moment that comes for all at once, such as the gate's.
+"""Who waits for a moment that comes for all at once.
 
 Messages are ready, and no majority has taken a tick for a moment; or a leader goes and another one
 comes.

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.gate_waiters import GateWaiters
 from delaylog.broker.cluster.joining import is_new
+from delaylog.broker.cluster.leader_sight import FOLLOWED_MS, LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
+from delaylog.broker.cluster.pace import Pace
+from delaylog.broker.cluster.paced_sync import PacedSync
 from delaylog.broker.cluster.peers import PeerTransport, Transport
 from delaylog.broker.cluster.retention import log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
@@ -56,25 +58,14 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.hour_store import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
-BUSY_AHEAD_MS: Final = 100
-"""Rounds go out more often from so long before anything is due, for the gate to be open then."""
-BUSY_AFTER_MS: Final = 200
-"""And for so long after something was handed out: more may come."""
-SYNC_EVERY_SECONDS: Final = 0.003
-"""A follower syncs so often at most."""
-FOLLOWED_MS: Final = 250
-"""So long after its last message a leader is taken for one; it has rounds every 50 ms. And so long
-after the last answers of a majority it takes itself for one."""
 READMIT_EVERY_MS: Final = 500
+SLOTS_EVERY_MS: Final = 1_000
+"""So much of the tick may a power cut take from one node."""
 
 log = logging.getLogger("delaylog.cluster")
-
-
-def boot_ms() -> int:
-    """The clock that never steps and goes on while the process is stopped."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _place_of(tick: EpochTick, name: str, value: int) -> dict[str, object]:
@@ -112,8 +103,6 @@ class ClusterMember:
         """Up to where others are thought to hold the log, when a leader does not know better."""
         self._silent = False
         self._end_to_come = 0
-        self._gate = GateWaiters()
-        self._unsettled = GateWaiters()
         self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
         self.counts = MemberCounts()
         self.cluster = OperatorCalls(self)
@@ -122,13 +111,8 @@ class ClusterMember:
         self._poller: asyncio.TimerHandle | None = None
         self._suggested = False
         self._told_commit = 0
-        self._followed: int | None = None
-        self._followed_ms = -FOLLOWED_MS
-        """Whose frames were taken last, and when."""
-        self._sync_due: asyncio.TimerHandle | None = None
-        self._synced_at = 0.0
-        self._handed_ms = 0
         self._readmit_ms = 0
+        self._slots_ms = 0
         self._handover: asyncio.Future[bool] | None = None
         self._transfer_to: int | None = None
         self._stopping = False
@@ -153,6 +137,13 @@ class ClusterMember:
         self.oracle = oracle
         self.copies = copies
         self._succession = succession
+        self._pace = Pace(node, serving=self._serving, committed=self.committed, rearm=self._arm)
+        self._sight = LeaderSight(
+            self.config.node,
+            leads=lambda: succession.leading,
+            chosen=lambda: oracle.leader(boot_ms()),
+        )
+        self._sync = PacedSync(node.log_commits.kick)
         node.standing = self
         node.log_commits.position = self.committed
 
@@ -180,6 +171,7 @@ class ClusterMember:
         for handle in (self._timer, self._poller):
             if handle is not None:
                 handle.cancel()
+        self._sync.cancel()
         if self.replication is not None:
             self.replication.unsuggest_leader()
             self._pump()
@@ -280,9 +272,8 @@ class ClusterMember:
         if replication is not None:
             self._input(lambda: replication.receive(peer, message, self._now()))
             if isinstance(message, Append) and message.epoch == replication.promised:
-                self._followed, self._followed_ms = peer, boot_ms()
-                if len(self._unsettled) and self.settled:
-                    self._unsettled.open()
+                self._sight.follow(peer)
+                self._settle()
 
     def _input(self, take: Callable[[], object]) -> None:
         """Hand something over and do what comes of it. Raises PeerError."""
@@ -329,10 +320,15 @@ class ClusterMember:
             log.info("this node is %s to lead", "chosen" if suggested else "not chosen any more")
         self._suggested = suggested
         self._readmit(replication, now)
-        if len(self._unsettled) and self.settled:
-            self._unsettled.open()
+        self._settle()
+        if now.boot_ms >= self._slots_ms:
+            self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
+            self._node.spawn("tick", self._sync_slots)
         # What was removed is not asked for: a frame's epoch is looked up in the table.
         self._files.replica.epochs.forget(self._files.physical.first_position)
+
+    def _sync_slots(self) -> Work:
+        yield self._files.slots.sync
 
     def _is_followed(self) -> bool:
         """Whether this node leads, and a majority has answered a moment ago."""
@@ -356,8 +352,8 @@ class ClusterMember:
             self._input(lambda: self._turn_round(replication))
 
     def _turn_round(self, replication: ReplicationNode) -> None:
-        self._note_busy()
-        self._publish(replication)
+        self._pace.note_busy()
+        self._pace.publish()
         replication.timer(self._now())
 
     # ------------------------------------------------------------------ outputs
@@ -374,24 +370,9 @@ class ClusterMember:
         for target, message in replication.take_messages():
             self.transport.send(target, message)
         if self._files.physical.end_position > self._files.physical.durable_position:
-            self._sync_soon()
+            self._sync.soon()
         self._note_progress(replication)
-        self._arm(replication)
-
-    def _sync_soon(self) -> None:
-        """Sync what came, together with what comes within a moment: each sync costs as much."""
-        if self._sync_due is None:
-            wait = SYNC_EVERY_SECONDS - (self._loop.time() - self._synced_at)
-            if wait <= 0:
-                self._synced_at = self._loop.time()
-                self._node.log_commits.kick()
-            else:
-                self._sync_due = self._loop.call_later(wait, self._sync_now)
-
-    def _sync_now(self) -> None:
-        self._sync_due = None
-        self._synced_at = self._loop.time()
-        self._node.log_commits.kick()
+        self._arm()
 
     def _note_progress(self, replication: ReplicationNode) -> None:
         """The commit may be further, the gate may be open."""
@@ -401,10 +382,9 @@ class ClusterMember:
                 self._told_commit = self.committed()
                 self._node.log_committed()
             if replication.leadership.hands_over:
-                self._publish(replication)
+                self._pace.publish()
             self._safe_sends.progress(leader)
-            if len(self._gate) and self._gate_open():
-                self._gate.open()
+            self._pace.look()
             if self._transfer_to is not None and replication.leadership.has_given:
                 log.info("handed over", extra=_place_of(leader.order.tick, "to", self._transfer_to))
                 self.oracle.transfer(self._transfer_to, boot_ms())
@@ -412,8 +392,9 @@ class ClusterMember:
         else:
             self._succession.look()
 
-    def _arm(self, replication: ReplicationNode) -> None:
-        at_ms = replication.next_timer_ms()
+    def _arm(self) -> None:
+        """Have the timer fire when replication has something to do."""
+        at_ms = None if self.replication is None else self.replication.next_timer_ms()
         if at_ms is None or self._stopping:
             return
         if self._timer is not None:
@@ -466,30 +447,9 @@ class ClusterMember:
         if was_leading:
             self._node.end_leading(why)
         self._safe_sends.fail_all(why)
-        self._gate.open()
+        self._pace.let_go()
 
     # ------------------------------------------------------------------ the log
-
-    @property
-    def log_end(self) -> int:
-        """Where this node's log ends."""
-        return self._files.replica.end
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch of its last frame."""
-        return self._files.replica.epochs.last_epoch
-
-    @property
-    def last_begin(self) -> tuple[int, int]:
-        """The newest epoch in the log, and where it begins there; zeros in an empty log."""
-        entries = self._files.replica.epochs.entries()
-        return entries[-1] if entries else (0, 0)
-
-    @property
-    def durable_end(self) -> int:
-        """How far the log is on this disk."""
-        return self._files.replica.durable_end
 
     @property
     def position(self) -> int:
@@ -534,30 +494,26 @@ class ClusterMember:
 
     @property
     def leader(self) -> int | None:
-        """Who is thought to lead, for clients."""
-        if self.leading:
-            return self.config.node
-        if boot_ms() - self._followed_ms < FOLLOWED_MS:
-            # It knows before the oracle does, which may be told by a round or an election later.
-            return self._followed
-        found = self.oracle.leader(boot_ms())
-        return None if found == self.config.node else found
+        """Who leads, if anybody is known to."""
+        return self._sight.leader
 
     def leader_url(self) -> str | None:
         """Where clients find the leader, if it is another node and known."""
-        leader = self.leader
-        if leader is None or leader == self.config.node:
-            return None
-        return self.config.member(leader).http_url
+        other = self._sight.other
+        return None if other is None else self.config.member(other).http_url
 
     @property
     def settled(self) -> bool:
         """Whether it is clear who answers: not while one leads no more and no other one yet."""
-        return self.may_turn() or (not self.leading and self.leader_url() is not None)
+        return self.may_turn() or (not self.leading and self._sight.other is not None)
+
+    def _settle(self) -> None:
+        if self._sight.waited_for and self.settled:
+            self._sight.settle()
 
     async def until_settled(self, seconds: float) -> None:
         """Wait for that, so long at most: calls come through a change of leaders that is short."""
-        await self._unsettled.wait(seconds)
+        await self._sight.wait(seconds)
 
     def check(self) -> None:
         """Raise NotLeadingError unless changes are taken at this moment."""
@@ -573,33 +529,9 @@ class ClusterMember:
         replication = self.replication
         return replication is not None and replication.leadership.may_append()
 
-    def _gate_open(self) -> bool:
-        replication = self.replication
-        if replication is None or not self.may_turn():
-            return False
-        return replication.leadership.may_dispatch(self._now())
-
     async def until_may_hand_out(self, seconds: float) -> bool:
         """Wait for the gate: a majority has taken a tick a moment ago."""
-        until = self._loop.time() + seconds
-        while not self._gate_open():
-            if not self.leading:
-                raise NotLeadingError("this node leads no more; ask the leader")
-            left = until - self._loop.time()
-            if left <= 0:
-                return False
-            waiting = self._gate.wait(left)
-            self._hurry()
-            await waiting
-        self._handed_ms = boot_ms()
-        return True
-
-    def _hurry(self) -> None:
-        """Send a round now: somebody waits for its answer."""
-        replication = self.replication
-        if replication is not None and not replication.leadership.busy:
-            replication.leadership.busy = True
-            self._arm(replication)
+        return await self._pace.until_gate_open(seconds)
 
     def appended(self, *, at_once: bool = False) -> None:
         """Ship what was appended, to those at least who wait for nothing else."""
@@ -617,35 +549,10 @@ class ClusterMember:
 
     def turned(self) -> None:
         """The wheel has turned: the tick follows with the next round."""
-        self._note_busy()
+        self._pace.note_busy()
 
-    def _publish(self, replication: ReplicationNode) -> None:
-        """Say how far the wheel has got, and what it covers."""
-        leader = replication.leader
-        if leader is None or not leader.serving or not self.leading:
-            return
-        state, order = self._node.engine.state, leader.order
-        if replication.leadership.may_append():
-            place = (state.tick.second, state.tick.local_index)
-            if place > (order.tick.second, order.tick.local_index):
-                order.begin(*place)
-                order.finish(self._node.clock.now_ms())
-        if not state.exposures:
-            _, end = order.take(min(leader.commit, self.committed()))
-            order.cover(end)
-
-    def _note_busy(self) -> None:
-        replication = self.replication
-        if replication is None or not self.leading:
-            return
-        engine = self._node.engine
-        wake_ms = engine.next_wake_ms()
-        near = wake_ms is not None and wake_ms - self._node.clock.now_ms() < BUSY_AHEAD_MS
-        lately = boot_ms() - self._handed_ms < BUSY_AFTER_MS
-        busy = near or lately or len(self._gate) > 0 or replication.leadership.hands_over
-        if busy != replication.leadership.busy:
-            replication.leadership.busy = busy
-            self._arm(replication)
+    def _serving(self) -> ReplicationNode | None:
+        return self.replication if self.leading else None
 
     # ------------------------------------------------------------------ sends
 
@@ -684,7 +591,7 @@ class ClusterMember:
         self._handover = self._loop.create_future()
         self._transfer_to = target
         # The final tick goes out with a round.
-        self._note_busy()
+        self._pace.note_busy()
         self._pump()
         if not await self._handover:
             return None

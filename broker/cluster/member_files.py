@@ -42,6 +42,22 @@ class MemberFiles:
     fresh: bool
     """There was no meta file: this folder is not part of the cluster yet."""
 
+    @property
+    def log_end(self) -> int:
+        """Where this node's log ends."""
+        return self.replica.end
+
+    @property
+    def durable_end(self) -> int:
+        """How far the log is on this disk."""
+        return self.replica.durable_end
+
+    @property
+    def last_begin(self) -> tuple[int, int]:
+        """The newest epoch in the log, and where it begins there; zeros in an empty log."""
+        entries = self.replica.epochs.entries()
+        return entries[-1] if entries else (0, 0)
+
     def close(self) -> None:
         """Close them. What was appended and not written is dropped."""
         self.physical.close()

@@ -79,7 +79,7 @@ class ClusterMetrics(Collector):
         if replication is not None and replication.leader is not None:
             for node, one in replication.leader.progress.items():
                 if one.known:
-                    lag.add_metric([str(node)], max(self._member.log_end - one.match, 0))
+                    lag.add_metric([str(node)], max(self._member.files.log_end - one.match, 0))
         return lag
 
     def _counters(self) -> Iterator[Metric]:

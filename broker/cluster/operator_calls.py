@@ -65,8 +65,8 @@ class OperatorCalls:
             "role": self.role,
             "epoch": None if replication is None else _epoch(replication.promised),
             "leader": None if leader is None else _named(leader),
-            "log_end": member.log_end,
-            "durable": member.durable_end,
+            "log_end": member.files.log_end,
+            "durable": member.files.durable_end,
             "commit": 0 if replication is None else replication.commit,
             "applied": member.position,
             "gate_age_ms": member.gate_age_ms(),
@@ -81,7 +81,7 @@ class OperatorCalls:
         match: int | None = None
         if me:
             voter = replication is not None and replication.votes
-            match = member.durable_end
+            match = member.files.durable_end
         elif replication is not None and replication.leader is not None:
             one = replication.leader.progress[each.node]
             if one.known:
@@ -92,7 +92,7 @@ class OperatorCalls:
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,
             "match": match,
-            "lag_bytes": None if match is None else max(member.log_end - match, 0),
+            "lag_bytes": None if match is None else max(member.files.log_end - match, 0),
         }
 
     # ------------------------------------------------------------------ handing over
@@ -161,7 +161,7 @@ class OperatorCalls:
         try:
             async with asyncio.timeout(SUCCESSOR_SECONDS):
                 while True:
-                    epoch, start = member.last_begin
+                    epoch, start = member.files.last_begin
                     if epoch > before and replication.commit > start:
                         return None if epoch_node(epoch) == self._config.node else epoch
                     await asyncio.sleep(_LOOK_SECONDS)

@@ -68,7 +68,7 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> RunningOr
         replication = member.replication
         if replication is None or not replication.votes or member.lags:
             return None
-        return Standing(member.last_epoch, member.log_end)
+        return Standing(member.files.last_begin[0], member.files.log_end)
 
     settings = OracleSettings(
         cluster_id=config.cluster_id,

@@ -162,7 +162,7 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
         return 0
     report.files += 1
     file = fs.open(f"{folder}/tick")
-    durable_end = 0
+    durable_end = newest = 0
     raw = file.pread(max(file.size(), TICK_SLOT_STRIDE + TICK_SLOT_SIZE), 0)
     for first, last in (
         (TICK_SLOT_SIZE, TICK_SLOT_STRIDE),
@@ -175,7 +175,9 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
         raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
         found = decode_slot(raw)
         if found is not None:
-            durable_end = max(durable_end, found[0].durable_end)
+            # The older one may speak of a log that was cut since.
+            if found[1] > newest:
+                durable_end, newest = found[0].durable_end, found[1]
         elif any(raw):
             report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one counts")
     file.close()

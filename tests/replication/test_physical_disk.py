@@ -113,6 +113,24 @@ def test_a_cut_takes_the_durable_end_with_it() -> None:
         assert folder.log.end == 64
 
 
+def test_what_was_read_before_a_cut_is_forgotten() -> None:
+    """Other frames may stand in the same place afterwards."""
+    folder = Folder(FakeDisk())
+    begin(folder, 1)
+    start = folder.log.end
+    begin(folder, 2)
+    before = bytes(folder.log.read(start, 1 << 20))
+    folder.log.cut(start)
+    begin(folder, 3)
+    after = bytes(folder.log.read(start, 1 << 20))
+    assert after != before
+    assert [frame.epoch for frame in split_frames(after, start, 1 << 16)] == [3 << 16]
+
+
+def begin(folder: Folder, counter: int) -> None:
+    folder.log.append_begin(EpochTick(counter << 16), 0)
+
+
 def test_dropped_segments_take_their_epochs_along() -> None:
     folder = Folder(FakeDisk())
     for counter in range(1, 40):
