@@ -75,6 +75,7 @@ class Node:
         self._timer_ms = 0
         self._due_scheduled = False
         self._next_release = 0.0
+        self.release_pace_seconds = RELEASE_PACE_SECONDS
         self._stopping = False
         self._suspended = False
         self.waiters = Waiters()
@@ -306,7 +307,7 @@ class Node:
                 if self.engine.run_due(now_ms):
                     self.kick_dispatch()
                 else:
-                    self._next_release = perf_counter() + RELEASE_PACE_SECONDS
+                    self._next_release = perf_counter() + self.release_pace_seconds
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
