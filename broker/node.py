@@ -178,7 +178,12 @@ class Node:
             # What it has applied may never be committed, and work may wait for that.
             await self.background.halt()
             return
-        await self.durable(self.engine.state.position)
+        position = self.engine.state.position
+        if not self.standing.leading and self.log_commits.position() < position:
+            # Nobody has told this follower yet how far the log is committed, so it holds what the
+            # checkpoint held that it began with. There is nothing to save, nor anybody to wait for.
+            return
+        await self.durable(position)
         await self.background.finished()
         await self.run(self._checkpoint())
 

@@ -20,6 +20,7 @@ from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.copies.incoming import copy_unfinished
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
+from delaylog.broker.cluster.whose import META
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
@@ -54,6 +55,13 @@ def _check_folder(folder: str, *, member: bool) -> None:
         raise ConfigError(f"a restore into {folder} was not finished: run it again")
     if not member and copy_unfinished(folder):
         raise ConfigError(f"{folder} takes over a leader's copy: serve it with its --cluster FILE")
+    if not member and os.path.lexists(f"{folder}/{META}"):
+        # Alone it would begin an epoch of its own and apply what no majority has: back in its
+        # cluster it could win an election by that, and have the others cut what they acknowledged.
+        raise ConfigError(
+            f"{folder} belongs to a node of a cluster: serve it with its --cluster FILE; to serve "
+            "its messages alone, `delaylog backup` it and `delaylog restore` that elsewhere"
+        )
 
 
 def _raise_file_limit() -> int:

@@ -19,6 +19,8 @@ def is_new(mine: Hello, others: Iterable[int], heard: Mapping[int, Hello]) -> bo
         hello = heard.get(node)
         if hello is None:
             return None
-        if hello.end != mine.end:
+        if hello.end != mine.end or (mine.end and hello.promised != mine.promised):
+            # Logs of one length may still be different ones: the newest epoch tells, as long as
+            # nobody has begun another.
             return False
     return True

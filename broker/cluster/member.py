@@ -53,6 +53,7 @@ from delaylog.replication.messages import (
     CopyTaken,
     Hello,
     Message,
+    Nack,
 )
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
@@ -371,6 +372,7 @@ class ClusterMember:
                 self._act(event)
             events = replication.take_events()
         for target, message in replication.take_messages():
+            self.counts.refused_epochs += isinstance(message, Nack)
             self.transport.send(target, message)
         if self._files.physical.end_position > self._files.physical.durable_position:
             self._sync.soon()

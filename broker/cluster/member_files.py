@@ -12,6 +12,7 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
+from delaylog.broker.cluster.whose import META
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
@@ -21,7 +22,6 @@ from delaylog.storage.layout import EPOCH_NODE_BITS
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
-META: Final = "meta"
 RECENT_BYTES_MAX: Final = 4 << 20
 """Frames on their way to the followers, or to be applied here in a moment."""
 

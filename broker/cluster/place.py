@@ -21,6 +21,7 @@ from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
+from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
 from delaylog.storage.file_system import FileSystem, OsFileSystem
 
@@ -114,8 +115,14 @@ def _open_place(
         files = open_files()
         return files, engine_over(files)
 
+    files = open_files()
+    if files.fresh and files.log_end and not config.new_cluster:
+        raise ClusterError(
+            f"{config.data_dir} is that of a broker without a cluster; joining one would lose what "
+            "it holds: restore one backup of it on all nodes and start each with --new-cluster"
+        )
     member = ClusterMember(
-        cluster, open_files(), new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
+        cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
     )
     node = Node(engine_over(member.files), clock, on_fatal)
     succession = Succession(node, lambda: engine_over(member.files), member.committed, on_fatal)

@@ -16,9 +16,10 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
-from delaylog.broker.cluster.member_files import META, new_learner
+from delaylog.broker.cluster.member_files import new_learner
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
+from delaylog.broker.cluster.whose import META
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta

@@ -188,7 +188,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(exc, ssl.SSLError):
             self.close(Refused.TLS, str(exc))
         elif self.stage in (Stage.CHALLENGE, Stage.PROOF, Stage.HELLO):
-            self.close(Refused.CUT, f"it ended before the peer was known: {exc}")
+            text = "it ended before the peer was known"
+            self.close(Refused.CUT, text if exc is None else f"{text}: {exc}")
         elif self._reader is not None and self._reader.inside:
             self.close(Refused.CUT, "it ended inside a record")
         else:
