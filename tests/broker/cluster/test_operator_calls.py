@@ -35,8 +35,8 @@ class Fake:
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
         self.leading = True
         self.leader: int | None = 1
-        self.log_end, self.durable_end, self.position = 1_000, 900, 1_000
-        self.last_begin = (EPOCH, 0)
+        self.position = 1_000
+        self.files = SimpleNamespace(log_end=1_000, durable_end=900, last_begin=(EPOCH, 0))
         self.connected = {2, 3}
         self.taker: int | None = 2
         self.asked: list[int | None] = []
@@ -70,7 +70,7 @@ class Fake:
         self.asked.append(target)
         if self.taker is not None:
             self.leading = False
-            self.last_begin = (make_epoch(6, self.taker), 1_000)
+            self.files.last_begin = (make_epoch(6, self.taker), 1_000)
             asyncio.get_running_loop().call_later(0.02, self.serve)
         return self.taker
 

@@ -229,6 +229,9 @@ class QueueMachine(Deliveries):
             engine = Engine(OsFileSystem(), str(copy), now_ms=self.now, random=Random(1))
             try:
                 again = small_state(engine.state, self.now)
+                # It has begun one of its own.
+                known = engine.state.epochs[:-1]
+                assert known[-len(self.state.epochs) :] == self.state.epochs, kind
             finally:
                 engine.close()
             for name, value in live.items():
@@ -238,7 +241,7 @@ class QueueMachine(Deliveries):
 def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     """A checkpoint's members that frames decide, in an order of their own."""
     out = snapshot(state, now_ms)
-    for name in ("told_ms", "epoch", "tick", "hour_floor_top"):
+    for name in ("told_ms", "epoch", "epochs", "tick", "hour_floor_top"):
         del out[name]
     # Hours in which nothing lives may have been removed.
     out["hours"] = {

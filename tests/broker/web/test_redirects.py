@@ -34,7 +34,9 @@ class Place:
 def call(place: Place, query: str = "", *, reads: bool = True, retired: bool = False) -> Any:
     path = "/v1/topics/a%2Fb" + (f"?{query}" if query else "")
     node = SimpleNamespace(
-        standing=place, engine=SimpleNamespace(state=SimpleNamespace(retired=retired))
+        standing=place,
+        engine=SimpleNamespace(state=SimpleNamespace(retired=retired)),
+        suspended=False,
     )
     ctx: Any = SimpleNamespace(
         node=node,
