@@ -153,8 +153,8 @@ class Background:
         """End all spawned work where it stands, and the job that runs; then accept work again.
 
         For an engine that is dropped while the process lives on: when this returns, no spawned
-        work touches it any more. What `run` drives belongs to its callers and is not ended, but
-        the job that it began is over too.
+        work touches it any more. What `run` drives belongs to its callers: the job that it began
+        is over too, and it goes no further.
         """
         self._halting = True
         self._halts += 1

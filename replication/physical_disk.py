@@ -41,12 +41,6 @@ class PhysicalReplicaLog:
         if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
             self.epochs.begin(header.epoch, header.position)
 
-    def drop_below(self, position: int) -> int:
-        """Remove segments that nobody needs, and what the table says of them."""
-        dropped = self._log.drop_below(position)
-        self.epochs.forget(self._log.first_position)
-        return dropped
-
     @property
     def first_position(self) -> int:
         return self._log.first_position

@@ -383,8 +383,9 @@ class ClusterMember:
         """The commit may be further, the gate may be open."""
         leader = replication.leader
         if leader is not None and self.leading:
-            if self.committed() > self._told_commit:
-                self._told_commit = self.committed()
+            committed = self.committed()
+            if committed > self._told_commit:
+                self._told_commit = committed
                 self._node.log_committed()
             if replication.leadership.hands_over:
                 self._pace.publish()

@@ -13,12 +13,12 @@ from typing import Final
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
 from delaylog.broker.cluster.whose import META
+from delaylog.broker.engine.upkeep import saved_epochs
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.layout import EPOCH_NODE_BITS
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
@@ -88,11 +88,8 @@ def open_member(
         recent_bytes_max=RECENT_BYTES_MAX,
         node=config.node,
     )
-    entries: list[tuple[int, int]] = []
-    if saved is not None:
-        known = saved[0].get("epochs") or [(saved[0]["epoch"] << EPOCH_NODE_BITS, 0)]
-        entries = [(epoch, first) for epoch, first in known]
-    replica = PhysicalReplicaLog(physical, slots, tuple(entries))
+    entries = () if saved is None else tuple(saved_epochs(saved[0]))
+    replica = PhysicalReplicaLog(physical, slots, entries)
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
@@ -113,10 +110,9 @@ def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFi
     except MetaDamagedError as error:
         # It may have promised anything: it must not vote before it is let in again.
         log.error("%s; this node goes on as a learner", error)
-        meta = None
         return MetaFile.make(fs, path, learner), False
     if meta is None:
-        # On the disk only once it is known what it is: see `Joining`.
+        # On the disk only once it is known what it is: see joining.py.
         return MetaFile(fs, path, learner), True
     if meta.cluster_id != config.cluster_id:
         raise ClusterError(

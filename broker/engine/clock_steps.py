@@ -40,12 +40,9 @@ def set_back(state: EngineState, step_ms: int, now_ms: int) -> None:
         topic.used_ms = min(topic.used_ms, now_ms)
         for group in topic.groups.values():
             group.used_ms = min(group.used_ms, now_ms)
-            group.forget_ready()
     # A bucket counts anew, or gives something soon: its old time may be hours away.
     state.woken.update(state.paced)
-    state.paced.clear()
-    state.hot.clear()
-    state.dispatched = (0, 0)
+    state.forget_ready()
     state.wheel = TimingWheel(now_ms)
 
 

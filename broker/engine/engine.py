@@ -232,9 +232,7 @@ class Engine:
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.told_ms)
-        for topic in state.by_number.values():
-            for group in topic.groups.values():
-                group.forget_ready()
+        state.forget_ready()
         state.woken.clear()
         state.wheel = TimingWheel(now_ms)
         self.dispatcher = Dispatcher(state)
@@ -251,11 +249,7 @@ class Engine:
         state.told_ms = self.dispatcher.loader.now_ms
         self.dispatcher.retire()
         state.exposures.clear()
-        state.paced.clear()
-        for topic in state.by_number.values():
-            for group in topic.groups.values():
-                group.forget_ready()
-        state.hot.clear()
+        state.forget_ready()
         state.following = state.replaying = True
         state.retired = False
         state.committed = self._member.committed
@@ -436,9 +430,7 @@ class Engine:
     def close(self) -> None:
         """Close every file. What is not in the log is lost, what is in it comes back."""
         state = self.state
-        for topic in state.by_number.values():
-            for group in topic.groups.values():
-                group.forget_ready()
+        state.forget_ready()
         self.dispatcher.retire()
         self.run_inline(self.discard_work())
         state.hot.close()

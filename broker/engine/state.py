@@ -156,7 +156,7 @@ class EngineState:
         """Begin the next leadership of a broker that is alone. In a cluster others have a say."""
         self.epoch = self.epoch_counter + 1 << EPOCH_NODE_BITS
         position, _ = self.append(FrameKind.EPOCH_BEGIN, [], now_ms)
-        self.epochs.append((self.epoch, position))
+        self.begin_epoch(self.epoch, position)
 
     def forget_epochs(self) -> None:
         """Drop leaderships of which the log holds nothing any more, but the last of them: that is
@@ -227,6 +227,15 @@ class EngineState:
         self._runs += 1
         path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
         return RunFile(self.scratch, path, self.garbage.append)
+
+    def forget_ready(self) -> None:
+        """Drop every hint to what is ready or near: it comes up again, or has ended."""
+        for topic in self.by_number.values():
+            for group in topic.groups.values():
+                group.forget_ready()
+        self.paced.clear()
+        self.hot.clear()
+        self.dispatched = (0, 0)
 
     def group(self, topic_number: int, number: int) -> Group | None:
         """A group by the numbers that stand in frames; None when it is gone."""

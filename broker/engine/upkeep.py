@@ -72,11 +72,10 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     }
 
 
-def restore_epochs(state: EngineState, saved: dict[str, Any]) -> None:
+def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
     """The leaderships that a checkpoint knows of; an older one knew the last counter only."""
     newest = (saved["epoch"] << EPOCH_NODE_BITS, 0)
-    state.epochs = [(epoch, start) for epoch, start in saved.get("epochs", ())] or [newest]
-    state.epoch = state.epochs[-1][0]
+    return [(epoch, start) for epoch, start in saved.get("epochs", ())] or [newest]
 
 
 def _saved_group(group: Group) -> dict[str, Any]:
@@ -120,7 +119,8 @@ def _pairs(raw: bytes) -> dict[int, int]:
 
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
-    restore_epochs(state, saved)
+    state.epochs = saved_epochs(saved)
+    state.epoch = state.epochs[-1][0]
     state.hour_floor = saved["hour_floor"]
     state.hour_floor_top = saved.get("hour_floor_top", 0)
     state.tick = Tick(*saved["tick"])

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine import Engine, control
 from delaylog.broker.engine.engine import Membership
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.found import just
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.frames import Tick
@@ -75,6 +76,14 @@ class Member:
         self.follow(self.log.sync())
         self.engine.lead(now_ms, now_ms)
         self.engine.state.committed = lambda: self.log.durable_position
+
+    def lead_after(self, host: Any) -> None:
+        """Hold and apply all that a leader has, and lead in its place."""
+        host.sync()
+        theirs = host.engine.state.log
+        self.copy(theirs, theirs.end_position)
+        self.follow(theirs.end_position)
+        self.lead(host.now_ms)
 
     def close(self) -> None:
         self.engine.close()
@@ -171,11 +180,7 @@ def test_it_goes_on_as_the_leader(host: Any, member: Member, monkeypatch: Any) -
     host.nack([first], delay=0)
     host.ack([third])
     host.send(1, ids=["waiting"], delay=HOUR)
-    log = host.engine.state.log
-    host.sync()
-    member.copy(log, log.end_position)
-    member.follow(log.end_position)
-    member.lead(host.now_ms)
+    member.lead_after(host)
     # From here on the host drives the other engine.
     old = host.engine
     monkeypatch.setattr(host, "engine", member.engine)
@@ -221,11 +226,7 @@ def test_what_is_not_committed_is_not_applied(host: Any, member: Member) -> None
 def test_a_leader_that_falls_is_made_anew(host: Any, member: Member) -> None:
     """Its engine is dropped with what it had applied beyond the commit; the log lives on."""
     host.send(2, ids=["a", "b"])
-    host.sync()
-    log = host.engine.state.log
-    member.copy(log, log.end_position)
-    member.follow(log.end_position)
-    member.lead(host.now_ms)
+    member.lead_after(host)
     engine, commit = member.engine, member.log.end_position
     state = engine.state
     engine.make_topic("never committed", host.now_ms)
@@ -269,14 +270,34 @@ def test_a_leader_that_stands_down_keeps_its_time(member: Member) -> None:
     assert member.engine.started_ms == at_ms + 250
 
 
+def test_what_was_ready_under_an_earlier_leadership_is_not_counted(
+    host: Any, member: Member, monkeypatch: Any
+) -> None:
+    """It comes up again: until then a cancel takes nothing out of the ready queue."""
+    host.send(2, ids=["cancelled", "left"], delay=1_000)
+    member.lead_after(host)
+    old = host.engine
+    monkeypatch.setattr(host, "engine", member.engine)
+    host.advance(1_000)
+    group = host.topic.default
+    assert group.ready_count == 2
+    member.commit = member.log.sync()
+    member.engine.state.retire(member.commit)
+    member.engine.stand_down()
+    member.lead(host.now_ms)
+    found = host.find(["cancelled"])
+    control.cancel(member.engine.state, host.topic, just(found[0], group), host.now_ms)
+    assert group.ready_count == 0
+    host.turn()
+    assert group.ready_count == 1
+    assert [message.id for message in host.receive()] == ["left"]
+    monkeypatch.setattr(host, "engine", old)
+
+
 def test_frames_of_a_successor_are_not_passed_over(host: Any, member: Member) -> None:
     """They are in the log before a leader that fell, having lost nothing, begins to follow."""
     host.send(1, ids=["old"])
-    host.sync()
-    theirs = host.engine.state.log
-    member.copy(theirs, theirs.end_position)
-    member.follow(theirs.end_position)
-    member.lead(host.now_ms)
+    member.lead_after(host)
     state = member.engine.state
     member.engine.make_topic("last", host.now_ms)
     member.log.write_pending()
@@ -302,11 +323,7 @@ def test_frames_of_a_successor_are_not_passed_over(host: Any, member: Member) ->
 def test_a_successor_that_cut_the_log_hides_nothing(host: Any, member: Member) -> None:
     """The log may be shorter by the time the old leader is told: it knows its own end."""
     host.send(1, ids=["old"])
-    host.sync()
-    theirs = host.engine.state.log
-    member.copy(theirs, theirs.end_position)
-    member.follow(theirs.end_position)
-    member.lead(host.now_ms)
+    member.lead_after(host)
     commit = member.log.end_position
     member.engine.make_topic("never committed", host.now_ms)
     assert member.engine.state.position > commit
