@@ -18,34 +18,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
+from tests.broker.answer import Answer
+
 PROGRAM = str(Path(sys.executable).parent / "delaylog")
 BULK = "application/vnd.delaylog.batch"
 MSGPACK = "application/msgpack"
 TIMEOUT_S = 30
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One HTTP answer."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def packed(self) -> Any:
-        return msgpack.unpackb(self.body)
 
 
 class Broker:

@@ -17,9 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.broker.answer import Answer
 
 PROGRAM = str(Path(sys.executable).parent / "delaylog")
 NODES = (1, 2, 3)
@@ -28,19 +29,6 @@ START_S = 30
 CALL_S = 15
 # Below what the kernel gives to outgoing connections, so nobody takes one meanwhile.
 PORTS = range(20_000, 32_000)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One HTTP answer; status 0 = the node was not reached or broke off."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 def free_ports(count: int) -> list[int]:
@@ -64,7 +52,11 @@ def free_ports(count: int) -> list[int]:
 class ThreeNodes:
     """Nodes 1 to 3 (alpha, beta, gamma) and a plain client for them, which follows nothing."""
 
-    def __init__(self, folder: Path, *, acks: str = "quorum") -> None:
+    wait_s = START_S
+    """How long anything may take."""
+
+    def __init__(self, folder: Path, *, acks: str = "quorum", limits: str = "") -> None:
+        """`limits` = lines of a configuration file for all nodes."""
         self.folder = folder
         ports = free_ports(6)
         self.http = dict(zip(NODES, ports[:3], strict=True))
@@ -82,15 +74,19 @@ class ThreeNodes:
             ]
         self.config = folder / "cluster.toml"
         self.config.write_text("\n".join(lines) + "\n")
+        self._options: list[str] = []
+        if limits:
+            (folder / "delaylog.toml").write_text(limits)
+            self._options = ["--config", str(folder / "delaylog.toml")]
         self._processes: dict[int, subprocess.Popen[str]] = {}
 
     # ------------------------------------------------------------------ processes
 
-    def start(self, *nodes: int, new_cluster: bool = False) -> None:
+    def start(self, *nodes: int, new_cluster: bool = False, wait: bool = True) -> None:
         """Start nodes, all without any named, and wait until they serve."""
         for node in nodes or NODES:
             words = ["--data-dir", str(self.data_dir(node)), "--http", self.address(node)]
-            words += ["--cluster", str(self.config), "--node", str(node)]
+            words += ["--cluster", str(self.config), "--node", str(node), *self._options]
             with self.log_path(node).open("ab") as log:
                 self._processes[node] = subprocess.Popen(
                     [PROGRAM, "serve", *words, *(["--new-cluster"] if new_cluster else [])],
@@ -100,7 +96,7 @@ class ThreeNodes:
                     text=True,
                     env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
                 )
-        for node in nodes or NODES:
+        for node in (nodes or NODES) if wait else ():
             out = self._processes[node].stdout
             assert out is not None
             line = out.readline()
@@ -112,6 +108,10 @@ class ThreeNodes:
         for process in ending:
             process.terminate()
         return [self._ended(process) for process in ending]
+
+    def ended(self, node: int) -> int:
+        """The status that a node ends with by itself."""
+        return self._ended(self._processes.pop(node))
 
     def kill(self, *nodes: int) -> None:
         """End nodes at once."""
@@ -126,7 +126,7 @@ class ThreeNodes:
 
     def _ended(self, process: subprocess.Popen[str]) -> int:
         try:
-            return process.wait(START_S)
+            return process.wait(self.wait_s)
         finally:
             if process.stdout is not None:
                 process.stdout.close()
@@ -198,9 +198,9 @@ class ThreeNodes:
         self.until(known, "the followers do not know the leader")
         return others
 
-    def until(self, look: Callable[[], Any], text: str, seconds: float = START_S) -> Any:
+    def until(self, look: Callable[[], Any], text: str = "it never came") -> Any:
         """What `look` finds, once it finds something."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.wait_s
         while not (found := look()):
             assert time.monotonic() < end, f"{text}\n{self.tails()}"
             time.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +11,18 @@ from random import Random
 
 import pytest
 
-from tests.broker.cluster.copies.three import NODES, SLOW, SMALL, Three, until
+from tests.broker.cluster.copies.three import SLOW, SMALL, Three
+from tests.broker.cluster.three_nodes import NODES
 
 
 @pytest.fixture
 def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Three]:
     made = Three(tmp_path, getattr(request, "param", SMALL))
     try:
-        for node in NODES:
-            made.start(node, "--new-cluster", wait=False)
+        made.start(new_cluster=True, wait=False)
         yield made
     finally:
-        made.kill_all()
+        made.clean_up()
 
 
 def grow(three: Three, node: int, *, name: str) -> None:
@@ -41,7 +40,7 @@ def is_voter_again(three: Three, node: int) -> bool:
 
 
 def others(three: Three, node: int) -> list[int]:
-    return [other for other in three.processes if other != node]
+    return [other for other in three.running if other != node]
 
 
 def sent(three: Three) -> int:
@@ -56,19 +55,19 @@ def test_a_wiped_node_gets_a_copy_and_leads(three: Three) -> None:
     wiped = others(three, leader)[0]
     three.send(200, name="a")
     three.ask("POST", "/v1/topics/t/messages", [{"id": "soon", "body": "b"}])
-    three.end(wiped, signal.SIGKILL)
-    shutil.rmtree(three.data(wiped))
+    three.kill(wiped)
+    shutil.rmtree(three.data_dir(wiped))
     grow(three, wiped, name="b")
     three.start(wiped)
-    until(lambda: is_voter_again(three, wiped))
+    three.until(lambda: is_voter_again(three, wiped))
     assert "the copy is in place" in three.log(wiped)
     # The leader goes while the third lacks what was acknowledged last, so this node has to lead.
     leader = three.leader()
     third = next(node for node in NODES if node not in (leader, wiped))
-    three.end(third, signal.SIGKILL)
+    three.kill(third)
     three.send(20, name="without the third")
     want = sent(three)
-    three.end(leader, signal.SIGKILL)
+    three.kill(leader)
     three.start(third)
     assert three.leader() == wiped, "the third lacks what was acknowledged without it"
     assert sent(three) == want
@@ -83,8 +82,8 @@ def wipe_far_behind(three: Three) -> int:
     wiped = others(three, leader)[0]
     # It held this, so the leader keeps no log from before for it.
     three.send(200, name="before")
-    three.end(wiped, signal.SIGKILL)
-    shutil.rmtree(three.data(wiped))
+    three.kill(wiped)
+    shutil.rmtree(three.data_dir(wiped))
     three.send(1_000, name="a", size=20_000)
     grow(three, wiped, name="b")
     return wiped
@@ -107,18 +106,18 @@ def test_the_receiver_is_killed_again_and_again(three: Three) -> None:
     node = wipe_far_behind(three)
     rng = Random(1)
     for _ in range(6):
-        names = set(os.listdir(three.data(node))) if three.data(node).exists() else set()
+        names = set(os.listdir(three.data_dir(node))) if three.data_dir(node).exists() else set()
         if not {"incoming", "copied", "placing"} & names:
             # It was through: its disk is lost once more.
-            shutil.rmtree(three.data(node), ignore_errors=True)
+            shutil.rmtree(three.data_dir(node), ignore_errors=True)
         begun = copies_begun(three, node)
         three.start(node)
-        until(lambda begun=begun: copies_begun(three, node) > begun)
+        three.until(lambda begun=begun: copies_begun(three, node) > begun)
         time.sleep(rng.random() * 0.15)
-        three.end(node, signal.SIGKILL)
+        three.kill(node)
     three.start(node)
-    until(lambda: is_voter_again(three, node))
-    names = {path.name for path in three.data(node).iterdir()}
+    three.until(lambda: is_voter_again(three, node))
+    names = {path.name for path in three.data_dir(node).iterdir()}
     assert not {"incoming", "copied", "placing"} & names
     assert_leads(three, node)
 
@@ -128,12 +127,12 @@ def test_the_giver_is_killed_and_another_one_goes_on(three: Three) -> None:
     """What has come until then is dropped: the next leader gives its own."""
     node = wipe_far_behind(three)
     three.start(node)
-    until(lambda: copies_begun(three, node) > 0)
+    three.until(lambda: copies_begun(three, node) > 0)
     leader = next(n for n in NODES if "a copy of this folder goes to" in three.log(n))
-    three.end(leader, signal.SIGKILL)
+    three.kill(leader)
     time.sleep(0.5)
     three.start(leader)
-    until(lambda: is_voter_again(three, node))
+    three.until(lambda: is_voter_again(three, node))
     assert_leads(three, node)
 
 
@@ -147,9 +146,9 @@ def make_lead(three: Three, node: int) -> None:
     """Stop the third, let it fall behind, kill the leader: only `node` holds what is committed."""
     leader = three.leader()
     third = next(other for other in NODES if other not in (node, leader))
-    three.end(third, signal.SIGKILL)
+    three.kill(third)
     three.send(20, name=f"before {node} leads, {time.monotonic_ns()} ")
-    three.end(leader, signal.SIGKILL)
+    three.kill(leader)
     three.start(third)
 
 
@@ -160,13 +159,13 @@ def test_a_flipped_byte_of_the_log_is_healed_at_the_start(three: Three) -> None:
     node = others(three, three.leader())[0]
     # How far the log is durable is written down twenty times a second.
     time.sleep(0.3)
-    three.end(node, signal.SIGKILL)
-    path = max((three.data(node) / "log").glob("*.log"))
+    three.kill(node)
+    path = max((three.data_dir(node) / "log").glob("*.log"))
     flip(path, path.stat().st_size - 100)
     three.send(100, name="b")
     three.start(node)
-    until(lambda: is_voter_again(three, node))
-    (aside,) = three.data(node).glob("damaged-*")
+    three.until(lambda: is_voter_again(three, node))
+    (aside,) = three.data_dir(node).glob("damaged-*")
     assert {path.name for path in aside.iterdir()} >= {"log", "hours", "tick", "damaged"}
     assert_leads(three, node)
 
@@ -175,23 +174,23 @@ def test_a_flipped_byte_of_an_hour_is_healed_when_it_was_met(three: Three) -> No
     """A leader that meets it ends at once; its next start sets the folder aside."""
     three.send(300, name="a", delay_ms=120_000)
     node = others(three, three.leader())[0]
-    until(lambda: list((three.data(node) / "hours").glob("*/delay.index")))
-    three.end(node)
-    for path in (three.data(node) / "hours").glob("*/delay.index"):
+    three.until(lambda: list((three.data_dir(node) / "hours").glob("*/delay.index")))
+    three.stop(node)
+    for path in (three.data_dir(node) / "hours").glob("*/delay.index"):
         flip(path, path.stat().st_size - 30)
     three.start(node)
     make_lead(three, node)
     assert three.ended(node) == 1
-    assert (three.data(node) / "damaged").exists()
+    assert (three.data_dir(node) / "damaged").exists()
     for other in NODES:
-        if other not in three.processes and other != node:
+        if other not in three.running and other != node:
             three.start(other)
     three.leader()
     three.start(node)
-    until(lambda: is_voter_again(three, node))
-    (aside,) = three.data(node).glob("damaged-*")
+    three.until(lambda: is_voter_again(three, node))
+    (aside,) = three.data_dir(node).glob("damaged-*")
     assert (aside / "hours").is_dir()
-    assert not (three.data(node) / "damaged").exists()
+    assert not (three.data_dir(node) / "damaged").exists()
     assert_leads(three, node)
 
 
@@ -202,10 +201,10 @@ def test_damage_without_anybody_who_could_help(three: Three) -> None:
     time.sleep(0.3)
     node = others(three, three.leader())[0]
     for other in NODES:
-        three.end(other, signal.SIGKILL)
-    path = max((three.data(node) / "log").glob("*.log"))
+        three.kill(other)
+    path = max((three.data_dir(node) / "log").glob("*.log"))
     flip(path, path.stat().st_size - 100)
     three.start(node, wait=False)
     assert three.ended(node) == 1
     assert "no other voter that holds data answers" in three.log(node)
-    assert not list(three.data(node).glob("damaged-*"))
+    assert not list(three.data_dir(node).glob("damaged-*"))
