@@ -1,0 +1,39 @@
+"""What commands refuse, in the words of Redis 7.0.15."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class CommandError(Exception):
+    """A command was refused; `text` is the error line without its `-`, like `ERR syntax error`."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text.decode("utf-8", "replace"))
+        self.text = text
+
+
+WRONG_TYPE: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
+SYNTAX: Final = b"ERR syntax error"
+NOT_INTEGER: Final = b"ERR value is not an integer or out of range"
+NOT_FLOAT: Final = b"ERR value is not a valid float"
+NO_SUCH_KEY: Final = b"ERR no such key"
+OUT_OF_RANGE: Final = b"ERR index out of range"
+READ_ONLY: Final = b"READONLY You can't write against a read only replica."
+NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
+EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
+
+
+def wrong_type() -> CommandError:
+    """The key holds another kind of value."""
+    return CommandError(WRONG_TYPE)
+
+
+def syntax() -> CommandError:
+    """An option that is not known, or misplaced."""
+    return CommandError(SYNTAX)
+
+
+def wrong_arity(name: bytes) -> CommandError:
+    """Too few or too many arguments; `name` is written as it is known, in lower case."""
+    return CommandError(b"ERR wrong number of arguments for '%s' command" % name.lower())
