@@ -99,7 +99,15 @@ class _NoArray:
     __slots__ = ()
 
 
+class _Waits:
+    """The type of WAITS."""
+
+    __slots__ = ()
+
+
 NO_ARRAY: Final = _NoArray()
+WAITS: Final = _Waits()
+"""Stands for the reply of a command that waits: it comes later, or never."""
 OK: Final = Status(b"OK")
 QUEUED: Final = Status(b"QUEUED")
 PONG: Final = Status(b"PONG")
@@ -107,7 +115,6 @@ PONG: Final = Status(b"PONG")
 Reply: TypeAlias = (
     bytes
     | int
-    | None
     | Sequence[Any]
     | Status
     | ErrorReply
@@ -118,4 +125,6 @@ Reply: TypeAlias = (
     | Verbatim
     | BigNumber
     | _NoArray
+    | _Waits
+    | None
 )

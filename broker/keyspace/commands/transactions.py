@@ -1,0 +1,58 @@
+"""MULTI, EXEC, DISCARD, WATCH, UNWATCH."""
+
+from __future__ import annotations
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, Reply
+from delaylog.broker.keyspace.run import Run
+
+_FLAGS = "noscript loading stale fast now"
+
+
+@command("multi", 1, _FLAGS)
+def multi(run: Run, argv: Args) -> Reply:
+    """Queue what follows."""
+    if run.session.queue is not None:
+        raise CommandError(b"ERR MULTI calls can not be nested")
+    run.session.queue = []
+    run.session.special = True
+    return OK
+
+
+@command("exec", 1, "noscript loading stale skip_slowlog now")
+def exec_(run: Run, argv: Args) -> Reply:
+    """Run what is queued, unless a watched key was changed."""
+    if run.session.queue is None:
+        raise CommandError(b"ERR EXEC without MULTI")
+    return run.executor.run_queue(run.session)
+
+
+@command("discard", 1, _FLAGS)
+def discard(run: Run, argv: Args) -> Reply:
+    """Drop what is queued."""
+    session = run.session
+    if session.queue is None:
+        raise CommandError(b"ERR DISCARD without MULTI")
+    session.queue = None
+    session.failed_multi = False
+    run.executor.forget_watches(session)
+    session.look()
+    return OK
+
+
+@command("watch", -2, _FLAGS, keys=(1, -1, 1))
+def watch(run: Run, argv: Args) -> Reply:
+    """Have EXEC do nothing if one of the keys changes before it."""
+    if run.session.queue is not None:
+        raise CommandError(b"ERR WATCH inside MULTI is not allowed")
+    if not run.session.dirty_watch:
+        run.executor.watch(run.session, argv[1:])
+    return OK
+
+
+@command("unwatch", 1, "noscript loading stale fast")
+def unwatch(run: Run, argv: Args) -> Reply:
+    """Forget what was watched."""
+    run.executor.forget_watches(run.session)
+    return OK

@@ -1,0 +1,143 @@
+"""One database: keys, what they hold, and when they end.
+
+Commands go through the methods here, which see to expiry, watchers and waiters; only lengths and
+read-only looks may use `values` itself. A change is told by `changed`, once per key, after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from delaylog.broker.keyspace.errors import wrong_type
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.keyspace import Keyspace
+    from delaylog.broker.keyspace.session import Session
+
+Kind = TypeVar("Kind", HashValue, ListValue, SetValue, SortedSetValue, StreamValue)
+
+
+class Database:
+    """Numbered from 0."""
+
+    def __init__(self, keyspace: Keyspace, number: int) -> None:
+        self.keyspace = keyspace
+        self.number = number
+        self.values: dict[bytes, Value] = {}
+        self.expires: dict[bytes, int] = {}
+        """Key -> when it ends, Unix ms."""
+        self.watchers: dict[bytes, dict[Session, None]] = {}
+        """Key -> who has a WATCH on it."""
+        self.waiters: dict[bytes, dict[Session, None]] = {}
+        """Key -> who waits for it in a blocking command, longest first."""
+
+    # ------------------------------------------------------------------ looking
+
+    def find(self, key: bytes) -> Value | None:
+        """What a key holds, or None; a key whose time has come holds nothing."""
+        value = self.values.get(key)
+        if value is not None and self.expires and self.is_over(key):
+            return None
+        return value
+
+    def is_over(self, key: bytes) -> bool:
+        """Whether a key's time has come; where effects may be made it is removed by that."""
+        at_ms = self.expires.get(key)
+        keyspace = self.keyspace
+        if at_ms is None or at_ms > keyspace.now_ms or keyspace.applying:
+            return False
+        if keyspace.may_expire:
+            self.expire(key)
+        return True
+
+    def string(self, key: bytes) -> bytes | bytearray | None:
+        """The string of a key. Raises CommandError (WRONGTYPE)."""
+        value = self.find(key)
+        if value is None or value.__class__ is bytes or value.__class__ is bytearray:
+            return value
+        raise wrong_type()
+
+    def of_kind(self, kind: type[Kind], key: bytes) -> Kind | None:
+        """The value of a key, which must be of this kind. Raises CommandError (WRONGTYPE)."""
+        value = self.find(key)
+        if value is None or value.__class__ is kind:
+            return value
+        raise wrong_type()
+
+    def of_kind_or_new(self, kind: type[Kind], key: bytes) -> Kind:
+        """The same; a new, empty value is put there if there is none. Put something into it, or
+        `remove_if_empty`.
+        """
+        value = self.find(key)
+        if value is None:
+            made = self.values[key] = kind()
+            return made
+        if value.__class__ is kind:
+            return value
+        raise wrong_type()
+
+    # ------------------------------------------------------------------ changing
+
+    def put(self, key: bytes, value: Value, *, keep_ttl: bool = False) -> None:
+        """Give a key a value, whatever it held. Tell `changed` after it."""
+        self.values[key] = value
+        if not keep_ttl and self.expires:
+            self.expires.pop(key, None)
+
+    def remove(self, key: bytes) -> bool:
+        """Remove a key; True if it was there (`find` it first, if its time may have come)."""
+        value = self.values.pop(key, None)
+        if value is None:
+            return False
+        if self.expires:
+            self.expires.pop(key, None)
+        self.keyspace.discard(value)
+        return True
+
+    def remove_if_empty(self, key: bytes) -> None:
+        """A collection without elements does not exist."""
+        value = self.values.get(key)
+        if value is not None and not value and value.__class__ not in (bytes, StreamValue):
+            self.remove(key)
+
+    def set_expiry(self, key: bytes, at_ms: int | None) -> None:
+        """Let a key that exists end at a time, or never."""
+        if at_ms is None:
+            self.expires.pop(key, None)
+            return
+        self.expires[key] = at_ms
+        self.keyspace.expiry.add(self.number, key, at_ms)
+
+    def expire(self, key: bytes) -> None:
+        """Its time has come: remove it, with a DEL as its effect."""
+        self.remove(key)
+        keyspace = self.keyspace
+        keyspace.expired_keys += 1
+        keyspace.log(self.number, [b"DEL", key])
+        self.tell(key)
+
+    def changed(self, key: bytes, times: int = 1) -> None:
+        """A key was changed: count it, tell who watches it and who waits for it."""
+        self.keyspace.dirty += times
+        if self.watchers or self.waiters:
+            self.tell(key)
+
+    def tell(self, key: bytes) -> None:
+        """Tell who watches a key, and who waits for it."""
+        for session in self.watchers.get(key, ()):
+            session.dirty_watch = True
+        if key in self.waiters:
+            self.keyspace.ready[self.number, key] = None
+
+    def clear(self) -> int:
+        """Remove everything; returns how many keys there were."""
+        values = self.values
+        for key in [*self.watchers, *self.waiters]:
+            if key in values:
+                self.tell(key)
+        self.values, self.expires = {}, {}
+        self.keyspace.discard(values)
+        return len(values)

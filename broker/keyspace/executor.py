@@ -1,0 +1,334 @@
+"""Runs commands for sessions: checks, MULTI, waiting commands, what a change sets off.
+
+The host hands in parsed commands and finds encoded replies in `session.out`; it sets the time
+first (`begin`), and takes the keyspace's effects when its turn ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
+from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.errors import EXEC_ABORT, READ_ONLY, CommandError
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.pubsub import PubSub
+from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
+from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WAITS, ErrorReply, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.session import Blocked, Session
+
+_MOVED_AWAY: Final = (
+    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+)
+_SHOWN_BYTES: Final = 128
+"""So much of an unknown command is shown."""
+
+
+class Executor:
+    """The sessions over one keyspace."""
+
+    def __init__(self, keyspace: Keyspace, server: ServerState | None = None) -> None:
+        self.keyspace = keyspace
+        self.server = server or ServerState()
+        self.sessions: dict[int, Session] = {}
+        self.pubsub = PubSub()
+        self.may_write: Callable[[], ErrorReply | None] = lambda: None
+        """What a write is answered instead, if it may not be made at the moment."""
+        self.waiting: dict[Session, None] = {}
+        """Sessions with a blocked command."""
+        nobody = Session(0, keyspace.databases[0])
+        self._run = Run(self, keyspace, nobody)
+        self.script_run = Run(self, keyspace, nobody)
+        self.script_run.may_wait = False
+        self.script_run.in_script = True
+        self._next_session = 1
+
+    # ------------------------------------------------------------------ sessions
+
+    def connect(self, now_ms: int) -> Session:
+        """A new client."""
+        session = Session(self._next_session, self.keyspace.databases[0])
+        self._next_session += 1
+        session.created_ms = session.used_ms = now_ms
+        session.authenticated = not self.server.wants_password
+        session.look()
+        self.sessions[session.number] = session
+        return session
+
+    def disconnect(self, session: Session) -> None:
+        """A client has gone."""
+        self.sessions.pop(session.number, None)
+        self.unblock(session)
+        self.forget_watches(session)
+        self.pubsub.leave(session)
+
+    def exchange(self, keyspace: Keyspace) -> None:
+        """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
+        for session in list(self.waiting):
+            self.unblock(session)
+            session.deliver(ErrorReply(_MOVED_AWAY))
+        for session in self.sessions.values():
+            if session.watched:
+                session.watched = []
+                session.dirty_watch = True
+            session.database = keyspace.databases[session.database.number]
+        self.keyspace = self._run.keyspace = self.script_run.keyspace = keyspace
+
+    # ------------------------------------------------------------------ running
+
+    def begin(self, now_ms: int) -> None:
+        """A turn begins: it is this late. The time of commands never goes back."""
+        if now_ms > self.keyspace.now_ms:
+            self.keyspace.now_ms = now_ms
+
+    def handle(self, session: Session, commands: list[Args]) -> int:
+        """Run commands until one waits or the client is to be closed; returns how many ran."""
+        out = session.out
+        done = 0
+        for argv in commands:
+            done += 1
+            reply = self.execute(session, argv)
+            if reply is WAITS:
+                return done
+            if session.special and self._is_silenced(session):
+                continue
+            encode_into(out, reply, session.resp)
+            if session.closing:
+                return done
+        return done
+
+    def execute(self, session: Session, argv: Args) -> Reply:
+        """Run one command; errors are replies too."""
+        command = WORDS.get(argv[0])
+        if command is None:
+            found = self.find_command(argv)
+            if isinstance(found, ErrorReply):
+                return self._refused(session, found)
+            command = found
+        count = len(argv)
+        arity = command.arity
+        if count != arity and (arity > 0 or count < -arity):
+            name = command.name
+            text = b"ERR wrong number of arguments for '%b' command" % name
+            return self._refused(session, ErrorReply(text))
+        if session.special:
+            stopped = self._stopped(session, command, argv)
+            if stopped is not None:
+                return stopped
+        if command.write:
+            refusal = self.may_write()
+            if refusal is not None:
+                return self._refused(session, refusal)
+        session.used_word = command.name
+        reply = self.call(self._run, session, command, argv)
+        if self.keyspace.ready:
+            self.serve_waiting()
+        return reply
+
+    def call(self, run: Run, session: Session, command: Command, argv: Args) -> Reply:
+        """Run a command without checks and log what it changed."""
+        keyspace = self.keyspace
+        dirty = keyspace.dirty
+        run.session = session
+        database = run.database = session.database
+        run.command = command
+        run.effects = None
+        server = self.server
+        server.commands_run += 1
+        try:
+            reply = command.function(run, argv)
+        except CommandError as error:
+            reply = ErrorReply(error.text)
+            server.errors_answered += 1
+        if keyspace.dirty != dirty:
+            effects = run.effects
+            if effects is None:
+                keyspace.log(database.number, argv)
+            else:
+                for effect in effects:
+                    keyspace.log(database.number, effect)
+        return reply
+
+    def find_command(self, argv: Args) -> Command | ErrorReply:
+        """The entry for an argv, or what to answer when there is none."""
+        word = argv[0].lower()
+        command = COMMANDS.get(word)
+        if command is None:
+            return ErrorReply(_unknown(argv))
+        if not command.subcommands:
+            return command
+        if len(argv) < 2:
+            return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
+        sub = command.subcommands.get(argv[1].lower())
+        if sub is None:
+            shown = argv[1][:_SHOWN_BYTES]
+            text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
+            return ErrorReply(text)
+        return sub
+
+    # ------------------------------------------------------------------ the long way
+
+    def _refused(self, session: Session, error: ErrorReply) -> ErrorReply:
+        self.server.errors_answered += 1
+        if session.queue is not None:
+            session.failed_multi = True
+        return error
+
+    def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
+        """What to answer instead of running a command; None = run it."""
+        if not session.authenticated and not command.no_auth:
+            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."))
+        if session.resp == 2 and session.subscribed and not command.pubsub:
+            text = (
+                b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "
+                b"RESET are allowed in this context" % command.name
+            )
+            return self._refused(session, ErrorReply(text))
+        if session.queue is None or command.now:
+            return None
+        if command.no_multi:
+            text = b"ERR Command not allowed inside a transaction"
+            return self._refused(session, ErrorReply(text))
+        if command.write and (refusal := self.may_write()) is not None:
+            return self._refused(session, refusal)
+        session.queue.append((command, argv))
+        return QUEUED
+
+    def _is_silenced(self, session: Session) -> bool:
+        if session.skip_next:
+            session.skip_next = False
+            session.look()
+            return True
+        return session.silent
+
+    def run_queue(self, session: Session) -> Reply:
+        """EXEC: run what was queued, unless it may not be."""
+        queue, session.queue = session.queue, None
+        assert queue is not None
+        failed, session.failed_multi = session.failed_multi, False
+        changed = session.dirty_watch or self.watched_is_over(session)
+        self.forget_watches(session)
+        session.look()
+        if failed:
+            raise CommandError(EXEC_ABORT)
+        if changed:
+            return NO_ARRAY
+        if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
+            if refusal.text == READ_ONLY:
+                raise CommandError(
+                    EXEC_ABORT[:9] + b" Transaction discarded because of: " + READ_ONLY
+                )
+            raise CommandError(refusal.text)
+        run = self._run
+        run.may_wait = False
+        try:
+            return [self.call(run, session, command, argv) for command, argv in queue]
+        finally:
+            run.may_wait = True
+            # What the queue left is logged, EXEC itself is not.
+            run.effects = []
+
+    def watch(self, session: Session, keys: list[bytes]) -> None:
+        """Have changes of these keys noted."""
+        database = session.database
+        for key in keys:
+            if not any(db is database and k == key for db, k, _ in session.watched):
+                at_ms = database.expires.get(key)
+                over = at_ms is not None and at_ms <= self.keyspace.now_ms
+                session.watched.append((database, key, over))
+                database.watchers.setdefault(key, {})[session] = None
+
+    def watched_is_over(self, session: Session) -> bool:
+        """Whether the time of a watched key has come since."""
+        for database, key, over in session.watched:
+            at_ms = database.expires.get(key)
+            if at_ms is not None and not over and at_ms <= self.keyspace.now_ms:
+                return True
+        return False
+
+    def forget_watches(self, session: Session) -> None:
+        """Watch nothing any more."""
+        for database, key, _ in session.watched:
+            watchers = database.watchers.get(key)
+            if watchers is not None:
+                watchers.pop(session, None)
+                if not watchers:
+                    del database.watchers[key]
+        session.watched = []
+        session.dirty_watch = False
+
+    # ------------------------------------------------------------------ waiting commands
+
+    def block(self, session: Session, blocked: Blocked) -> None:
+        """Have a command wait for its keys; called by `Run.wait`."""
+        session.blocked = blocked
+        self.waiting[session] = None
+        for key in blocked.keys:
+            blocked.database.waiters.setdefault(key, {})[session] = None
+
+    def unblock(self, session: Session) -> Blocked | None:
+        """End a wait without an answer; returns what waited."""
+        blocked, session.blocked = session.blocked, None
+        self.waiting.pop(session, None)
+        if blocked is not None:
+            for key in blocked.keys:
+                waiters = blocked.database.waiters.get(key)
+                if waiters is not None:
+                    waiters.pop(session, None)
+                    if not waiters:
+                        del blocked.database.waiters[key]
+        return blocked
+
+    def end_late(self, now_ms: int) -> int | None:
+        """Answer those whose time is up; returns when the next one's is."""
+        first: int | None = None
+        for session in list(self.waiting):
+            blocked = session.blocked
+            if blocked is None or blocked.deadline_ms is None:
+                continue
+            if blocked.deadline_ms <= now_ms:
+                self.unblock(session)
+                session.deliver(blocked.late)
+            elif first is None or blocked.deadline_ms < first:
+                first = blocked.deadline_ms
+        return first
+
+    def serve_waiting(self) -> None:
+        """Run what waits for keys that changed, longest wait first."""
+        keyspace = self.keyspace
+        while keyspace.ready:
+            ready, keyspace.ready = keyspace.ready, {}
+            for number, key in ready:
+                waiters = keyspace.databases[number].waiters.get(key)
+                for session in list(waiters or ()):
+                    self._retry(session)
+
+    def _retry(self, session: Session) -> None:
+        blocked = session.blocked
+        if blocked is None:
+            return
+        run = self._run
+        run.retried = blocked
+        kept, session.database = session.database, blocked.database
+        try:
+            reply = self.call(run, session, blocked.command, blocked.argv)
+        finally:
+            session.database = kept
+            run.retried = None
+        if reply is WAITS or (isinstance(reply, ErrorReply) and reply.text[:9] == b"WRONGTYPE"):
+            return
+        self.unblock(session)
+        session.deliver(reply)
+
+
+def _unknown(argv: Args) -> bytes:
+    name = argv[0][:_SHOWN_BYTES]
+    shown = b""
+    for word in argv[1:]:
+        if len(shown) >= _SHOWN_BYTES:
+            break
+        shown += b"'%b' " % word[: _SHOWN_BYTES - len(shown)]
+    return b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)

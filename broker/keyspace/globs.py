@@ -1,0 +1,92 @@
+"""Glob patterns as Redis understands them (KEYS, SCAN MATCH, PSUBSCRIBE), as regular expressions.
+
+`*`, `?`, `[abc]`, `[^a-z]`, and a backslash before what is meant literally. A class that is not
+closed runs to the end of the pattern; a range may be written backwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+Match: TypeAlias = Callable[[bytes], object]
+_STAR, _ANY, _OPEN, _CLOSE, _BACKSLASH, _NOT, _RANGE = b"*?[]\\^-"
+_NEVER: Final = rb"(?!)"
+
+
+@lru_cache(maxsize=1_024)
+def matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
+    """A function that is true for names that match."""
+    if pattern == b"*":
+        return _always
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    return re.compile(_translate(pattern), flags).fullmatch
+
+
+def _always(name: bytes) -> bool:  # noqa: ARG001 (the form of a matcher)
+    return True
+
+
+def _translate(pattern: bytes) -> bytes:
+    parts: list[bytes] = []
+    at, end = 0, len(pattern)
+    while at < end:
+        char = pattern[at]
+        if char == _STAR:
+            while at + 1 < end and pattern[at + 1] == _STAR:
+                at += 1
+            # What a star has passed is not tried again: a pattern of many stars stays quick.
+            parts.append(b"*")
+        elif char == _ANY:
+            parts.append(b".")
+        elif char == _OPEN:
+            text, at = _class(pattern, at + 1)
+            parts.append(text)
+        else:
+            if char == _BACKSLASH and at + 1 < end:
+                at += 1
+            parts.append(re.escape(pattern[at : at + 1]))
+        at += 1
+    return _join(parts)
+
+
+def _join(parts: list[bytes]) -> bytes:
+    """Put atoms together; each star but the last takes the shortest way and keeps to it."""
+    runs: list[list[bytes]] = [[]]
+    for part in parts:
+        if part == b"*":
+            runs.append([])
+        else:
+            runs[-1].append(part)
+    if len(runs) == 1:
+        return b"".join(runs[0])
+    first, *middle, last = (b"".join(run) for run in runs)
+    return first + b"".join(b"(?>.*?%b)" % run for run in middle if run) + b".*" + last
+
+
+def _class(pattern: bytes, at: int) -> tuple[bytes, int]:
+    """The class that begins behind its bracket, and where it ends."""
+    end = len(pattern)
+    negated = at < end and pattern[at] == _NOT
+    if negated:
+        at += 1
+    chars: list[bytes] = []
+    while at < end:
+        char = pattern[at]
+        if char == _BACKSLASH and at + 1 < end:
+            at += 1
+            chars.append(re.escape(pattern[at : at + 1]))
+        elif char == _CLOSE:
+            break
+        elif at + 2 < end and pattern[at + 1] == _RANGE:
+            low, high = sorted((char, pattern[at + 2]))
+            chars.append(re.escape(bytes((low,))) + b"-" + re.escape(bytes((high,))))
+            at += 2
+        else:
+            chars.append(re.escape(bytes((char,))))
+        at += 1
+    if not chars:
+        return (b"." if negated else _NEVER), min(at, end)
+    return b"[%b%b]" % (b"^" if negated else b"", b"".join(chars)), at

@@ -1,0 +1,138 @@
+"""The keyspace: all databases, what changes them, and what of that is to be logged.
+
+Commands change values at once and leave *effects*: commands that bring about the same whenever
+they are applied (times absolute, choices made). The host takes the effects of a turn for one
+KEYSPACE frame; recovery and followers `apply` them by the same functions. A key whose time has
+come is removed by the leader only, with a DEL as its effect, so applying looks at no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+from delaylog.broker.keyspace.database import Database
+from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
+from delaylog.broker.keyspace.values import Value
+
+DATABASES: Final = 16
+_FREE_AT_ONCE: Final = 256
+"""A collection of so many elements is taken apart later, in slices."""
+
+
+class Keyspace:
+    """Holds what Redis clients see. One thread; time and randomness come in."""
+
+    def __init__(self, random: Random, databases: int = DATABASES) -> None:
+        self.random = random
+        self.databases = [Database(self, number) for number in range(databases)]
+        self.expiry = ExpiryWheel()
+        self.libraries: dict[bytes, bytes] = {}
+        """Function libraries: name -> source. They are compiled when one is first called."""
+        self.now_ms = 0
+        """The time commands see; the host sets it before each turn."""
+        self.may_expire = True
+        """Whether keys are removed when their time has come; not on a follower."""
+        self.applying = False
+        """Effects are being applied: no clock counts and nothing is logged."""
+        self.dirty = 0
+        """Changes so far."""
+        self.expired_keys = 0
+        self.ready: dict[Place, None] = {}
+        """Keys that changed while somebody waited for them."""
+        self.effects: list[list[bytes]] = []
+        """What is not in the log yet."""
+        self._effects_database = 0
+        self.garbage: list[Any] = []
+        """Large values that were removed, to be taken apart in slices."""
+        self.apply_commands: Callable[[Iterable[list[bytes]]], None] | None = None
+        """How effects are applied; set by the first that applies (it needs all commands)."""
+
+    # ------------------------------------------------------------------ effects
+
+    def log(self, database: int, argv: list[bytes]) -> None:
+        """Note an effect."""
+        if self.applying:
+            return
+        if database != self._effects_database:
+            self._effects_database = database
+            self.effects.append([b"SELECT", b"%d" % database])
+        self.effects.append(argv)
+
+    def take_effects(self) -> list[list[bytes]]:
+        """The effects since the last call, for one frame; they begin in database 0."""
+        effects, self.effects = self.effects, []
+        self._effects_database = 0
+        return effects
+
+    def apply(self, effects: Iterable[list[bytes]]) -> None:
+        """Bring about what a frame says."""
+        if self.apply_commands is None:
+            from delaylog.broker.keyspace.applying import applier
+
+            self.apply_commands = applier(self)
+        self.applying = True
+        try:
+            self.apply_commands(effects)
+        finally:
+            self.applying = False
+
+    # ------------------------------------------------------------------ expiry
+
+    def next_expiry_ms(self) -> int | None:
+        """When `expire_due` has something to look at."""
+        return self.expiry.next_ms() if self.may_expire else None
+
+    def expire_due(self, now_ms: int, most: int = 1_000) -> int:
+        """Remove up to `most` keys whose time has come; returns how many."""
+        self.now_ms = max(self.now_ms, now_ms)
+        places = self.expiry.due(now_ms, most, self._expires_at)
+        for number, key in places:
+            self.databases[number].expire(key)
+        if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
+            self.line_up_expiry()
+        return len(places)
+
+    def line_up_expiry(self) -> None:
+        """Make the hints of the wheel anew."""
+        self.expiry.rebuild(
+            (database.number, key, at_ms)
+            for database in self.databases
+            for key, at_ms in database.expires.items()
+        )
+
+    def _expires_at(self, place: Place) -> int | None:
+        return self.databases[place[0]].expires.get(place[1])
+
+    # ------------------------------------------------------------------ what was removed
+
+    def discard(self, value: Value | dict[bytes, Value]) -> None:
+        """A value has gone; freeing a million elements at once would hold everybody up."""
+        if value.__class__ is not bytes and len(value) > _FREE_AT_ONCE:
+            self.garbage.append(value)
+
+    def free_slice(self, most: int = 20_000) -> bool:
+        """Take removed values apart, so many elements; True if there is more."""
+        while self.garbage and most > 0:
+            value = self.garbage[-1]
+            if isinstance(value, dict):
+                while value and most > 0:
+                    held = value.popitem()[1]
+                    most -= 1
+                    if held.__class__ is not bytes and len(held) > _FREE_AT_ONCE:
+                        self.garbage.append(held)
+                        break
+                if value:
+                    continue
+                self.garbage.remove(value)
+            elif isinstance(value, set) or hasattr(value, "popleft"):
+                while value and most > 0:
+                    value.pop()
+                    most -= 1
+                if not value:
+                    self.garbage.pop()
+            else:
+                most -= len(value)
+                self.garbage.pop()
+        return bool(self.garbage)

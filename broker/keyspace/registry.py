@@ -1,0 +1,125 @@
+"""The table of commands: what each is called, how many arguments it takes, what it may do.
+
+A module in `commands/` registers its functions with `@command`. A function gets the `Run` and the
+whole argv (name first, arguments are bytes), and returns a reply or raises CommandError.
+
+Flags are those of COMMAND INFO. What they do here:
+    write           changes values: refused on a follower; what it leaves behind is logged
+    noscript        not allowed from scripts
+    loading, stale  allowed while there is no keyspace to look at (connection commands)
+    no_auth         allowed before AUTH
+    no_multi        not allowed inside MULTI
+    now             runs at once inside MULTI (EXEC and the like)
+    pubsub          allowed to RESP2 clients that are subscribed
+    blocking        may wait
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from delaylog.broker.keyspace.replies import Reply
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.run import Run
+
+Args: TypeAlias = list[bytes]
+Function: TypeAlias = "Callable[[Run, Args], Reply]"
+Keys: TypeAlias = "tuple[int, int, int] | Callable[[Args], list[bytes]]"
+"""(first, last, step) as in COMMAND INFO, or a function that finds the keys of an argv."""
+
+NO_KEYS: Final = (0, 0, 0)
+
+
+class Command:
+    """One entry of the table."""
+
+    __slots__ = (
+        "arity",
+        "blocking",
+        "categories",
+        "flags",
+        "function",
+        "keys",
+        "name",
+        "no_auth",
+        "no_multi",
+        "noscript",
+        "now",
+        "pubsub",
+        "subcommands",
+        "write",
+    )
+
+    def __init__(
+        self, name: bytes, arity: int, flags: frozenset[str], keys: Keys, function: Function | None
+    ) -> None:
+        self.name = name
+        self.arity = arity
+        """Arguments with the name; negative: at least so many."""
+        self.flags = flags
+        self.keys = keys
+        self.function: Function = function if function is not None else _only_subcommands
+        self.subcommands: dict[bytes, Command] = {}
+        """By lower-case second word, where the name alone says little (CONFIG GET)."""
+        self.write = "write" in flags
+        self.noscript = "noscript" in flags
+        self.no_auth = "no_auth" in flags
+        self.no_multi = "no_multi" in flags
+        self.now = "now" in flags
+        self.pubsub = "pubsub" in flags
+        self.blocking = "blocking" in flags
+
+    def takes(self, count: int) -> bool:
+        """Whether an argv may have so many words."""
+        return count == self.arity if self.arity > 0 else count >= -self.arity
+
+
+def _only_subcommands(run: Run, argv: Args) -> Reply:  # noqa: ARG001
+    raise AssertionError("a container is never called itself")
+
+
+COMMANDS: Final[dict[bytes, Command]] = {}
+"""By lower-case name."""
+WORDS: Final[dict[bytes, Command]] = {}
+"""The same by first words as clients write them, without the containers of subcommands."""
+
+
+def command(
+    name: str, arity: int, flags: str = "", keys: Keys = NO_KEYS
+) -> Callable[[Function], Function]:
+    """Register a function as `name`, or as `name|subcommand`."""
+
+    def register(function: Function) -> Function:
+        add(Command(name.encode(), arity, frozenset(flags.split()), keys, function))
+        return function
+
+    return register
+
+
+def add(entry: Command) -> None:
+    """Put an entry into the table."""
+    name, _, sub = entry.name.partition(b"|")
+    if not sub:
+        assert name not in COMMANDS, f"{name!r} is there twice"
+        COMMANDS[name] = WORDS[name] = WORDS[name.upper()] = entry
+        return
+    container = COMMANDS.get(name)
+    if container is None:
+        container = COMMANDS[name] = Command(name, -2, frozenset(), NO_KEYS, None)
+    WORDS.pop(name, None)
+    WORDS.pop(name.upper(), None)
+    assert sub not in container.subcommands, f"{entry.name!r} is there twice"
+    container.subcommands[sub] = entry
+
+
+def keys_of(entry: Command, argv: Args) -> list[bytes]:
+    """The keys that a call names."""
+    if not isinstance(entry.keys, tuple):
+        return entry.keys(argv)
+    first, last, step = entry.keys
+    if first == 0:
+        return []
+    stop = len(argv) + last + 1 if last < 0 else last + 1
+    return argv[first:stop:step]

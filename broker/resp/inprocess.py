@@ -1,0 +1,78 @@
+"""A keyspace without sockets, fed with bytes: for tests and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from time import time
+
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.session import Session
+
+
+class Connection:
+    """One session; `send` takes requests as arrays of bulk strings and gives the replies' bytes."""
+
+    def __init__(self, shared: Shared) -> None:
+        import hiredis
+
+        self._shared = shared
+        self._reader = hiredis.Reader(notEnoughData=False)
+        self._waiting: list[list[bytes]] = []
+        self.session: Session = shared.executor.connect(shared.now_ms())
+
+    def send(self, data: bytes) -> bytes:
+        """Run requests; what waits for something gives its reply to a later call."""
+        self._reader.feed(data)
+        while (request := self._reader.gets()) is not False:
+            self._waiting.append(request)
+        self._shared.turn()
+        return self.take()
+
+    def take(self) -> bytes:
+        """What came meanwhile."""
+        out, self.session.out = self.session.out, []
+        return b"".join(out)
+
+    def go_on(self) -> bool:
+        """Run what is there to run; True if something was."""
+        if self.session.blocked is not None or not self._waiting:
+            return False
+        done = self._shared.executor.handle(self.session, self._waiting)
+        del self._waiting[:done]
+        return True
+
+
+class Shared:
+    """The keyspace and executor of all connections."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.keyspace = Keyspace(Random())
+        self.executor = Executor(self.keyspace)
+        self.connections: list[Connection] = []
+        self.logged: list[list[bytes]] = []
+        """All effects so far, as they would stand in the log."""
+
+    def connect(self) -> Connection:
+        """One more session."""
+        connection = Connection(self)
+        self.connections.append(connection)
+        return connection
+
+    def turn(self) -> None:
+        """One turn of a loop."""
+        self.executor.begin(self.now_ms())
+        while sum(connection.go_on() for connection in self.connections):
+            pass
+        self.executor.end_late(self.now_ms())
+        self.logged += self.keyspace.take_effects()
+
+
+_SHARED = Shared(lambda: int(time() * 1000))
+
+
+def connect() -> Connection:
+    """A session of the one keyspace of this process."""
+    return _SHARED.connect()
