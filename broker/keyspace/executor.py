@@ -19,8 +19,9 @@ from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WAITS, ErrorReply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Blocked, Session
+from delaylog.wheel import DelayQueue
 
-_MOVED_AWAY: Final = (
+MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
 _SHOWN_BYTES: Final = 128
@@ -37,8 +38,11 @@ class Executor:
         self.pubsub = PubSub()
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
-        self.waiting: dict[Session, None] = {}
-        """Sessions with a blocked command."""
+        self.waiting: dict[int, Session] = {}
+        """Sessions with a blocked command, by number."""
+        self._deadlines: DelayQueue[int] = DelayQueue()
+        self.waited_ms: Callable[[], int] = lambda: self.keyspace.now_ms
+        """The clock that waits are measured by; the host gives one that is never set."""
         nobody = Session(0, keyspace.databases[0])
         self._run = Run(self, keyspace, nobody)
         self.script_run = Run(self, keyspace, nobody)
@@ -67,9 +71,7 @@ class Executor:
 
     def exchange(self, keyspace: Keyspace) -> None:
         """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
-        for session in list(self.waiting):
-            self.unblock(session)
-            session.deliver(ErrorReply(_MOVED_AWAY))
+        self.end_waits(ErrorReply(MOVED_AWAY))
         for session in self.sessions.values():
             if session.watched:
                 session.watched = []
@@ -265,15 +267,18 @@ class Executor:
     def block(self, session: Session, blocked: Blocked) -> None:
         """Have a command wait for its keys; called by `Run.wait`."""
         session.blocked = blocked
-        self.waiting[session] = None
+        self.waiting[session.number] = session
+        if blocked.deadline_ms is not None:
+            self._deadlines.push(session.number, blocked.deadline_ms)
         for key in blocked.keys:
             blocked.database.waiters.setdefault(key, {})[session] = None
 
     def unblock(self, session: Session) -> Blocked | None:
         """End a wait without an answer; returns what waited."""
         blocked, session.blocked = session.blocked, None
-        self.waiting.pop(session, None)
         if blocked is not None:
+            del self.waiting[session.number]
+            self._deadlines.discard(session.number)
             for key in blocked.keys:
                 waiters = blocked.database.waiters.get(key)
                 if waiters is not None:
@@ -282,19 +287,21 @@ class Executor:
                         del blocked.database.waiters[key]
         return blocked
 
-    def end_late(self, now_ms: int) -> int | None:
-        """Answer those whose time is up; returns when the next one's is."""
-        first: int | None = None
-        for session in list(self.waiting):
-            blocked = session.blocked
-            if blocked is None or blocked.deadline_ms is None:
-                continue
-            if blocked.deadline_ms <= now_ms:
-                self.unblock(session)
-                session.deliver(blocked.late)
-            elif first is None or blocked.deadline_ms < first:
-                first = blocked.deadline_ms
-        return first
+    def end_late(self) -> int | None:
+        """Answer those whose time is up; returns when the next one's is, by `waited_ms`."""
+        now_ms = self.waited_ms()
+        while (number := self._deadlines.pop_due(now_ms)) is not None:
+            session = self.waiting[number]
+            blocked = self.unblock(session)
+            assert blocked is not None
+            session.deliver(blocked.late)
+        return self._deadlines.head_ms()
+
+    def end_waits(self, reply: Reply) -> None:
+        """Answer everybody who waits."""
+        for session in list(self.waiting.values()):
+            self.unblock(session)
+            session.deliver(reply)
 
     def serve_waiting(self) -> None:
         """Run what waits for keys that changed, longest wait first."""
