@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
@@ -33,6 +34,7 @@ _NAMES_MAX: Final = 16_000_000
 """So many names in all snapshots together (8 bytes each) ..."""
 _SNAPSHOTS_MIN: Final = 4
 """... but so many snapshots are always kept, that a few scans of a huge keyspace come to an end."""
+_PICKS_MAX: Final = 64
 # What strtoul takes to its end: signs wrap around, and a zero byte ends the text.
 _CURSOR: Final = re.compile(rb"(?:([+-]?)([0-9]+)|)(?:\0.*)?", re.DOTALL).fullmatch
 _U64_MAX: Final = 2**64 - 1
@@ -105,6 +107,8 @@ class Scans:
         self._snapshots: dict[int, _Snapshot] = {}
         self._names = 0
         """In all snapshots."""
+        self._sample: _Snapshot | None = None
+        """What `pick` picks from."""
 
     def __len__(self) -> int:
         return len(self._snapshots)
@@ -138,6 +142,27 @@ class Scans:
         else:
             self._names -= len(snapshot.names)
         return 0, names
+
+    def pick(self, owner: Collection[bytes], dirty: int, random: Random) -> bytes | None:
+        """A random name of a large collection (None: it is empty), about as likely as any other.
+
+        Of a dict nothing can be picked at once. A list of its names is kept while few changes were
+        made, so a name of the last changes comes later only.
+        """
+        while owner:
+            kept = self._sample
+            if (
+                kept is None
+                or kept.owner is not owner
+                or (dirty != kept.dirty and (dirty - kept.dirty) * 8 > len(kept.names))
+            ):
+                kept = self._sample = _Snapshot(owner, dirty, list(owner))
+            for _ in range(_PICKS_MAX):
+                name = kept.names[random.randrange(len(kept.names))]
+                if name in owner:
+                    return name
+            self._sample = None
+        return None
 
     def _begin(self, owner: Collection[bytes], dirty: int) -> tuple[int, _Snapshot]:
         """A snapshot of now; it is not in the table."""
