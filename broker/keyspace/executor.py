@@ -17,6 +17,7 @@ from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, QUEUED, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Blocked, Session
 from delaylog.wheel import DelayQueue
@@ -36,6 +37,7 @@ class Executor:
         self.server = server or ServerState()
         self.sessions: dict[int, Session] = {}
         self.pubsub = PubSub()
+        self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
         self.host: object | None = None
