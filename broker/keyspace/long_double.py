@@ -29,6 +29,7 @@ _HEXADECIMAL: Final = re.compile(
     rb"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?([0-9a-fA-F]*)|\.([0-9a-fA-F]+))(?:[pP]([+-]?[0-9]+))?"
 ).fullmatch
 _INFINITE: Final = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE).fullmatch
+_PIECE: Final = 4_000
 _POWER_MAX: Final = 30_000
 """No text has more digits than a few thousand, so powers beyond this overflow or vanish."""
 
@@ -52,8 +53,8 @@ def read(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> LongDouble | No
         raise CommandError(refusal)
     if found := _DECIMAL(text):
         sign, whole, decimals, only, power = found.groups()
-        digits = int(whole + decimals if only is None else only)
-        shift = int(power or 0) - len(decimals if only is None else only)
+        digits = _whole(whole + decimals if only is None else only)
+        shift = _power(power) - len(decimals if only is None else only)
         if not digits:
             return 0, 0
         if abs(shift) > _POWER_MAX:
@@ -65,7 +66,7 @@ def read(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> LongDouble | No
     elif found := _HEXADECIMAL(text):
         sign, whole, decimals, only, power = found.groups()
         digits = int(whole + decimals if only is None else only, 16)
-        shift = int(power or 0) - 4 * len(decimals if only is None else only)
+        shift = _power(power) - 4 * len(decimals if only is None else only)
         if not digits:
             return 0, 0
         if abs(shift) > 4 * _POWER_MAX:
@@ -90,9 +91,26 @@ def write(value: LongDouble) -> bytes:
     else:
         scaled = _halves_to_even(scaled, 1 << -exponent)
     whole, decimals = divmod(scaled, 10**_DECIMALS)
-    text = b"%d.%017d" % (whole, decimals)
-    text = text.rstrip(b"0").removesuffix(b".")
+    high, low = divmod(whole, 10**_PIECE)
+    text = b"%d" % low if not high else b"%d%0*d" % (high, _PIECE, low)
+    text += (b".%017d" % decimals).rstrip(b"0").removesuffix(b".")
     return b"-" + text if mantissa < 0 and scaled else text
+
+
+def _whole(digits: bytes) -> int:
+    """int(), which by itself takes some thousand digits only."""
+    number = 0
+    for at in range(0, len(digits), _PIECE):
+        piece = digits[at : at + _PIECE]
+        number = number * 10 ** len(piece) + int(piece)
+    return number
+
+
+def _power(text: bytes | None) -> int:
+    if text is None:
+        return 0
+    power = _whole(text.lstrip(b"+-"))
+    return -power if text[:1] == b"-" else power
 
 
 def _rounded(above: int, below: int, exponent: int) -> LongDouble | None:

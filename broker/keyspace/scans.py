@@ -56,8 +56,8 @@ def to_cursor(text: bytes) -> int:
     found = _CURSOR(text)
     if found is None:
         raise CommandError(b"ERR invalid cursor")
-    value = int(found[2] or 0)
-    if value > _U64_MAX:
+    digits = (found[2] or b"").lstrip(b"0") or b"0"
+    if len(digits) > 20 or (value := int(digits)) > _U64_MAX:
         raise CommandError(b"ERR invalid cursor")
     return -value & _U64_MAX if found[1] == b"-" else value
 

@@ -25,6 +25,7 @@ def names(first: int, end: int) -> dict[bytes, None]:
         (b"+7", 7),
         (b"7\0x", 7),
         (b"-1", 2**64 - 1),
+        (b"0" * 5_000 + b"1", 1),
         (b"18446744073709551615", 2**64 - 1),
     ],
 )
@@ -32,7 +33,9 @@ def test_cursors(text: bytes, cursor: int) -> None:
     assert to_cursor(text) == cursor
 
 
-@pytest.mark.parametrize("text", [b" 1", b"1 ", b"+", b"-", b"x", b"1.0", b"18446744073709551616"])
+@pytest.mark.parametrize(
+    "text", [b" 1", b"1 ", b"+", b"-", b"x", b"1.0", b"18446744073709551616", b"1" * 5_000]
+)
 def test_no_cursors(text: bytes) -> None:
     with pytest.raises(CommandError, match="ERR invalid cursor"):
         to_cursor(text)
