@@ -2,12 +2,20 @@
 
 from delaylog.broker.keyspace.commands import (
     connection,
+    sorted_set_operations,
+    sorted_set_popping,
+    sorted_set_ranges,
+    sorted_sets,
     strings,
     transactions,
 )
 
 __all__ = [
     "connection",
+    "sorted_set_operations",
+    "sorted_set_popping",
+    "sorted_set_ranges",
+    "sorted_sets",
     "strings",
     "transactions",
 ]
