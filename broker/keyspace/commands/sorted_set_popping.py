@@ -5,7 +5,7 @@ What a blocking command took is logged as a plain pop of the key that had someth
 
 from __future__ import annotations
 
-from math import ceil, isinf
+from math import ceil
 from typing import Final
 
 from delaylog.broker.keyspace.commands.sorted_set_operations import numbered_keys
@@ -20,6 +20,7 @@ from delaylog.broker.keyspace.sorted_set import SortedSetValue
 
 _NOT_POSITIVE: Final = b"ERR value is out of range, must be positive"
 _OUT_OF_RANGE: Final = b"ERR value is out of range"
+_OUTSIDE: Final = _OUT_OF_RANGE + b", value must between %d and %d"
 _NUMKEYS: Final = b"ERR numkeys should be greater than 0"
 _COUNT: Final = b"ERR count should be greater than 0"
 _NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"
@@ -104,9 +105,8 @@ def to_timeout_ms(run: Run, text: bytes) -> int:
         seconds = to_float(text, _NO_TIMEOUT)
     except OverflowError:
         raise CommandError(_NO_TIMEOUT) from None
-    if isinf(seconds) or seconds * 1000 > INT64_MAX:
-        raise CommandError(b"ERR timeout is out of range")
-    timeout_ms = ceil(seconds * 1000)
+    # More than 64 bits hold comes out as the least number they hold.
+    timeout_ms = -1 if abs(seconds) * 1000 >= 2.0**63 else ceil(seconds * 1000)
     if timeout_ms < 0:
         raise CommandError(b"ERR timeout is negative")
     if timeout_ms > INT64_MAX - run.now_ms:
@@ -185,8 +185,8 @@ def zrandmember(run: Run, argv: Args) -> Reply:
         value = run.database.of_kind(SortedSetValue, argv[1])
         return None if value is None else _entry(value, random.randrange(len(value.scores)))[1]
     count = to_int(argv[2])
-    if count == -INT64_MAX - 1:
-        raise CommandError(_OUT_OF_RANGE)
+    if count < -INT64_MAX:
+        raise CommandError(_OUTSIDE % (-INT64_MAX, INT64_MAX))
     if len(argv) > 4 or (len(argv) == 4 and argv[3].lower() != b"withscores"):
         raise syntax()
     scores = len(argv) == 4
@@ -200,7 +200,7 @@ def zrandmember(run: Run, argv: Args) -> Reply:
     if count < 0:
         drawn = [_entry(value, random.randrange(size)) for _ in range(-count)]
     elif count >= size:
-        drawn = list(value.order)
+        drawn = list(value.order)[::-1]
     else:
         drawn = [_entry(value, rank) for rank in random.sample(range(size), count)]
     return entries_reply(run, drawn, scores=scores)
