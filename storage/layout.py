@@ -145,6 +145,7 @@ class FrameKind(IntEnum):
     CLOCK = 9
     JOB = 10
     GROUP = 11
+    KEYSPACE = 12
 
 
 class FrameHeader(NamedTuple):

@@ -86,6 +86,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.JOB:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
+    elif kind is FrameKind.KEYSPACE:
+        state.keyspace.apply(msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
 

@@ -26,6 +26,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Tick
@@ -88,6 +89,7 @@ class EngineState:
         self.lease_number = 0
         self.producers = ProducerTable()
         self.jobs = JobTable()
+        self.keyspace = Keyspace(random)
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
         self.epochs: list[tuple[int, int]] = []

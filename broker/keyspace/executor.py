@@ -15,13 +15,14 @@ from delaylog.broker.keyspace.errors import EXEC_ABORT, READ_ONLY, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
-from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WAITS, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, QUEUED, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Blocked, Session
+from delaylog.wheel import DelayQueue
 
-_MOVED_AWAY: Final = (
+MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
 _SHOWN_BYTES: Final = 128
@@ -39,8 +40,13 @@ class Executor:
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
-        self.waiting: dict[Session, None] = {}
-        """Sessions with a blocked command."""
+        self.host: object | None = None
+        """What verbs beyond the keyspace work with."""
+        self.waiting: dict[int, Session] = {}
+        """Sessions with a blocked command, by number."""
+        self._deadlines: DelayQueue[int] = DelayQueue()
+        self.waited_ms: Callable[[], int] = lambda: self.keyspace.now_ms
+        """The clock that waits are measured by; the host gives one that is never set."""
         nobody = Session(0, keyspace.databases[0])
         self._run = Run(self, keyspace, nobody)
         self.script_run = Run(self, keyspace, nobody)
@@ -69,9 +75,7 @@ class Executor:
 
     def exchange(self, keyspace: Keyspace) -> None:
         """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
-        for session in list(self.waiting):
-            self.unblock(session)
-            session.deliver(ErrorReply(_MOVED_AWAY))
+        self.end_waits(ErrorReply(MOVED_AWAY))
         for session in self.sessions.values():
             if session.watched:
                 session.watched = []
@@ -87,19 +91,64 @@ class Executor:
             self.keyspace.now_ms = now_ms
 
     def handle(self, session: Session, commands: list[Args]) -> int:
-        """Run commands until one waits or the client is to be closed; returns how many ran."""
+        """Run commands until one waits or the client is to be closed; returns how many ran.
+
+        Most of them take the short way in here: what `execute` and `call` do, without the checks
+        that cannot fail for them. A pipeline of GETs pays for nothing else.
+        """
         out = session.out
+        append = out.append
+        find = WORDS.get
+        keyspace, run = self.keyspace, self._run
+        run.session, run.database = session, session.database
+        writable = self.may_write() is None
         done = 0
         for argv in commands:
             done += 1
-            reply = self.execute(session, argv)
-            if reply is WAITS:
-                return done
-            if session.special and self._is_silenced(session):
+            command = find(argv[0])
+            if (
+                command is None
+                or not command.quick
+                or session.special
+                or not (
+                    (count := len(argv)) == (arity := command.arity)
+                    or (arity < 0 and count >= -arity)
+                )
+                or not (writable or not command.write)
+            ):
+                reply = self.execute(session, argv)
+                if reply is WAITS:
+                    break
+                run.session, run.database = session, session.database
+                if reply is WRITTEN or (session.special and self._is_silenced(session)):
+                    continue
+                encode_into(out, reply, session.resp)
+                if session.closing:
+                    break
                 continue
-            encode_into(out, reply, session.resp)
-            if session.closing:
-                return done
+            dirty = keyspace.dirty
+            run.effects = None
+            try:
+                reply = command.function(run, argv)
+            except CommandError as error:
+                reply = ErrorReply(error.text)
+                self.server.errors_answered += 1
+            if keyspace.dirty != dirty:
+                # Also when it was refused half-way.
+                self._log(run, argv)
+            if reply.__class__ is bytes:
+                append(b"$%d\r\n%b\r\n" % (len(reply), reply))
+            elif reply is OK:
+                append(b"+OK\r\n")
+            elif reply is WRITTEN:
+                continue
+            else:
+                encode_into(out, reply, session.resp)
+            if keyspace.ready:
+                self.serve_waiting()
+                run.session, run.database = session, session.database
+        self.server.commands_run += done
+        session.used_word = commands[done - 1][0] if done else b""
         return done
 
     def execute(self, session: Session, argv: Args) -> Reply:
@@ -124,7 +173,6 @@ class Executor:
             refusal = self.may_write()
             if refusal is not None:
                 return self._refused(session, refusal)
-        session.used_word = command.name
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -135,24 +183,26 @@ class Executor:
         keyspace = self.keyspace
         dirty = keyspace.dirty
         run.session = session
-        database = run.database = session.database
+        run.database = session.database
         run.command = command
         run.effects = None
-        server = self.server
-        server.commands_run += 1
         try:
             reply = command.function(run, argv)
         except CommandError as error:
             reply = ErrorReply(error.text)
-            server.errors_answered += 1
-        if keyspace.dirty != dirty:
-            effects = run.effects
-            if effects is None:
-                keyspace.log(database.number, argv)
-            else:
-                for effect in effects:
-                    keyspace.log(database.number, effect)
+            self.server.errors_answered += 1
+        if keyspace.dirty != dirty and command.write:
+            self._log(run, argv)
         return reply
+
+    def _log(self, run: Run, argv: Args) -> None:
+        """Log what a command changed."""
+        number = run.database.number
+        if run.effects is None:
+            self.keyspace.log(number, argv)
+        else:
+            for effect in run.effects:
+                self.keyspace.log(number, effect)
 
     def find_command(self, argv: Args) -> Command | ErrorReply:
         """The entry for an argv, or what to answer when there is none."""
@@ -230,8 +280,6 @@ class Executor:
             return [self.call(run, session, command, argv) for command, argv in queue]
         finally:
             run.may_wait = True
-            # What the queue left is logged, EXEC itself is not.
-            run.effects = []
 
     def watch(self, session: Session, keys: list[bytes]) -> None:
         """Have changes of these keys noted."""
@@ -267,15 +315,18 @@ class Executor:
     def block(self, session: Session, blocked: Blocked) -> None:
         """Have a command wait for its keys; called by `Run.wait`."""
         session.blocked = blocked
-        self.waiting[session] = None
+        self.waiting[session.number] = session
+        if blocked.deadline_ms is not None:
+            self._deadlines.push(session.number, blocked.deadline_ms)
         for key in blocked.keys:
             blocked.database.waiters.setdefault(key, {})[session] = None
 
     def unblock(self, session: Session) -> Blocked | None:
         """End a wait without an answer; returns what waited."""
         blocked, session.blocked = session.blocked, None
-        self.waiting.pop(session, None)
         if blocked is not None:
+            del self.waiting[session.number]
+            self._deadlines.discard(session.number)
             for key in blocked.keys:
                 waiters = blocked.database.waiters.get(key)
                 if waiters is not None:
@@ -284,19 +335,21 @@ class Executor:
                         del blocked.database.waiters[key]
         return blocked
 
-    def end_late(self, now_ms: int) -> int | None:
-        """Answer those whose time is up; returns when the next one's is."""
-        first: int | None = None
-        for session in list(self.waiting):
-            blocked = session.blocked
-            if blocked is None or blocked.deadline_ms is None:
-                continue
-            if blocked.deadline_ms <= now_ms:
-                self.unblock(session)
-                session.deliver(blocked.late)
-            elif first is None or blocked.deadline_ms < first:
-                first = blocked.deadline_ms
-        return first
+    def end_late(self) -> int | None:
+        """Answer those whose time is up; returns when the next one's is, by `waited_ms`."""
+        now_ms = self.waited_ms()
+        while (number := self._deadlines.pop_due(now_ms)) is not None:
+            session = self.waiting[number]
+            blocked = self.unblock(session)
+            assert blocked is not None
+            session.deliver(blocked.late)
+        return self._deadlines.head_ms()
+
+    def end_waits(self, reply: Reply) -> None:
+        """Answer everybody who waits."""
+        for session in list(self.waiting.values()):
+            self.unblock(session)
+            session.deliver(reply)
 
     def serve_waiting(self) -> None:
         """Run what waits for keys that changed, longest wait first."""

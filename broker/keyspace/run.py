@@ -77,7 +77,7 @@ class Run:
         if self.retried is not None:
             return WAITS
         assert self.command is not None
-        deadline = self.now_ms + timeout_ms if timeout_ms else None
+        deadline = self.executor.waited_ms() + timeout_ms if timeout_ms else None
         blocked = Blocked(self.command, argv, self.database, keys, deadline, late)
         self.executor.block(self.session, blocked)
         return WAITS

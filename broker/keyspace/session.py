@@ -23,7 +23,7 @@ class Blocked:
     database: Database
     keys: list[bytes]
     deadline_ms: int | None
-    """By the clock of commands; None = for ever."""
+    """By the clock that measures waits; None = for ever."""
     late: Reply
     """What it is answered when the time is up."""
 

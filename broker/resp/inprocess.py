@@ -66,7 +66,7 @@ class Shared:
         self.executor.begin(self.now_ms())
         while sum(connection.go_on() for connection in self.connections):
             pass
-        self.executor.end_late(self.now_ms())
+        self.executor.end_late()
         self.logged += self.keyspace.take_effects()
 
 

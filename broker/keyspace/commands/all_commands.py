@@ -1,6 +1,7 @@
 """Imports every family, which fills the table of commands."""
 
 from delaylog.broker.keyspace.commands import (
+    channels,
     connection,
     sorted_set_operations,
     sorted_set_popping,
@@ -11,6 +12,7 @@ from delaylog.broker.keyspace.commands import (
 )
 
 __all__ = [
+    "channels",
     "connection",
     "sorted_set_operations",
     "sorted_set_popping",
