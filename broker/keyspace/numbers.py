@@ -21,6 +21,9 @@ _HEX_FLOAT: Final = re.compile(
 _LOST: Final = re.compile(rb"[+-]?[0.]*[1-9]").match
 _HEX_LOST: Final = re.compile(rb"[+-]?0[xX][0.]*[1-9a-fA-F]").match
 
+_SURELY_FITS: Final = 300
+"""So short a number without an exponent is neither too large nor too small for a double."""
+
 
 def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
     """A whole number of 64 bits, written the one way there is (no `+`, blanks, leading zeros).
@@ -68,3 +71,46 @@ def score_text(value: float) -> bytes:
     if isnan(value):
         return b"nan"
     return b"%.17g" % value
+
+
+def to_score(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
+    """A double of an argument: `to_float` for many calls a second, and what does not fit a double
+    is refused. Raises CommandError.
+    """
+    # Only digits, dots and dashes: float() is then as strict as Redis.
+    if len(text) < _SURELY_FITS and not text.strip(b"0123456789.-"):
+        try:
+            return float(text)
+        except ValueError:
+            raise CommandError(refusal) from None
+    try:
+        value = to_float(text, refusal)
+    except OverflowError:
+        raise CommandError(refusal) from None
+    if value == 0:
+        lowered = text.lower()
+        if lowered.partition(b"p" if b"x" in lowered else b"e")[0].strip(b"+-0x."):
+            raise CommandError(refusal)
+    elif isinf(value) and b"n" not in text.lower():
+        raise CommandError(refusal)
+    return value
+
+
+def to_bound(text: bytes) -> float | None:
+    """A double as the ends of a score range are read, by C's rules alone: blanks may come first,
+    a zero byte ends it, nothing is 0, what is too large is infinite. None if it is no number.
+    """
+    if len(text) < _SURELY_FITS and text and not text.strip(b"0123456789.-"):
+        try:
+            return float(text)
+        except ValueError:
+            return None
+    text = text.partition(b"\0")[0]
+    if not text:
+        return 0.0
+    try:
+        return to_float(text.lstrip(b" \t\n\v\f\r"))
+    except OverflowError:
+        return float("-inf" if text.lstrip().startswith(b"-") else "inf")
+    except CommandError:
+        return None
