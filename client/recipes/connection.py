@@ -93,8 +93,10 @@ class RedisPyConnection:
 
 
 def _refusal(error: Exception) -> CommandRefused:
-    """The endpoint's own words: redis-py cuts the code off where it has a class for it."""
+    """The endpoint's own words: redis-py cuts the code off where it knows it."""
     text = str(error)
-    if type(error).__name__ == "NoScriptError" and not text.startswith("NOSCRIPT"):
-        text = f"NOSCRIPT {text}"
-    return CommandRefused(text)
+    code = getattr(error, "status_code", None)
+    if code is None and not text.partition(" ")[0].isupper():
+        # Before version 6 only the class tells.
+        code = "NOSCRIPT" if type(error).__name__ == "NoScriptError" else "ERR"
+    return CommandRefused(f"{code} {text}" if code else text)

@@ -36,7 +36,9 @@ class DynoUpkeep(DynoShards):
         overdue = self._overdue("atomic_process_unacks")
         if not overdue:
             return 0
-        entries = [word for member, deadline in overdue for word in (member, round(deadline))]
+        entries: list[str | int] = [
+            word for member, deadline in overdue for word in (member, round(deadline))
+        ]
         moved, _ = self._calls.script(
             "atomic_process_unacks",
             scripts.PROCESS_UNACKS,
@@ -65,7 +67,8 @@ class DynoUpkeep(DynoShards):
                 "find_stale_messages",
                 scripts.STALE,
                 [self._bodies],
-                *(shard.queue, shard.unack, len(ids), *ids),
+                *(shard.queue, shard.unack, len(ids)),
+                *ids,
             )
             stale += [Message(message_id) for message_id in texts(found)]
         return stale
