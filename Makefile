@@ -9,8 +9,8 @@ READY := $(VENV)/ready
 DEMO_READY := $(VENV)/demo-ready
 CLIENTS := .venv-redis
 CLIENTS_READY := $(CLIENTS)/ready
-ARQ := .venv-arq
-ARQ_READY := $(ARQ)/ready
+OLDER := .venv-redis-older
+OLDER_READY := $(OLDER)/ready
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
 REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
@@ -37,17 +37,17 @@ $(DEMO_READY): $(READY)
 	@touch $@
 
 # The Redis clients of the tests, apart from the broker's own environment: it needs none of them.
-# arq holds redis-py below 6, so it has one of its own.
+# Some hold redis-py to an older version; they have one of their own.
 $(CLIENTS_READY): $(READY) tests/redis/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
 	@touch $@
 
-$(ARQ_READY): $(READY) tests/redis/requirements-arq.txt
-	$(PYTHON) -m venv $(ARQ)
-	$(ARQ)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  pytest pytest-xdist hypothesis -r tests/redis/requirements-arq.txt
+$(OLDER_READY): $(READY) tests/redis/requirements-older.txt
+	$(PYTHON) -m venv $(OLDER)
+	$(OLDER)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
 	@touch $@
 
 lint: venv  ## ruff, mypy --strict, import contracts
@@ -66,10 +66,10 @@ test-core: venv  ## what `test` runs, but for the Redis clients
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' --ignore=tests/redis tests
 
 # The first line says where the reference is, or how to get it, before anything else fails.
-test-redis: venv $(CLIENTS_READY) $(ARQ_READY)  ## real Redis clients and workers against redis-server and us
+test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
 	tests/redis/get_reference.sh
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) --ignore=tests/redis/older_client tests/redis
-	$(ARQ)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
+	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
 drills: venv  ## the long tests: kill loops and the like
 	$(BIN)/pytest -m drill --ignore=tests/redis tests
@@ -84,6 +84,6 @@ bench-full: venv  ## measure this machine, an hour and some 40 GB of disk
 	$(BIN)/python bench/run.py --full
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(ARQ) .redis-reference build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) .redis-reference build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

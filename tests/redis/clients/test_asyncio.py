@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -30,6 +30,14 @@ def run(endpoint: RedisServer, wire: dict[str, Any]) -> Run:
         asyncio.run(whole())
 
     return run
+
+
+async def soon() -> AsyncIterator[None]:
+    """A moment to look again, for as long as a test may take."""
+    for _ in range(TIMEOUT_S * 100):
+        yield
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
 
 
 def test_values(run: Run) -> None:
@@ -75,8 +83,9 @@ def test_tasks_share_one_client(run: Run) -> None:
 def test_blocking_pops(run: Run) -> None:
     async def main(client: redis.asyncio.Redis) -> None:
         waiting = [asyncio.create_task(client.blpop("q", timeout=20)) for _ in range(5)]
-        while (await client.info("clients"))["blocked_clients"] != len(waiting):
-            await asyncio.sleep(0.01)
+        async for _ in soon():
+            if (await client.info("clients"))["blocked_clients"] == len(waiting):
+                break
         await client.rpush("q", *range(5))
         got = sorted([tuple(pair) for pair in await asyncio.gather(*waiting)])
         assert got == [("q", str(number)) for number in range(5)]
@@ -92,8 +101,9 @@ def test_pubsub(run: Run) -> None:
         async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe("c")
             await pubsub.psubscribe("c*")
-            while await client.publish("c", "probe") < 2:
-                await asyncio.sleep(0.01)
+            async for _ in soon():
+                if await client.publish("c", "probe") == 2:
+                    break
             kinds = set()
             async for message in pubsub.listen():
                 kinds.add((message["type"], message["data"]))

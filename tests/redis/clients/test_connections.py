@@ -13,6 +13,13 @@ import redis
 from tests.redis.servers import TIMEOUT_S, RedisServer
 
 
+def ping_often(connection: Any) -> None:
+    """More often than a closed connection bears."""
+    for _ in range(100):
+        connection.send_command("PING")
+        connection.read_response()
+
+
 def test_the_server_says_who_it_is(client: redis.Redis) -> None:
     """What job systems read before they start."""
     assert client.ping() is True
@@ -79,9 +86,7 @@ def test_a_killed_client_notices(endpoint: RedisServer, wire: dict[str, Any]) ->
         number = connection.read_response()
         assert killer.client_kill_filter(_id=number) == 1
         with pytest.raises(redis.ConnectionError):
-            for _ in range(100):
-                connection.send_command("PING")
-                connection.read_response()
+            ping_often(connection)
         assert number not in [int(line["id"]) for line in killer.client_list()]
         victim.connection_pool.release(connection)
         assert victim.ping() is True
@@ -95,9 +100,11 @@ def test_a_password_is_asked_for(
         assert client.ping() is True
     refused = "Authentication required|HELLO must be called with the client already authenticated"
     for wrong, answer in ((None, refused), ("wrong", "invalid username-password pair")):
-        with server.client(password=wrong, retry=None, **wire) as client:
-            with pytest.raises(redis.AuthenticationError, match=answer):
-                client.get("k")
+        with (
+            server.client(password=wrong, retry=None, **wire) as client,
+            pytest.raises(redis.AuthenticationError, match=answer),
+        ):
+            client.get("k")
     with server.client(username="default", **wire) as client:
         assert client.ping() is True
     assert server.cli("PING") == "PONG\n"

@@ -11,7 +11,7 @@ import redis
 from rq import Queue, Retry, SimpleWorker
 from rq.job import Dependency, Job
 
-from tests.redis.job_systems.workers import Bench, now_ms, wait_for
+from tests.redis.workers import Bench, now_ms, wait_for
 
 
 @pytest.fixture
@@ -121,12 +121,14 @@ def test_workers_side_by_side_run_each_job_once(bench: Bench, connection: redis.
 
 
 def test_what_rq_tells_of_itself(bench: Bench, connection: redis.Redis) -> None:
-    Queue("jobs", connection=connection).enqueue("rq_jobs.add", 1, 1)
-    with bench.worker("rq", "worker", "other", "--name", "watched", "--url", bench.server.url):
+    queue = Queue("jobs", connection=connection)
+    queue.enqueue("rq_jobs.add", 1, 1)
+    with bench.worker("rq", "worker", "jobs", "--name", "watched", "--url", bench.server.url):
         wait_for(lambda: connection.sismember("rq:workers", "rq:worker:watched"), "the worker")
         wait_for(
             lambda: any(line["name"] == "watched" for line in connection.client_list()), "its name"
         )
+        wait_for(lambda: queue.finished_job_registry.count == 1, "the job")
         out = bench.run("rq", "info", "--url", bench.server.url)
     assert "1 workers" in out
-    assert "jobs" in out
+    assert "1 finished" in out

@@ -13,7 +13,7 @@ from dramatiq.results.backends import RedisBackend
 broker = RedisBroker(url=os.environ["SERVER_URL"])
 broker.add_middleware(Results(backend=RedisBackend(url=os.environ["SERVER_URL"])))
 dramatiq.set_broker(broker)
-tries = 0
+tried: list[bool] = []
 
 
 @dramatiq.actor(store_results=True)
@@ -24,9 +24,8 @@ def add(a: int, b: int) -> int:
 
 @dramatiq.actor(store_results=True, max_retries=3, min_backoff=200, max_backoff=400)
 def fail_once() -> str:
-    global tries
-    tries += 1
     ran.note("fail_once")
-    if tries == 1:
+    tried.append(True)
+    if len(tried) == 1:
         raise ValueError("first try")
     return "second try"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -82,6 +82,7 @@ class Bench:
             stderr=subprocess.STDOUT,
             text=True,
             timeout=TIMEOUT_S,
+            check=False,
         )
         assert done.returncode == 0, done.stdout
         return done.stdout
@@ -111,10 +112,8 @@ class Bench:
             print(log_path.read_text(errors="replace")[-10_000:])
             raise
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
 
     def _child_environment(self) -> dict[str, str]:

@@ -19,6 +19,6 @@ async def add(a: int, b: int) -> int:
 @worker.task
 async def fail_once() -> str:
     ran.note("fail_once")
-    if worker.task_context().tries == 1:
+    if fail_once.context.tries == 1:
         raise StreaqRetry("first try", delay=1)
     return "second try"
