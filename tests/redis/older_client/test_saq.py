@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from saq import Queue
 
-from tests.redis.workers import TIMEOUT_S, Bench
+from tests.redis.workers import TIMEOUT_S, Bench, wait_for
 
 
-def worker(bench: Bench) -> AbstractContextManager[Any]:
-    """As documented: saq MODULE.SETTINGS."""
-    return bench.worker("saq", "saq_jobs.settings")
+@contextmanager
+def worker(bench: Bench) -> Iterator[None]:
+    """As documented: saq MODULE.SETTINGS.
+
+    When it starts it sweeps away what is popped and not yet marked as running, be it by itself. So
+    nothing is sent before that sweep has left its mark.
+    """
+    with bench.worker("saq", "saq_jobs.settings"), bench.server.client() as client:
+        wait_for(lambda: client.keys("saq:*:sweep"), "the sweep")
+        yield
 
 
 def test_results_and_retries(bench: Bench) -> None:
