@@ -116,16 +116,12 @@ def _slice_in_place(
     if value is None or start >= end:
         return []
     if isinstance(value, SortedSetValue):
-        return (
-            [member for _, member in value.order.islice(start, end)]
-            if not backwards
-            else [
-                member
-                for _, member in value.order.islice(
-                    len(value) - end, len(value) - start, reverse=True
-                )
-            ]
-        )
+        order, size = value.order, len(value)
+        if backwards:
+            entries = order.walk_back(order.place(size - end), order.place(size - start))
+        else:
+            entries = order.walk(order.place(start), order.place(end))
+        return [member for _, member in entries]
     if isinstance(value, ListValue) and backwards:
         return list(islice(reversed(value), start, end))
     return list(islice(value, start, end))

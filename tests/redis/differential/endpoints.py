@@ -134,7 +134,7 @@ class InProcessEndpoint:
     A blocked or subscribed session gets what came meanwhile by `send(b"")`.
     """
 
-    def __init__(self, module: str = "delaylog.broker.keyspace.inprocess") -> None:
+    def __init__(self, module: str = "delaylog.broker.resp.inprocess") -> None:
         self._module: Any = importlib.import_module(module)
 
     def session(self) -> InProcessSession:
