@@ -115,7 +115,10 @@ def _intset(numbers: list[int]) -> bytes:
 def _sorted_set(value: SortedSetValue) -> tuple[int, bytes]:
     if value.large:
         # From the highest: Redis builds its skip list fastest so.
-        pairs = (_string(member) + pack_struct("<d", score) for score, member in value.order[::-1])
+        pairs = (
+            _string(member) + pack_struct("<d", score)
+            for score, member in reversed(list(value.order))
+        )
         return ZSET, _length(len(value)) + b"".join(pairs)
     flat = [text for score, member in value.order for text in (member, score_text(score))]
     return ZSET_LISTPACK, _string(listpack.pack(flat))
