@@ -27,6 +27,7 @@ from delaylog.client.recipes import (
     RmqTopic,
     TopicKind,
 )
+from delaylog.client.recipes.calls import Script
 from delaylog.client.recipes.camellia import scripts as camellia_scripts
 from delaylog.client.recipes.dyno import scripts as dyno_scripts
 from delaylog.client.recipes.rmq import scripts as rmq_scripts
@@ -113,8 +114,7 @@ def run_dyno(recorder: Recorder, random: Random, steps: int) -> None:
         return f'"id":"{some_id()}"'
 
     calls: list[Callable[[DynoQueue], object]] = [
-        lambda queue: queue.push([some_message() for _ in range(random.randrange(5))]),
-        lambda queue: queue.push([some_message() for _ in range(random.randrange(5))]),
+        *[lambda queue: queue.push([some_message() for _ in range(random.randrange(9))])] * 6,
         lambda queue: queue.pop(random.randrange(6), random.choice([0, 0, 300])),
         lambda queue: queue.unsafe_pop_all_shards(random.randrange(6)),
         lambda queue: queue.bulk_pop(random.randrange(6)),
@@ -140,7 +140,7 @@ def run_dyno(recorder: Recorder, random: Random, steps: int) -> None:
         lambda queue: queue.process_unacks(),
         lambda queue: queue.atomic_process_unacks(),
         lambda queue: queue.find_stale_messages(),
-        lambda queue: random.random() < 0.1 and queue.clear(),
+        lambda queue: random.random() < 0.02 and queue.clear(),
     ]
     for _ in range(steps):
         clock.now_ms += random.choice([0, 1, 20, 200])
@@ -193,17 +193,21 @@ def run_camellia(recorder: Recorder, random: Random, steps: int) -> None:
     def some_id() -> str:
         return f"m{random.randrange(15)}"
 
-    calls: list[Callable[[CamelliaQueue], object]] = [
-        lambda queue: queue.send(
+    def send(queue: CamelliaQueue) -> None:
+        queue.send(
             f"body {random.random()}",
             delay_ms=random.choice([0, 50, 300, 3_000]),
             msg_id=some_id(),
             ttl_ms=random.choice([-1, 400, 4_000]),
             max_retry=random.choice([-1, 0, 1]),
-        ),
+        )
+
+    calls: list[Callable[[CamelliaQueue], object]] = [
+        *[send] * 3,
         lambda queue: queue.pull(random.randrange(5), ack_timeout_ms=random.choice([-1, 200])),
+        lambda queue: queue.pull(3),
         lambda queue: queue.ack(some_id()),
-        lambda queue: queue.nack(some_id()),
+        *[lambda queue: queue.nack(some_id())] * 3,
         lambda queue: queue.get(some_id()),
         lambda queue: queue.delete(some_id(), release=random.random() < 0.5),
         lambda queue: queue.topic_info(),
@@ -217,41 +221,83 @@ def run_camellia(recorder: Recorder, random: Random, steps: int) -> None:
 
 
 def run_scripts(recorder: Recorder, random: Random, steps: int) -> None:
-    """The scripts with arguments of all sorts, right and wrong, on a few keys.
+    """The scripts on a few keys, two times in three with arguments as they ought to be.
 
     No argument is so large that a loop up to it would not end soon.
     """
-    keys = ["z0", "z1", "z2", "l0", "h0"]
-    scripts = [
-        script
-        for module in (dyno_scripts, rmq_scripts, camellia_scripts)
-        for name, script in sorted(vars(module).items())
-        if name.isupper() and not name.startswith("_") and name not in ("FIND", "FIND_LOCAL")
-    ]
+    sets = ["z0", "z1", "z2", "z3"]
+    keys = [*sets, "l0", "h0"]
     scores = [0, 0.1, 3, 9.5, 16, 17, 1658492212132.07, 1e17, -2, "inf"]
+
+    def some_id() -> str:
+        return f"m{random.randrange(6)}"
 
     def word() -> Argument:
         sort = random.randrange(4)
         if sort == 0:
             return random.choice(keys)
         if sort == 1:
-            return f"m{random.randrange(6)}"
+            return some_id()
         return random.choice([*scores[:6], 1, 2, 2, 5, 1658492212132.07])
 
-    for _ in range(steps):
-        for key in keys[:3]:
-            recorder.execute("ZADD", key, random.choice(scores), f"m{random.randrange(6)}")
-        member = f"m{random.randrange(6)}"
-        recorder.pipeline([("LPUSH", "l0", member), ("HSET", "h0", member, f"body {member}")])
-        script = random.choice(scripts)
-        chosen = random.sample(keys, 3)
+    def wrong() -> tuple[list[str], list[Argument]]:
         args = [word() for _ in range(random.randrange(9))]
         if args and random.random() < 0.6:
             args[0] = random.choice([1, 2, "m1", "body m2"])
+        return random.sample(keys, 3), args
+
+    for _ in range(steps):
+        for key in sets:
+            recorder.execute("ZADD", key, random.choice(scores), some_id())
+        member = some_id()
+        recorder.pipeline([("LPUSH", "l0", member), ("HSET", "h0", member, f"body {member}")])
+        if random.random() < 0.1:
+            recorder.execute("DEL", random.choice(keys))
+        script, shaped = random.choice(_shapes(random, sets))
+        names, args = shaped if random.random() < 0.67 else wrong()
         try:
-            recorder.execute("EVAL", script.lua, 3, *chosen, *args)
+            recorder.execute("EVAL", script.lua, len(names), *names, *args)
         except CommandRefused:
             continue
+
+
+Shaped = tuple[list[str], list[Argument]]
+"""Keys and arguments of a script."""
+
+
+def _shapes(random: Random, sets: Sequence[str]) -> list[tuple[Script, Shaped]]:
+    """Each script with keys and arguments that make sense."""
+    member = f"m{random.randrange(6)}"
+    ids = [f"m{n}" for n in random.sample(range(6), 3)]
+    due: list[Argument] = [random.choice([9, 17, 1658492212133]), 1658492272132]
+    shards: list[Argument] = list(random.sample(sets, 4))
+    pattern = f"y {member}$"
+    store, prepare, dead = random.sample(sets, 3)
+    held = random.choice([16, 17, 9.5, 0.1, 3])
+    dyno: dict[Script, list[Argument]] = {
+        dyno_scripts.REMOVE: [member, 2, *shards],
+        dyno_scripts.FIND: [pattern],
+        dyno_scripts.FIND_LOCAL: [pattern, store],
+        dyno_scripts.POP_MATCHING: [pattern, 2, *due, *shards],
+        dyno_scripts.BULK_POP: [2, *due, *shards[:2], *ids[:2]],
+        dyno_scripts.BULK_POP_ALL: [3, 2, *due, *shards, *ids],
+        dyno_scripts.POP_ID: [member, 2, *due, *shards],
+        dyno_scripts.STALE: [*shards[:2], 3, *ids],
+        dyno_scripts.PROCESS_UNACKS: [*shards[:2], 2, ids[0], due[0], ids[1], held],
+    }
+    others: list[tuple[Script, Shaped]] = [
+        (rmq_scripts.SEND_MERGED, ([store], [member, due[0]])),
+        (rmq_scripts.POP_DUE, ([store, prepare], [16, 1658492212, due[0]])),
+        (rmq_scripts.POP_HIGHEST, ([store, prepare], [16, 1658492212])),
+        (rmq_scripts.ROLL_BACK, ([store, prepare, dead], [member, held, due[0]])),
+        (rmq_scripts.REVIVE, ([store, dead], [member, 17])),
+        (camellia_scripts.PULL, (["l0", store], [due[1]])),
+        (camellia_scripts.MOVE, ([store, "l0"], [2, *ids[:2]])),
+        (camellia_scripts.GIVE_BACK, ([store, "l0"], [member])),
+        (camellia_scripts.RENEW, (["lock"], ["me", 5_000])),
+        (camellia_scripts.RELEASE, (["lock"], ["me"])),
+    ]
+    return [(script, (["h0"], args)) for script, args in dyno.items()] + others
 
 
 HISTORIES: dict[str, Callable[[Recorder, Random, int], None]] = {

@@ -14,7 +14,7 @@ import pytest
 from tests.redis.recipes.histories import HISTORIES, Recorder, replay
 from tests.redis.recipes.support import Endpoint, contents
 
-STEPS = 400
+STEPS = 250
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
