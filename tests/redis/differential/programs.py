@@ -66,6 +66,7 @@ def search(
     *,
     examples: int,
     seeded: int | None = None,
+    small: bool = True,
     until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run so many programs; the first Difference, made small, is raised."""
@@ -80,7 +81,7 @@ def search(
         database=None,
         print_blob=False,
         derandomize=False,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if small else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )(given(programs(family, chosen))(one))
     if seeded is not None:

@@ -1,6 +1,6 @@
 """Write the replies of redis-server into the files of traps (all, or those named).
 
-    .venv/bin/python tests/redis/differential/record.py [strings ...]
+.venv/bin/python tests/redis/differential/record.py [strings ...]
 """
 
 from __future__ import annotations
