@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -22,8 +23,8 @@ def reference() -> Iterator[SocketEndpoint]:
     """A redis-server of our own."""
     if installed() is None:
         pytest.skip("redis-server is not installed")
-    with Reference() as server:
-        yield SocketEndpoint("127.0.0.1", server.port)
+    with Reference() as server, closing(SocketEndpoint("127.0.0.1", server.port)) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +32,15 @@ def second() -> Iterator[SocketEndpoint]:
     """Another one, that must agree with the first."""
     if installed() is None:
         pytest.skip("redis-server is not installed")
-    with Reference() as server:
-        yield SocketEndpoint("127.0.0.1", server.port)
+    with Reference() as server, closing(SocketEndpoint("127.0.0.1", server.port)) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
-def twins(reference: SocketEndpoint, second: SocketEndpoint) -> Pair:
+def twins(reference: SocketEndpoint, second: SocketEndpoint) -> Iterator[Pair]:
     """Reference against reference."""
-    return Pair(second, reference)
+    with closing(Pair(second, reference)) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,7 @@ def ours() -> Endpoint:
 
 
 @pytest.fixture(scope="session")
-def pair(ours: Endpoint, reference: SocketEndpoint) -> Pair:
+def pair(ours: Endpoint, reference: SocketEndpoint) -> Iterator[Pair]:
     """Ours against the reference."""
-    return Pair(ours, reference)
+    with closing(Pair(ours, reference)) as pair:
+        yield pair

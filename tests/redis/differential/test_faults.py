@@ -7,6 +7,7 @@ search must raise a Difference, within as many programs as a short run of the su
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import pytest
 
@@ -88,7 +89,7 @@ def just(argv: Argv) -> Argv:
 
 
 FAULTS: dict[str, tuple[str, Lie, Deed]] = {
-    "a score in its shortest form": ("zsets", lying(b"*", b"0.10000000000000001", b"0.1"), just),
+    "a score in its shortest form": ("zsets", lying(b"*", b"$19\r\n0.10000000000000001", b"$3\r\n0.1"), just),
     "two members in the wrong order": ("zsets", _backwards, just),
     "a word in an error": ("lists", lying(b"*", b"ERR syntax error", b"ERR Syntax error"), just),
     "the null of RESP2 in RESP3": ("strings", lying(b"GET", b"_\r\n", b"$-1\r\n"), just),
@@ -117,16 +118,16 @@ def test_a_planted_fault_is_found(
     reference: SocketEndpoint, second: SocketEndpoint, fault: str
 ) -> None:
     family, lie, deed = FAULTS[fault]
-    pair = Pair(LyingEndpoint(second, lie=lie, deed=deed), reference)
-    with pytest.raises(Difference) as caught:
+    liar = LyingEndpoint(second, lie=lie, deed=deed)
+    with closing(Pair(liar, reference)) as pair, pytest.raises(Difference) as caught:
         search(pair, family, family_forms(family), examples=1000, seeded=7, small=False)
     assert str(caught.value)
 
 
 def test_what_is_found_is_made_small(reference: SocketEndpoint, second: SocketEndpoint) -> None:
     """A removal that is not made needs one command to be, and one to go."""
-    pair = Pair(LyingEndpoint(second, lie=honest, deed=acting(b"DEL", b"EXISTS")), reference)
-    with pytest.raises(Difference) as caught:
+    liar = LyingEndpoint(second, lie=honest, deed=acting(b"DEL", b"EXISTS"))
+    with closing(Pair(liar, reference)) as pair, pytest.raises(Difference) as caught:
         search(pair, "hashes", family_forms("hashes"), examples=1000, seeded=7)
     program = str(caught.value).split("\nafter this")[0].splitlines()
     assert len(program) == 2
