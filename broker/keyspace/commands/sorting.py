@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isinf
 from typing import Final
 
-from delaylog.broker.keyspace.errors import syntax, wrong_type
+from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_type
 from delaylog.broker.keyspace.numbers import to_float, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
@@ -15,6 +17,8 @@ from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue
 
 _NO_NUMBER: Final = b"ERR One or more scores can't be converted into double"
+_COUNTS: Final = re.compile(rb"[+-]?(?:0x[0.]*[1-9a-f]|[0.]*[1-9])", re.IGNORECASE).match
+"""A number with a digit that is not 0."""
 _BLANKS: Final = b" \t\n\v\f\r"
 
 
@@ -151,7 +155,15 @@ def _score(text: bytes) -> float:
     """
     if not text:
         return 0.0
-    return to_float(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    number = text.split(b"\0")[0].lstrip(_BLANKS)
+    try:
+        value = to_float(number, _NO_NUMBER)
+    except OverflowError:
+        raise CommandError(_NO_NUMBER) from None
+    if (value == 0 or isinf(value)) and _COUNTS(number):
+        # It was too small or too large for a double.
+        raise CommandError(_NO_NUMBER)
+    return value
 
 
 def _looked_up(run: Run, pattern: bytes, item: bytes) -> bytes | None:
