@@ -212,7 +212,7 @@ def _text_score(reader: _Reader) -> float:
 def _score(text: bytes) -> float:
     try:
         return to_float(text)
-    except CommandError:
+    except (CommandError, OverflowError):
         raise BadDump("a score that is no number") from None
 
 

@@ -33,6 +33,7 @@ from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 
 _NODE_BYTES_MAX: Final = 8_192
+_WHOLE_SCORE_MAX: Final = 2**62
 
 
 def dump(value: Value) -> bytes:
@@ -87,17 +88,19 @@ def _strings(count: int, texts: Iterable[bytes]) -> bytes:
 
 def _list(value: ListValue) -> bytes:
     nodes: list[list[bytes]] = []
-    room = 0
+    size = _NODE_BYTES_MAX
     for element in value:
-        room -= listpack.size_of(element)
-        if room < 0 or not nodes:
+        # Redis reckons with so much for what goes with an element.
+        if size + len(element) + 8 > _NODE_BYTES_MAX or not nodes:
             nodes.append([])
-            room = _NODE_BYTES_MAX - listpack.size_of(element)
-        nodes[-1].append(element)
+            size = listpack.EMPTY_BYTES
+        entry = listpack.entry(element)
+        nodes[-1].append(entry)
+        size += len(entry)
     out = [_length(len(nodes))]
     for node in nodes:
         out.append(_length(NODE_PACKED))
-        out.append(_string(listpack.pack(node)))
+        out.append(_string(listpack.join(node)))
     return b"".join(out)
 
 
@@ -120,5 +123,12 @@ def _sorted_set(value: SortedSetValue) -> tuple[int, bytes]:
             for score, member in reversed(list(value.order))
         )
         return ZSET, _length(len(value)) + b"".join(pairs)
-    flat = [text for score, member in value.order for text in (member, score_text(score))]
+    flat = [text for score, member in value.order for text in (member, _score(score))]
     return ZSET_LISTPACK, _string(listpack.pack(flat))
+
+
+def _score(score: float) -> bytes:
+    """Whole numbers are held as such, also those too large for plain digits elsewhere."""
+    if abs(score) <= _WHOLE_SCORE_MAX and score == int(score):
+        return b"%d" % score
+    return score_text(score)

@@ -15,7 +15,7 @@ from tests.redis.differential.endpoints import Endpoint, InProcessEndpoint, Sock
 from tests.redis.differential.reference import Reference, installed
 from tests.redis.differential.runner import Pair
 
-OURS = "delaylog.broker.keyspace.inprocess"
+OURS = "delaylog.broker.resp.inprocess"
 
 
 @pytest.fixture(scope="session")
