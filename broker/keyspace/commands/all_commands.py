@@ -3,6 +3,7 @@
 from delaylog.broker.keyspace.commands import (
     channels,
     connection,
+    geo,
     sorted_set_operations,
     sorted_set_popping,
     sorted_set_ranges,
@@ -14,6 +15,7 @@ from delaylog.broker.keyspace.commands import (
 __all__ = [
     "channels",
     "connection",
+    "geo",
     "sorted_set_operations",
     "sorted_set_popping",
     "sorted_set_ranges",
