@@ -226,6 +226,13 @@ def test_who_waited_longest_is_served_first(client: Client, executor: Executor) 
     assert [waiting.told() for waiting in (first, second, third)] == ["*3 z a 1", "*3 z b 2", ""]
 
 
+def test_the_key_that_changed_first_is_served(client: Client, executor: Executor) -> None:
+    waiting = Client(executor)
+    waiting.ask("BZPOPMIN a b 0")
+    client.ask("MULTI", "ZADD b 1 x", "ZADD a 1 z", "EXEC")
+    assert waiting.told() == "*3 b x 1"
+
+
 def test_inside_of_multi_nobody_waits(client: Client) -> None:
     replies = client.ask("MULTI", "BZPOPMIN z 0", "BZMPOP 0 1 z MIN", "EXEC")
     assert replies == "+OK +QUEUED +QUEUED *2 *-1 *-1"
