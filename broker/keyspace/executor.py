@@ -359,12 +359,13 @@ class Executor:
             for number, key in ready:
                 waiters = keyspace.databases[number].waiters.get(key)
                 for session in list(waiters or ()):
-                    self._retry(session)
+                    self._retry(session, key)
 
-    def _retry(self, session: Session) -> None:
+    def _retry(self, session: Session, key: bytes) -> None:
         blocked = session.blocked
         if blocked is None:
             return
+        blocked.ready = key
         run = self._run
         run.retried = blocked
         kept, session.database = session.database, blocked.database

@@ -50,9 +50,14 @@ def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
 
 def score_text(value: float) -> bytes:
     """A double with 17 significant digits, as Redis 7.0 writes scores."""
-    if value == (whole := int(value) if abs(value) < 1e17 else None) and (whole or value == 0):
+    if -1e17 < value < 1e17:
+        whole = int(value)
+        if whole != value:
+            return b"%.17g" % value
+        if whole:
+            return b"%d" % whole
         # What C's %.17g gives for -0 keeps its sign.
-        return b"-0" if whole == 0 and str(value)[0] == "-" else b"%d" % whole
+        return b"-0" if str(value)[0] == "-" else b"0"
     if isinf(value):
         return b"inf" if value > 0 else b"-inf"
     if isnan(value):

@@ -77,6 +77,8 @@ def _of_keys(
     run: Run, keys: list[bytes], most: int, *, greatest: bool
 ) -> tuple[bytes, list[Entry]] | None:
     """Take from the first key that has something. Raises CommandError."""
+    if run.retried is not None:
+        keys = [run.retried.ready]
     for key in keys:
         value = run.database.of_kind(SortedSetValue, key)
         if value is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.numbers import score_text, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.score_order import Entry, Place
+from delaylog.broker.keyspace.score_order import Entry, Place, ScoreOrder
 from delaylog.broker.keyspace.score_ranges import (
+    ScoreRange,
     member_places,
     score_places,
     to_member_bound,
@@ -22,6 +24,7 @@ _LIMIT_BY_RANK: Final = (
     b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
 )
 _SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
+_FEW: Final = 16
 RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
 """What a range is one of; ANY: options say it."""
 
@@ -31,17 +34,17 @@ class _Query:
 
     __slots__ = ("by", "most", "offset", "reverse", "scores")
 
-    def __init__(self, argv: Args, at: int, by: bytes, *, reverse: bool | None, store: bool):
+    def __init__(self, words: tuple[bytes, ...], by: bytes, reverse: bool | None, store: bool):
         self.offset, self.most, self.scores = 0, -1, False
-        count = len(argv)
+        at, count = 0, len(words)
         given = reverse
         chosen = by
         while at < count:
-            option = argv[at].lower()
+            option = words[at].lower()
             if option == b"withscores" and not store:
                 self.scores = True
             elif option == b"limit" and at + 2 < count:
-                self.offset, self.most = to_int(argv[at + 1]), to_int(argv[at + 2])
+                self.offset, self.most = to_int(words[at + 1]), to_int(words[at + 2])
                 at += 2
             elif option == b"rev" and given is None:
                 given = True
@@ -73,6 +76,8 @@ class _Query:
             value = run.database.of_kind(SortedSetValue, key)
             if value is None or self.offset < 0:
                 return []
+            if not reverse and 0 <= self.most <= _FEW:
+                return _few(value.order, span, self.offset, self.most)
             start, stop = score_places(value.order, span)
         else:
             low, high = to_member_bound(first), to_member_bound(last)
@@ -83,6 +88,22 @@ class _Query:
         most = len(value.scores) if self.most < 0 else self.most
         walk = value.order.walk_back if reverse else value.order.walk
         return walk(start, stop, self.offset, most)
+
+
+_query = lru_cache(maxsize=1_024)(_Query)
+"""What stands behind a range is the same in most calls, and is read once."""
+
+
+def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[Entry]:
+    """The first entries of a range: where it ends need not be searched for."""
+    low, high = span
+    if low is None:
+        return []
+    found = order.walk(order.find(low), order.end, offset, most)
+    if high is not None:
+        while found and found[-1][0] >= high:
+            found.pop()
+    return found
 
 
 def rank_places(value: SortedSetValue, start: int, stop: int) -> tuple[Place, Place]:
@@ -111,12 +132,12 @@ def entries_reply(run: Run, entries: list[Entry], *, scores: bool) -> Reply:
         return [[member, Double(score)] for score, member in entries]
     out: list[Reply] = []
     for score, member in entries:
-        out += (member, Double(score))
+        out += (member, score_text(score))
     return out
 
 
 def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
-    query = _Query(argv, 4, by, reverse=reverse, store=False)
+    query = _query(tuple(argv[4:]), by, reverse, False)
     found = query.find(run, argv[1], argv[2], argv[3])
     return entries_reply(run, found, scores=query.scores)
 
@@ -160,7 +181,7 @@ def zrevrangebylex(run: Run, argv: Args) -> Reply:
 @command("zrangestore", -5, "write denyoom", keys=(1, 2, 1))
 def zrangestore(run: Run, argv: Args) -> Reply:
     """Put a range of one set into another key."""
-    query = _Query(argv, 5, ANY, reverse=None, store=True)
+    query = _query(tuple(argv[5:]), ANY, None, True)
     found = query.find(run, argv[2], argv[3], argv[4])
     return store(run, argv[1], {member: score for score, member in found})
 
