@@ -99,7 +99,7 @@ def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[En
     low, high = span
     if low is None:
         return []
-    found = order.walk(order.find(low), order.end, offset, most)
+    found = order.following((low, b""), offset, most)
     if high is not None:
         while found and found[-1][0] >= high:
             found.pop()
@@ -112,8 +112,8 @@ def rank_places(value: SortedSetValue, start: int, stop: int) -> tuple[Place, Pl
     start = max(0, start + count if start < 0 else start)
     stop = min(count - 1, stop + count if stop < 0 else stop)
     if start > stop:
-        return (0, 0), (0, 0)
-    return value.order.place(start), value.order.place(stop + 1)
+        return 0, 0
+    return start, stop + 1
 
 
 def by_rank(value: SortedSetValue, start: int, stop: int, *, reverse: bool) -> list[Entry]:
@@ -207,7 +207,7 @@ def zcount(run: Run, argv: Args) -> Reply:
     """How many have scores from here to there."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(value, *score_places(value.order, span))
+    return 0 if value is None else _count(*score_places(value.order, span))
 
 
 @command("zlexcount", 4, "readonly fast", keys=(1, 1, 1))
@@ -215,14 +215,11 @@ def zlexcount(run: Run, argv: Args) -> Reply:
     """How many members are from here to there."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(value, *member_places(value.order, low, high))
+    return 0 if value is None else _count(*member_places(value.order, low, high))
 
 
-def _count(value: SortedSetValue, start: Place, stop: Place) -> int:
-    order = value.order
-    before = order.rank(start)
-    end = len(order) if stop == order.end else order.rank(stop)
-    return max(0, end - before)
+def _count(start: Place, stop: Place) -> int:
+    return max(0, stop - start)
 
 
 # ---------------------------------------------------------------------- removing

@@ -118,9 +118,9 @@ def _slice_in_place(
     if isinstance(value, SortedSetValue):
         order, size = value.order, len(value)
         if backwards:
-            entries = order.walk_back(order.place(size - end), order.place(size - start))
+            entries = order.walk_back(size - end, size - start)
         else:
-            entries = order.walk(order.place(start), order.place(end))
+            entries = order.walk(start, end)
         return [member for _, member in entries]
     if isinstance(value, ListValue) and backwards:
         return list(islice(reversed(value), start, end))
