@@ -14,6 +14,7 @@ from typing import Any
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.values import TYPE_NAMES
 
 NOW_MS = 1_700_000_000_000
 
@@ -75,5 +76,5 @@ class Pair:
             assert one.expires == other.expires
             assert one.values.keys() == other.values.keys()
             for key, value in one.values.items():
-                assert value.__class__ is other.values[key].__class__
+                assert TYPE_NAMES[value.__class__] == TYPE_NAMES[other.values[key].__class__]
                 assert plain(value) == plain(other.values[key]), key
