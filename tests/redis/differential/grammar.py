@@ -46,6 +46,7 @@ class Form:
         self.names = [name.encode() for name in _NAMES.findall(self.text.split(")")[0])[:9]]
         if not self.text.startswith("("):
             self.names = self.names[:1]
+        self.name = self.names[0]
         self.blocks = bool(re.search(r"\bB[LRZ]|BLOCK", self.text))
         self.timed = bool(re.search(r"\b(p?ttl|p?at)\b", self.text))
         self.words = _Reader(self.text, pools).whole()

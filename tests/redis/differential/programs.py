@@ -87,6 +87,7 @@ def search(
         deadline=None,
         database=None,
         print_blob=False,
+        report_multiple_bugs=False,
         derandomize=False,
         phases=(Phase.generate, Phase.shrink) if small else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
