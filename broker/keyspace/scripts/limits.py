@@ -14,6 +14,8 @@ from dataclasses import dataclass
 ROOM_BYTES = 32 << 20
 # A single reply or list of arguments that is given to Lua without asking for the room left.
 SMALL_BYTES = 1 << 20
+# Steps at worst that a pattern may cost in one native call, which nothing interrupts: some 0.2 s.
+NATIVE_STEPS = 20_000_000
 # Results nested deeper than this are answered with an error in their place: a reply is encoded by
 # recursion, and so is it by most clients.
 REPLY_DEPTH = 200

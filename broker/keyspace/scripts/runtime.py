@@ -20,6 +20,7 @@ from delaylog.broker.keyspace.scripts.bits import OPERATIONS
 from delaylog.broker.keyspace.scripts.bytecode import keep_frames
 from delaylog.broker.keyspace.scripts.conversion import from_lua, number_text, to_lua
 from delaylog.broker.keyspace.scripts.limits import (
+    NATIVE_STEPS,
     REPLY_DEPTH,
     ROOM_BYTES,
     SMALL_BYTES,
@@ -327,6 +328,7 @@ class Runtime:
         host[b"sha1"] = sha1
         host[b"register"] = register
         host[b"memory_bytes"] = limits.memory_bytes
+        host[b"native_steps"] = NATIVE_STEPS
         host[b"reply_depth"] = REPLY_DEPTH
         for name, function in _floats(used, soft).items():
             host[name] = function

@@ -10,7 +10,7 @@ local sub, byte, char, lower = string.sub, string.byte, string.char, string.lowe
 local floor, concat = math.floor, table.concat
 local bad_argument, given = host.bad_argument, host.given
 
-local NATIVE_STEPS = 2e7 -- about a fifth of a second at worst
+local NATIVE_STEPS = host.native_steps
 
 -- What a pattern can cost: how many repetitions can backtrack, how many `?` double the tries.
 local costs, known = {}, 0
