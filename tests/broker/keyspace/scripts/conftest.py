@@ -195,6 +195,12 @@ def toy() -> Toy:
     return Toy()
 
 
+@pytest.fixture(scope="module")
+def shared() -> Toy:
+    """One for all examples of a property."""
+    return Toy()
+
+
 @pytest.fixture
 def make_toy() -> Callable[..., Toy]:
     return Toy

@@ -1,7 +1,7 @@
 """The matcher that can be stopped gives what the native one gives, errors included.
 
-With no native steps allowed every pattern goes through it; Hypothesis makes subjects and patterns of
-few characters, so that they match often.
+With no native steps allowed every pattern goes through it; Hypothesis makes subjects and patterns
+of few characters, so that they match often.
 """
 
 from __future__ import annotations
