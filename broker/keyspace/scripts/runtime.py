@@ -18,7 +18,7 @@ from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.bits import OPERATIONS
 from delaylog.broker.keyspace.scripts.bytecode import keep_frames
-from delaylog.broker.keyspace.scripts.conversion import from_lua, number_text, to_lua
+from delaylog.broker.keyspace.scripts.conversion import from_lua, integer, number_text, to_lua
 from delaylog.broker.keyspace.scripts.limits import (
     NATIVE_STEPS,
     REPLY_DEPTH,
@@ -179,19 +179,23 @@ class Runtime:
 
     def _start(self, run: Any, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
         words = [*keys, *args]
-        size = sum(map(len, words)) + 64 * len(words)
+        size = len(b"".join(words))
         if size > SMALL_BYTES:
             self._need(size)
         try:
             if len(words) <= _PART:
                 result = run(body, len(keys), *words)
             else:
+                self._need(size + 64 * len(words))
                 self._begin()
                 for start in range(0, len(words), _PART):
                     self._add(*words[start : start + _PART])
                 result = run(body, -len(keys) - 1)
-            if type(result) is not tuple:
-                return None
+            kind = type(result)
+            if kind is bytes:
+                return result  # type: ignore[no-any-return]
+            if kind is not tuple:
+                return integer(result)
             kind = result[0]
             if kind == 8:
                 self.spoiled = True
@@ -245,32 +249,32 @@ class Runtime:
 
     def _fill(self, host: Any, limits: ScriptLimits) -> None:
         owner, used, soft, hard = self.owner, self._used, self._soft, self._hard
-        lua = self._lua
+        lua, call = self._lua, self.owner.call
 
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
-            if not argv:
-                return _NO_COMMAND
-            words = []
-            for item in argv:
+            words = list(argv)
+            for place, item in enumerate(words):
                 kind = type(item)
-                if kind is bytes:
-                    words.append(item)
-                elif kind is int or kind is float:
-                    words.append(number_text(item))
-                else:
+                if kind is int or kind is float:
+                    words[place] = number_text(item)
+                elif kind is not bytes:
                     return _ARGUMENTS
-            return words
+            return words or _NO_COMMAND
 
         def command(*argv: Any) -> Any:
             if used() > soft:
                 return None
             try:
-                words = words_of(argv)
+                for item in argv:
+                    if type(item) is not bytes:
+                        words = words_of(argv)
+                        break
+                else:
+                    words = list(argv) or _NO_COMMAND
                 if type(words) is bytes:
                     return (None, words)
-                reply = owner.call(words, owner.resp)  # type: ignore[arg-type]
-                kind = type(reply)
-                if kind is bytes and len(reply) < SMALL_BYTES:  # type: ignore[arg-type]
+                reply = call(words, owner.resp)  # type: ignore[arg-type]
+                if type(reply) is bytes and len(reply) < SMALL_BYTES:
                     return reply
                 if reply is None:
                     return False if owner.resp == 2 else (None, True)

@@ -56,8 +56,8 @@ class Scripts:
         self._owner = Owner(call, self._late, log, check)
         self._scripts: dict[bytes, _Script] = {}
         self._runtime: Runtime | None = None
-        self._soft_end = 0.0
-        self._hard_end = 0.0
+        self._started = 0.0
+        self._seconds = 0.0
         self._stopped = b""
 
     # The cache.
@@ -119,8 +119,11 @@ class Scripts:
             script = self._scripts.get(sha)
             if script is None:
                 raise CommandError(NO_SCRIPT)
-        runtime = self.runtime()
-        body = script.body if script.runtime is runtime else self._body(script)
+        runtime = self._runtime
+        body = script.body
+        if runtime is None or script.runtime is not runtime or runtime.is_worn():
+            body = self._body(script)
+            runtime = self.runtime()
         flags = script.flags
         is_read_only = read_only or (flags is not None and b"no-writes" in flags)
         return self.start(sha, flags, is_read_only, runtime.run, body, keys, args)
@@ -171,9 +174,10 @@ class Scripts:
         self.read_only = read_only
         self.flags = flags
         self._owner.resp = 2
-        self._arm(self.limits.seconds)
+        self._seconds = self.limits.seconds
+        self._started = self._now()
         try:
-            reply = run(body, keys, args)
+            return run(body, keys, args)
         except ScriptFailure as failure:
             text = self._stopped or failure.text
             source, where = failure.source, failure.line
@@ -186,13 +190,14 @@ class Scripts:
             self.read_only = False
             if self._stopped:
                 self._disarm()
-        return reply
 
     @contextmanager
     def loading(self, seconds: float, stopped: bytes) -> Iterator[None]:
         """The limits while a library's code runs."""
         self.running = True
-        self._arm(seconds)
+        self.wrote = False
+        self._seconds = seconds
+        self._started = self._now()
         try:
             yield
         except ScriptFailure as failure:
@@ -201,11 +206,6 @@ class Scripts:
             self.running = False
             if self._stopped:
                 self._disarm()
-
-    def _arm(self, seconds: float) -> None:
-        start = self._now()
-        self._soft_end = start + seconds
-        self._hard_end = start + max(seconds, self.limits.seconds_after_write)
 
     def _disarm(self) -> None:
         self._stopped = b""
@@ -216,10 +216,9 @@ class Scripts:
         """Asked by Lua's hook: whether the running script is to be stopped now."""
         if not self.running:
             return False
-        now = self._now()
-        if now < self._soft_end or (self.wrote and now < self._hard_end):
+        seconds = self.limits.seconds_after_write if self.wrote else self._seconds
+        if self._now() - self._started < seconds:
             return False
-        seconds = self.limits.seconds_after_write if self.wrote else self.limits.seconds
         self._stopped = b"ERR Script stopped: it ran longer than %.10g seconds" % seconds + (
             b"; what it wrote stays" if self.wrote else b" without writing"
         )

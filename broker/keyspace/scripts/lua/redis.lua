@@ -291,9 +291,7 @@ local function flatten(value, depth)
 end
 
 local function hand_back(value)
-  local kind = type(value)
-  if kind == "string" or kind == "number" or kind == "boolean" then return 0, value end
-  if kind ~= "table" then return 0, nil end
+  if type(value) ~= "table" then return 0, nil end
   if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil
       and rawget(value, "double") == nil and rawget(value, "map") == nil
       and rawget(value, "set") == nil and rawget(value, "big_number") == nil
@@ -322,6 +320,9 @@ end
 
 local function finish(ok, value)
   if ok then
+    local kind = type(value)
+    if kind == "string" or kind == "number" then return value end
+    if kind == "boolean" then return 0, value end
     return handed(pcall(hand_back, value))
   end
   -- A failure of memory, or in the handler itself, comes without it: as a text. Nothing is made here.
