@@ -27,6 +27,7 @@ from delaylog.broker.keyspace.replies import (
     Status,
     Verbatim,
 )
+from delaylog.broker.keyspace.scripts.limits import SMALL_BYTES
 
 _INTEGER_MIN: Final = -(1 << 63)
 _EXACT: Final = 1 << 53
@@ -63,20 +64,15 @@ def line(text: bytes) -> bytes:
 # To Lua.
 
 
-class _Full(Exception):
-    """Lua has no room for the reply."""
-
-
 def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
     """What `command` answers Lua for a reply that is neither a small string nor null."""
     if type(reply) is int:
         return _number(reply)
+    size = _size(reply)
+    if size > SMALL_BYTES and size > room():
+        return (None, _TOO_LARGE)
     if type(reply) is ErrorReply:
         return (None, reply.text)
-    if type(reply) is Status:
-        return host[b"field"](b"ok", bytes(reply))
-    if _size(reply) > (1 << 20) and _size(reply) > room():
-        return (None, _TOO_LARGE)
     value = _value(host, reply, resp)
     return (None, True) if value is None else value
 
@@ -91,6 +87,10 @@ def _size(reply: Any) -> int:
         return 64 + 2 * sum(map(_size, reply.flat))
     if type(reply) is Members or type(reply) is Push:
         return 64 + 2 * sum(map(_size, reply.items))
+    if type(reply) is ErrorReply:
+        return 256 + len(reply.text)
+    if type(reply) is BigNumber:
+        return 256 + len(reply.digits)
     if type(reply) is Verbatim:
         return 256 + len(reply.text)
     return 64

@@ -280,6 +280,8 @@ class Runtime:
                     return False if owner.resp == 2 else (None, True)
                 return to_lua(host, reply, owner.resp, lambda: hard - used() - SMALL_BYTES)
             except Exception as problem:
+                if used() > soft:
+                    return None
                 return (None, b"ERR " + str(problem).encode("utf-8", "replace")[:1000])
 
         def check(*argv: Any) -> Any:

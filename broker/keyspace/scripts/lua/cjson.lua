@@ -324,7 +324,7 @@ local function new()
   -- Settings: without an argument they tell what holds.
   local function whole(what, position, value, least, most)
     local n = tonumber(value)
-    if not n or n < least or n > most then
+    if not n or not (n >= least and n <= most) then
       if not n then
         bad_argument(position, what, "number expected, got " .. type(value), 3)
       end

@@ -50,5 +50,6 @@ end
 function host.maths.randomseed(value)
   local number = tonumber(value)
   if not number then bad_argument(1, "randomseed", "number expected, got " .. type(value)) end
+  if number ~= number or number == 1 / 0 or number == -1 / 0 then number = 0 end -- would stay
   seed(number < 0 and -floor(-number) or floor(number))
 end

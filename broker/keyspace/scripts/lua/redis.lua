@@ -68,7 +68,7 @@ function api.log(...)
   if n < 2 then raise("ERR redis.log() requires two arguments or more.") end
   local level = tonumber((...))
   if type((...)) ~= "number" then raise("ERR First argument must be a number (log level).") end
-  if level < 0 or level > 3 then raise("ERR Invalid debug level.") end
+  if not (level >= 0 and level <= 3) then raise("ERR Invalid debug level.") end
   local parts = {}
   for k = 2, n do
     local part = select(k, ...)

@@ -166,7 +166,7 @@ function struct.unpack(...)
   local at = offset == nil and 1 or tonumber(offset)
   if not at then bad_argument(3, "unpack", "number expected, got " .. type(offset)) end
   at = floor(at)
-  if at < 1 then bad_argument(3, "unpack", "offset must be 1 or greater") end
+  if not (at >= 1) then bad_argument(3, "unpack", "offset must be 1 or greater") end
   local list, count = options("unpack", format)
   local values, found = {}, 0
   for k = 1, count do

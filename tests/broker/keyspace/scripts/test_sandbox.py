@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.replies import ErrorReply, Status
 from delaylog.broker.keyspace.scripts import ScriptLimits
 
 READ_ONLY = b"Attempt to modify a readonly table"
@@ -154,6 +154,24 @@ def test_nothing_leaks_from_one_script_to_the_next(toy: Any) -> None:
     assert toy.eval("return false") is None
 
 
+@pytest.mark.parametrize(
+    "poison",
+    [
+        "math.randomseed(1/0)",
+        "math.randomseed(0/0)",
+        "cjson.encode_max_depth(0/0)",
+        "cjson.decode_max_depth(0/0)",
+        "cjson.encode_number_precision(0/0)",
+    ],
+)
+def test_what_outlives_a_script_cannot_be_spoiled(toy: Any, poison: str) -> None:
+    toy.eval(poison)
+    number = toy.eval("return math.random(5)")
+    assert 1 <= number <= 5
+    assert toy.eval("return cjson.encode(cjson.decode('[1]'))") == b"[1]"
+    assert b"nesting" in _error(toy, "local t = {} t.x = t return cjson.encode(t)")
+
+
 LOOPS = [
     "while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -220,6 +238,9 @@ HUNGRY = [
     "local t = {} pcall(function() for i = 1, 1e9 do t[i] = {} end end) "
     "while true do t[#t + 1] = redis.call('large') end",
     "return #redis.call('huge')",
+    "return #redis.call('status')",
+    "return redis.call('error')",
+    "local s = ('x'):rep(5e7) return redis.call('half')",
     "local t = {} for i = 1, 1e9 do t[i] = redis.call('large') .. i end",
     "local t = {} for i = 1, 1e9 do t[i] = redis.call('many') end",
     "return cjson.decode('[' .. ('[],'):rep(1e7))",
@@ -230,6 +251,9 @@ HUNGRY = [
 def test_a_script_that_takes_all_memory_fails_alone(make_toy: Any, source: str) -> None:
     toy = make_toy(ScriptLimits(seconds=60))
     toy.extra[b"huge"] = lambda argv, resp: b"x" * (150 << 20)
+    toy.extra[b"status"] = lambda argv, resp: Status(b"x" * (150 << 20))
+    toy.extra[b"error"] = lambda argv, resp: ErrorReply(b"x" * (150 << 20))
+    toy.extra[b"half"] = lambda argv, resp: Status(b"x" * (60 << 20))
     toy.extra[b"large"] = lambda argv, resp: b"x" * (900 << 10)
     toy.extra[b"many"] = lambda argv, resp: [b"%d" % n for n in range(50_000)]
     assert b"not enough memory" in _error(toy, source)

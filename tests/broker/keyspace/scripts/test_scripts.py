@@ -32,7 +32,7 @@ def test_scripts_are_known_by_their_sha(toy: Any) -> None:
     assert toy.scripts.run(sha.upper(), [], [b"x"], resp=2, read_only=False) == b"x"
     toy.scripts.flush()
     assert not toy.scripts.known(sha)
-    with pytest.raises(CommandError, match="^NOSCRIPT No matching script"):
+    with pytest.raises(CommandError, match=r"^NOSCRIPT No matching script"):
         toy.scripts.run(sha, [], [], resp=2, read_only=False)
 
 
