@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax, wrong_type
-from delaylog.broker.keyspace.numbers import to_float, to_int
+from delaylog.broker.keyspace.numbers import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -149,7 +149,7 @@ def _score(text: bytes) -> float:
     """What strtod makes of a weight. Raises CommandError."""
     if not text:
         return 0.0
-    return to_float(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
 
 
 def _looked_up(run: Run, pattern: bytes, item: bytes) -> bytes | None:
