@@ -198,9 +198,14 @@ class SnapshotTask:
         return snapshot_name(self.position)
 
     @property
+    def aside_name(self) -> str:
+        """Of the file until then."""
+        return f"{self.name}.{self.token}{_ASIDE}"
+
+    @property
     def aside(self) -> str:
         """Path of the file until then."""
-        return f"{self.folder}/{FOLDER}/{self.name}.{self.token}{_ASIDE}"
+        return f"{self.folder}/{FOLDER}/{self.aside_name}"
 
 
 def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
@@ -233,20 +238,19 @@ def forget_task(fs: FileSystem, task: SnapshotTask) -> None:
         fs.unlink(task.aside)
 
 
-def drop_snapshots(
-    fs: FileSystem, folder: str, keep: set[str] | None, *, asides: bool = False
-) -> int:
-    """Remove all snapshots but some (None = all of them stay), and with `asides` unfinished ones.
-
-    Returns how many went.
-    """
+def drop_snapshots(fs: FileSystem, folder: str, keep: set[str] | None) -> int:
+    """Remove all snapshots but some (None = but the finished ones); returns how many went."""
     place = f"{folder}/{FOLDER}"
     if not fs.exists(place):
         return 0
     dropped = 0
     for name in fs.listdir(place):
-        over = keep is not None and position_of_name(name) is not None and name not in keep
-        if over or (asides and name.endswith(_ASIDE)):
+        if keep is None:
+            over = name.endswith(_ASIDE)
+        else:
+            ours = name.endswith(_ASIDE) or position_of_name(name) is not None
+            over = ours and name not in keep
+        if over:
             fs.unlink(f"{place}/{name}")
             dropped += 1
     return dropped

@@ -147,16 +147,17 @@ class KeyspaceSnapshots:
             self.failed += 1
             self._not_before_ms = clock() + state.limits.keyspace_retry_ms
             self.on_failure(str(error))
+            yield lambda: forget_task(state.fs, task)
         finally:
+            # What is left of one that was given up goes with the next checkpoint.
             for run in runs:
                 run.stop()
-            forget_task(state.fs, task)
             self._task = None
 
     def drop(self, kept: set[str]) -> int:
         """Remove the files that neither a kept checkpoint nor the state names. Any thread."""
         task = self._task
         names = kept | {self._state.keyspace_base.file}
-        return drop_snapshots(
-            self._state.fs, self._state.folder, names | ({task.name} if task else set())
-        )
+        if task is not None:
+            names |= {task.name, task.aside_name}
+        return drop_snapshots(self._state.fs, self._state.folder, names)

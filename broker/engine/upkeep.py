@@ -313,7 +313,7 @@ class Upkeep:
         self._drop_segments()
         # Nobody else writes here: what is unfinished was given up.
         keep_all = len(self.kept) < KEPT
-        drop_snapshots(fs, folder, None if keep_all else set(self._kept_files), asides=True)
+        drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
 
     def _drop_segments(self) -> None:
         log_from = [one.log_from for one in self.kept]
