@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.snapshots.kinds import BY_NUMBER, CHANGED_STRING, STRING, Kind
+from delaylog.broker.keyspace.snapshots.kinds import BY_NUMBER, STRING, Kind
 from delaylog.broker.keyspace.snapshots.layout import Chunks, Read, SnapshotError, What
 from delaylog.broker.keyspace.snapshots.writing import Summary
 from delaylog.broker.keyspace.values import TYPE_NAMES, Value
@@ -90,37 +90,61 @@ class _Filler:
             database.expires.update((key, at_ms) for key, at_ms in pairs if at_ms is not None)
 
 
-def read_chunks(read: Read, told: Callable[[dict[str, Any]], None]) -> Summary:
-    """Check a snapshot without making its values; tells what each chunk holds.
+class ChunkCheck:
+    """Checks a snapshot chunk by chunk, without making its values."""
 
-    Raises SnapshotError.
-    """
-    chunks = Chunks(read)
-    keys = libraries = 0
-    while True:
+    def __init__(self, read: Read) -> None:
+        """Raises SnapshotError."""
+        self._chunks = Chunks(read)
+        self._over = False
+        self.summary = Summary(self._chunks.position)
+
+    def next(self) -> dict[str, Any] | None:
+        """What the next chunk holds, in words; None behind the end mark. Raises SnapshotError."""
+        if self._over:
+            return None
+        chunks, summary = self._chunks, self.summary
         at = chunks.offset
         parts = chunks.next()
         line: dict[str, Any] = {"offset": at, "bytes": chunks.offset - at}
         try:
+            line["what"] = What(parts[0]).name
             if parts[0] == What.VALUES:
-                count = len(parts[3])
-                keys += count
-                name, _ = BY_NUMBER[parts[2]]
-                line |= {"database": parts[1], "type": TYPE_NAMES[name].decode(), "keys": count}
-                line["volatile"] = sum(end is not None for end in parts[5] or ())
-                if parts[2] == CHANGED_STRING:
-                    line["changed"] = True
+                line |= self._values(*parts[1:])
             elif parts[0] == What.LIBRARIES:
-                libraries += len(parts[1])
-                line["libraries"] = [name.decode(errors="replace") for name in parts[1]]
-            else:
-                line["what"] = What(parts[0]).name.lower()
-        except (ValueError, TypeError, LookupError) as error:
+                summary.libraries += len(parts[1])
+                line["names"] = [name.decode(errors="replace") for name in parts[1]]
+            elif parts[0] == What.END:
+                if parts[1:] != [summary.keys, summary.libraries]:
+                    raise ValueError("it counts something else")
+                line |= {"keys": parts[1], "libraries": parts[2]}
+                self._over = True
+                chunks.ended()
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise SnapshotError(f"a chunk that makes no sense ({error})", at) from None
+        summary.size, summary.chunks = chunks.offset, chunks.number
+        return line
+
+    def _values(
+        self,
+        database: int,
+        kind: int,
+        keys: list[bytes],
+        contents: list[Any],
+        ends: list[int | None] | None,
+    ) -> dict[str, Any]:
+        if len(keys) != len(contents) or (ends is not None and len(ends) != len(keys)):
+            raise ValueError("keys without values")
+        self.summary.keys += len(keys)
+        cls, _ = BY_NUMBER[kind]
+        volatile = sum(end is not None for end in ends or ())
+        name = TYPE_NAMES[cls].decode()
+        return {"database": database, "type": name, "keys": len(keys), "volatile": volatile}
+
+
+def read_chunks(read: Read, told: Callable[[dict[str, Any]], None]) -> Summary:
+    """Check a whole snapshot; tells what each chunk holds. Raises SnapshotError."""
+    check = ChunkCheck(read)
+    while (line := check.next()) is not None:
         told(line)
-        if parts[0] == What.END:
-            break
-    if parts[1:] != [keys, libraries]:
-        raise SnapshotError("an end mark that counts something else", at)
-    chunks.ended()
-    return Summary(chunks.position, keys, libraries, chunks.offset, chunks.number)
+    return check.summary
