@@ -224,7 +224,11 @@ class Upkeep:
         if self.checkpoint_running:
             return False
         limits = state.limits
-        if self.short_of_space and (grown or self._frees_log):
+        made = state.keyspace_base.file
+        if made and self._kept_files[-1:] != [made]:
+            # A new snapshot saves a start what it would apply, and log, once a checkpoint names it.
+            return True
+        if self.short_of_space and (grown or self._lets_go):
             since_ms = now_ms - self.checkpoint_ms
             held = state.log.end_position - state.log.first_position
             return (
@@ -244,16 +248,11 @@ class Upkeep:
         )
 
     @property
-    def _frees_log(self) -> bool:
-        """Whether one more checkpoint at the same position would let a segment go.
-
-        Segments are kept for both kept checkpoints.
-        """
-        return len(self.kept) < KEPT or self.kept[0].log_from != self.kept[1].log_from
-
-    @property
     def _lets_go(self) -> bool:
-        """Whether checkpoints need less of the log by now: they wait for no snapshot."""
+        """Whether more checkpoints would let log go, even at the same position.
+
+        It is kept for both kept ones, and for the keyspace until a snapshot is made.
+        """
         state = self._state
         needed = state.keyspace_base.needed(state.position)
         return len(self.kept) < KEPT or self.kept[0].log_from < needed

@@ -158,6 +158,7 @@ def test_a_snapshot_lets_the_log_go(open_host: Any) -> None:
     base = host.engine.state.keyspace_base
     assert (base.frames, base.bytes) == (0, 0)
     made_at = base.position
+    assert host.engine.upkeep.checkpoint_due(host.now_ms), "it is of use once one names it"
     assert files_in(host.folder) == [snapshot_name(made_at)]
     for _ in range(4):
         host.send([b"x" * 500] * 3)
@@ -214,6 +215,35 @@ def test_snapshots_are_made_when_they_are_worth_it(open_host: Any) -> None:
     assert host.engine.state.keyspace_base.bytes < size
     assert not due(), "it has to be in proportion to the snapshot"
     assert not host.engine.upkeep.snapshots.due(host.now_ms, short_of_space=True)
+
+
+def test_without_space_a_small_one_is_made_here(open_host: Any) -> None:
+    """With the reserve behind it; and as long as none is there, checkpoints free nothing."""
+    host = open_host(limits=Limits(segment_bytes_max=2_000))
+    upkeep, state = host.engine.upkeep, host.engine.state
+    upkeep.short_of_space = True
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    lean = upkeep._lean_bytes
+    while state.position < 5 * lean:
+        host.send([bytes(1 << 20)] * 4)
+    host.checkpoint()
+    host.checkpoint()
+    host.now_ms += 1_000
+    assert not upkeep.checkpoint_due(host.now_ms), "the log waits for a snapshot"
+    assert upkeep.snapshots.due(host.now_ms, short_of_space=True)
+
+    def child(task: SnapshotTask) -> Any:
+        raise AssertionError("a child has no reserve")
+
+    upkeep.snapshots._run = child
+    work = upkeep.snapshots.work(lambda: host.now_ms, short_of_space=True)
+    host.engine.run_inline(work)
+    assert upkeep.checkpoint_due(host.now_ms)
+    host.checkpoint()
+    assert upkeep.checkpoint_due(host.now_ms + 1_000), "the other one still keeps it"
+    host.checkpoint()
+    assert state.log.first_position > 4 * lean
+    assert not upkeep.checkpoint_due(host.now_ms + 1_000)
 
 
 def test_a_try_that_fails_is_made_again(open_host: Any) -> None:
