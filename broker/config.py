@@ -44,11 +44,30 @@ OPTIONS: Final = (
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
     Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
     Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
+    Option("resp", "", "where Redis clients are listened to, HOST:PORT; empty = nowhere"),
+    Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
+    Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
+    Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
+    Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not say it"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RespConfig:
+    """The endpoint for Redis clients."""
+
+    host: str
+    port: int
+    auth: str | None = None
+    """Path of the file of tokens."""
+    after_write: bool = False
+    """Answers wait for the write only: `everysec`."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,7 @@ class Config:
     """The cluster has never run: a blank folder makes a voter."""
     log_level: str
     log_format: str
+    resp: RespConfig | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -130,6 +150,9 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         raise ConfigError("fsync must be always in a cluster: what a majority has must stay there")
     if flags.get("new_cluster") and not values["cluster"]:
         raise ConfigError("new-cluster goes with --cluster FILE")
+    resp = _resp(values)
+    if resp is not None and resp.after_write and values["cluster"]:
+        raise ConfigError("resp-fsync must be always in a cluster: what is answered must stay")
     return Config(
         data_dir=values["data_dir"],
         http_host=host,
@@ -142,7 +165,28 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         new_cluster=bool(flags.get("new_cluster")),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
+        resp=resp,
         limits=_limits(limits_table),
+    )
+
+
+def _resp(values: Mapping[str, str]) -> RespConfig | None:
+    everysec = _one_of(values["resp_fsync"], "resp-fsync", ("always", "everysec")) == "everysec"
+    if not values["resp"]:
+        for name in ("resp-auth", "resp-tls-cert", "resp-tls-key"):
+            if values[name.replace("-", "_")]:
+                raise ConfigError(f"{name} goes with resp HOST:PORT")
+        return None
+    host, port = parse_address(values["resp"], "resp")
+    if values["resp_tls_key"] and not values["resp_tls_cert"]:
+        raise ConfigError("resp-tls-key goes with resp-tls-cert")
+    return RespConfig(
+        host=host,
+        port=port,
+        auth=values["resp_auth"] or None,
+        after_write=everysec,
+        tls_cert=values["resp_tls_cert"] or None,
+        tls_key=values["resp_tls_key"] or None,
     )
 
 

@@ -83,6 +83,8 @@ class Node:
         """The node's place in its cluster, if it has one; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
         """Whether somebody copies the folder's files, so that none may be removed."""
+        self.on_end_leading: Callable[[], None] = lambda: None
+        """Called when the engine leads no more."""
         self._retire_ms = 0
 
     # ------------------------------------------------------------------ life
@@ -109,6 +111,7 @@ class Node:
             self._timer.cancel()
             self._timer = None
         self.log_commits.waiters.fail_all(why)
+        self.on_end_leading()
         for place in self.waiters.groups():
             self.waiters.wake_everyone(place)
 
@@ -375,6 +378,14 @@ class Node:
     def _work_ended(self) -> None:
         self.admission.look_again()
         self.kick_dispatch()
+
+    def free_garbage(self) -> None:
+        """Take apart what was removed from the keyspace, between other things."""
+        self.spawn("free", self._free_work)
+
+    def _free_work(self) -> Work:
+        while self.engine.state.keyspace.free_slice():
+            yield None
 
     def kick_jobs(self) -> None:
         """A job was begun: see to it now."""

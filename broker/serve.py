@@ -26,6 +26,7 @@ from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
+from delaylog.broker.resp.starting import listen, make_face
 from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
@@ -148,6 +149,7 @@ async def _serve(config: Config) -> int:
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
     face = HttpFace(node, metrics, camellia)
+    resp = None if config.resp is None else make_face(node, config.resp)
     node.start()
     try:
         port = await face.start(config.http_host, config.http_port)
@@ -160,6 +162,8 @@ async def _serve(config: Config) -> int:
         loop.add_signal_handler(number, stop.set)
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
     ready = f"ready http={host}:{port}"
+    if resp is not None and config.resp is not None:
+        ready += f" resp={await listen(resp, config.resp)}"
     if place is not None:
         await place.start()
         ready += " peer={}:{}".format(*place.member.config.me.peer)
@@ -170,10 +174,14 @@ async def _serve(config: Config) -> int:
         await stop.wait()
         log.info("stopping")
         await face.close_listener()
+        if resp is not None:
+            await resp.close_listener()
         if place is not None:
             await place.leave()
         node.waiters.close()
         await face.stop()
+        if resp is not None:
+            await resp.stop()
         if place is not None:
             await place.member.stop()
         await node.stop()

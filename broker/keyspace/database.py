@@ -97,6 +97,11 @@ class Database:
         self.keyspace.discard(value)
         return True
 
+    def take(self, key: bytes) -> tuple[Value, int | None] | None:
+        """Remove a key, and hand over what it held and when it would have ended."""
+        value = self.values.pop(key, None)
+        return None if value is None else (value, self.expires.pop(key, None))
+
     def remove_if_empty(self, key: bytes) -> None:
         """A collection without elements does not exist."""
         value = self.values.get(key)

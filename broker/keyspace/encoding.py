@@ -1,10 +1,16 @@
-"""Replies as bytes, RESP2 and RESP3."""
+"""Replies as the bytes of RESP2 and RESP3, exactly as Redis 7.0.15 writes them.
+
+`encode` gives one reply; `encode_into` appends pieces that the caller joins once for many replies,
+so that large values are copied a single time. What runs most (bytes, whole numbers, nothing,
+statuses, lists) is told apart by its exact type and comes first.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from delaylog.broker.keyspace.numbers import score_text
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
     BigNumber,
@@ -13,54 +19,206 @@ from delaylog.broker.keyspace.replies import (
     Map,
     Members,
     Push,
+    Reply,
     Status,
     Verbatim,
 )
 
+_END: Final = b"\r\n"
+_NO_BULK: Final = b"$-1\r\n"
+_NO_LIST: Final = b"*-1\r\n"
+_NULL: Final = b"_\r\n"
 
-def encode_into(out: list[bytes], reply: Any, resp: int) -> None:
-    """Append a reply's bytes."""
-    kind = reply.__class__
-    if kind is bytes or kind is bytearray:
-        out.append(b"$%d\r\n%b\r\n" % (len(reply), reply))
-    elif kind is int:
-        out.append(b":%d\r\n" % reply)
-    elif reply is None:
-        out.append(b"_\r\n" if resp == 3 else b"$-1\r\n")
-    elif kind is Status:
-        out.append(b"+%b\r\n" % reply)
-    elif kind is list or kind is tuple:
-        out.append(b"*%d\r\n" % len(reply))
-        for item in reply:
-            encode_into(out, item, resp)
-    elif kind is ErrorReply:
-        out.append(b"-%b\r\n" % reply.text)
-    elif reply is NO_ARRAY:
-        out.append(b"_\r\n" if resp == 3 else b"*-1\r\n")
-    elif kind is Double:
-        text = score_text(reply)
-        out.append(b",%b\r\n" % text if resp == 3 else b"$%d\r\n%b\r\n" % (len(text), text))
-    elif kind is Map:
-        n = len(reply.flat)
-        out.append(b"%%%d\r\n" % (n // 2) if resp == 3 else b"*%d\r\n" % n)
-        for item in reply.flat:
-            encode_into(out, item, resp)
-    elif kind is Members or kind is Push:
-        mark = b"*" if resp == 2 else b"~" if kind is Members else b">"
-        out.append(b"%b%d\r\n" % (mark, len(reply.items)))
-        for item in reply.items:
-            encode_into(out, item, resp)
-    elif kind is bool:
-        out.append((b"#t\r\n" if reply else b"#f\r\n") if resp == 3 else b":%d\r\n" % reply)
-    elif kind is Verbatim:
-        if resp == 3:
-            out.append(b"=%d\r\n%b:%b\r\n" % (len(reply.text) + 4, reply.form, reply.text))
-        else:
-            out.append(b"$%d\r\n%b\r\n" % (len(reply.text), reply.text))
-    elif kind is BigNumber:
-        if resp == 3:
-            out.append(b"(%b\r\n" % reply.digits)
-        else:
-            out.append(b"$%d\r\n%b\r\n" % (len(reply.digits), reply.digits))
+# Heads of short values and whole numbers up to a thousand are made once.
+_MADE: Final = 1024
+_HEADS: Final = [b"$%d\r\n" % size for size in range(_MADE)]
+_LISTS: Final = [b"*%d\r\n" % count for count in range(_MADE)]
+_WHOLE: Final = [b":%d\r\n" % number for number in range(_MADE)]
+_STATUSES: Final = {
+    word: b"+%b\r\n" % word
+    for word in (b"OK", b"QUEUED", b"PONG", b"string", b"list", b"set", b"zset", b"hash", b"none")
+}
+
+# One line is one reply: what would begin another becomes a space.
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+
+# Values above this are not copied into a piece with their head.
+_COPIED_BYTES_MAX: Final = 4096
+
+
+def encode(reply: Reply, resp: int) -> bytes:
+    """The bytes of one reply for a client that speaks RESP `resp`, 2 or 3."""
+    value: Any = reply  # its type is looked at once
+    kind = type(value)
+    if kind is bytes:
+        text: bytes = value
+        size = len(text)
+        if size < _MADE:
+            return _HEADS[size] + text + _END
+        return b"$%d\r\n%b\r\n" % (size, text)
+    if kind is int:
+        number: int = value
+        if 0 <= number < _MADE:
+            return _WHOLE[number]
+        return b":%d\r\n" % number
+    if value is None:
+        return _NO_BULK if resp == 2 else _NULL
+    if kind is Status:
+        made = _STATUSES.get(value)
+        if made is not None:
+            return made
+    out: list[bytes] = []
+    encode_into(out, reply, resp)
+    return b"".join(out)
+
+
+def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
+    """Append the pieces of a reply; joined, they are what `encode` gives."""
+    value: Any = reply
+    kind = type(value)
+    if kind is list or kind is tuple:
+        _items(out, value, resp)
+    elif kind is bytes:
+        _bulk(out, value)
+    elif kind is int or value is None:
+        out.append(encode(value, resp))
     else:
-        raise TypeError(f"no reply: {reply!r}")
+        (_WRITERS.get(kind) or _writer_of(value))(out, value, resp)
+
+
+def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
+    """An array; the loop is `encode_into` once more, for the types that lists are made of."""
+    count = len(items)
+    append = out.append
+    append(_LISTS[count] if count < _MADE else b"*%d\r\n" % count)
+    for item in items:
+        kind = type(item)
+        if kind is bytes:
+            size = len(item)
+            if size < _MADE:
+                append(_HEADS[size] + item + _END)
+            else:
+                _bulk(out, item)
+        elif kind is int:
+            append(_WHOLE[item] if 0 <= item < _MADE else b":%d\r\n" % item)
+        elif item is None:
+            append(_NO_BULK if resp == 2 else _NULL)
+        else:
+            encode_into(out, item, resp)
+
+
+def _bulk(out: list[bytes], value: bytes) -> None:
+    size = len(value)
+    if size < _MADE:
+        out.append(_HEADS[size] + value + _END)
+    elif size <= _COPIED_BYTES_MAX:
+        out.append(b"$%d\r\n%b\r\n" % (size, value))
+    else:
+        out += (b"$%d\r\n" % size, value, _END)
+
+
+def _write_items(out: list[bytes], reply: Sequence[Reply], resp: int) -> None:
+    _items(out, reply, resp)
+
+
+def _write_bulk(out: list[bytes], reply: bytes, _resp: int) -> None:
+    _bulk(out, bytes(reply))
+
+
+def _write_int(out: list[bytes], reply: int, _resp: int) -> None:
+    out.append(b":%d\r\n" % reply)
+
+
+def _write_status(out: list[bytes], reply: Status, _resp: int) -> None:
+    made = _STATUSES.get(reply)
+    out.append(made if made is not None else b"+%b\r\n" % reply.translate(_ONE_LINE))
+
+
+def _write_error(out: list[bytes], reply: ErrorReply, _resp: int) -> None:
+    # Line ends at the end are dropped before those inside become spaces.
+    out.append(b"-%b\r\n" % reply.text.rstrip(b"\r\n").translate(_ONE_LINE))
+
+
+def _write_bool(out: list[bytes], reply: bool, resp: int) -> None:
+    if resp == 2:
+        out.append(_WHOLE[reply])
+    else:
+        out.append(b"#t\r\n" if reply else b"#f\r\n")
+
+
+def _write_double(out: list[bytes], reply: Double, resp: int) -> None:
+    digits = b"%.17g" % reply
+    if digits == b"nan" and math.copysign(1, reply) < 0:
+        digits = b"-nan"  # What 0/0 is in a script.
+    if resp == 2:
+        _bulk(out, digits)
+    else:
+        out.append(b",%b\r\n" % digits)
+
+
+def _write_no_array(out: list[bytes], _reply: Reply, resp: int) -> None:
+    out.append(_NO_LIST if resp == 2 else _NULL)
+
+
+def _write_map(out: list[bytes], reply: Map, resp: int) -> None:
+    assert len(reply.flat) % 2 == 0, "a key without its value"
+    _headed(out, reply.flat, resp, b"%%%d\r\n" % (len(reply.flat) // 2))
+
+
+def _write_members(out: list[bytes], reply: Members, resp: int) -> None:
+    _headed(out, reply.items, resp, b"~%d\r\n" % len(reply.items))
+
+
+def _write_push(out: list[bytes], reply: Push, resp: int) -> None:
+    _headed(out, reply.items, resp, b">%d\r\n" % len(reply.items))
+
+
+def _headed(out: list[bytes], items: Sequence[Reply], resp: int, head: bytes) -> None:
+    """Items under the head of RESP3; RESP2 knows arrays only."""
+    place = len(out)
+    _items(out, items, resp)
+    if resp != 2:
+        out[place] = head
+
+
+def _write_verbatim(out: list[bytes], reply: Verbatim, resp: int) -> None:
+    if resp == 2:
+        _bulk(out, reply.text)
+    else:
+        # The format and its colon count.
+        out += (b"=%d\r\n%b:" % (len(reply.text) + 4, reply.form), reply.text, _END)
+
+
+def _write_big_number(out: list[bytes], reply: BigNumber, resp: int) -> None:
+    if resp == 2:
+        _bulk(out, reply.digits)
+    else:
+        out.append(b"(%b\r\n" % reply.digits)
+
+
+_Writer = Callable[[list[bytes], Any, int], None]
+
+_WRITERS: Final[dict[type, _Writer]] = {
+    bytearray: _write_bulk,
+    Status: _write_status,
+    ErrorReply: _write_error,
+    Double: _write_double,
+    Map: _write_map,
+    Members: _write_members,
+    Push: _write_push,
+    bool: _write_bool,
+    type(NO_ARRAY): _write_no_array,
+    Verbatim: _write_verbatim,
+    BigNumber: _write_big_number,
+}
+
+
+def _writer_of(reply: Reply) -> _Writer:
+    """For what is not of one of the types itself: subclasses and other sequences."""
+    if isinstance(reply, bytes | bytearray | memoryview):
+        return _write_bulk
+    if isinstance(reply, int):
+        return _write_int
+    if isinstance(reply, Sequence) and not isinstance(reply, str):
+        return _write_items
+    raise TypeError(f"no reply is made of {type(reply).__name__}")

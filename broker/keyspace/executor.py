@@ -15,8 +15,9 @@ from delaylog.broker.keyspace.errors import EXEC_ABORT, READ_ONLY, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
-from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WAITS, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, QUEUED, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Blocked, Session
 from delaylog.wheel import DelayQueue
@@ -36,8 +37,11 @@ class Executor:
         self.server = server or ServerState()
         self.sessions: dict[int, Session] = {}
         self.pubsub = PubSub()
+        self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
+        self.host: object | None = None
+        """What verbs beyond the keyspace work with."""
         self.waiting: dict[int, Session] = {}
         """Sessions with a blocked command, by number."""
         self._deadlines: DelayQueue[int] = DelayQueue()
@@ -87,19 +91,64 @@ class Executor:
             self.keyspace.now_ms = now_ms
 
     def handle(self, session: Session, commands: list[Args]) -> int:
-        """Run commands until one waits or the client is to be closed; returns how many ran."""
+        """Run commands until one waits or the client is to be closed; returns how many ran.
+
+        Most of them take the short way in here: what `execute` and `call` do, without the checks
+        that cannot fail for them. A pipeline of GETs pays for nothing else.
+        """
         out = session.out
+        append = out.append
+        find = WORDS.get
+        keyspace, run = self.keyspace, self._run
+        run.session, run.database = session, session.database
+        writable = self.may_write() is None
         done = 0
         for argv in commands:
             done += 1
-            reply = self.execute(session, argv)
-            if reply is WAITS:
-                return done
-            if session.special and self._is_silenced(session):
+            command = find(argv[0])
+            if (
+                command is None
+                or not command.quick
+                or session.special
+                or not (
+                    (count := len(argv)) == (arity := command.arity)
+                    or (arity < 0 and count >= -arity)
+                )
+                or not (writable or not command.write)
+            ):
+                reply = self.execute(session, argv)
+                if reply is WAITS:
+                    break
+                run.session, run.database = session, session.database
+                if reply is WRITTEN or (session.special and self._is_silenced(session)):
+                    continue
+                encode_into(out, reply, session.resp)
+                if session.closing:
+                    break
                 continue
-            encode_into(out, reply, session.resp)
-            if session.closing:
-                return done
+            dirty = keyspace.dirty
+            run.effects = None
+            try:
+                reply = command.function(run, argv)
+            except CommandError as error:
+                reply = ErrorReply(error.text)
+                self.server.errors_answered += 1
+            if keyspace.dirty != dirty:
+                # Also when it was refused half-way.
+                self._log(run, argv)
+            if reply.__class__ is bytes:
+                append(b"$%d\r\n%b\r\n" % (len(reply), reply))
+            elif reply is OK:
+                append(b"+OK\r\n")
+            elif reply is WRITTEN:
+                continue
+            else:
+                encode_into(out, reply, session.resp)
+            if keyspace.ready:
+                self.serve_waiting()
+                run.session, run.database = session, session.database
+        self.server.commands_run += done
+        session.used_word = commands[done - 1][0] if done else b""
         return done
 
     def execute(self, session: Session, argv: Args) -> Reply:
@@ -124,7 +173,6 @@ class Executor:
             refusal = self.may_write()
             if refusal is not None:
                 return self._refused(session, refusal)
-        session.used_word = command.name
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -135,24 +183,26 @@ class Executor:
         keyspace = self.keyspace
         dirty = keyspace.dirty
         run.session = session
-        database = run.database = session.database
+        run.database = session.database
         run.command = command
         run.effects = None
-        server = self.server
-        server.commands_run += 1
         try:
             reply = command.function(run, argv)
         except CommandError as error:
             reply = ErrorReply(error.text)
-            server.errors_answered += 1
-        if keyspace.dirty != dirty:
-            effects = run.effects
-            if effects is None:
-                keyspace.log(database.number, argv)
-            else:
-                for effect in effects:
-                    keyspace.log(database.number, effect)
+            self.server.errors_answered += 1
+        if keyspace.dirty != dirty and command.write:
+            self._log(run, argv)
         return reply
+
+    def _log(self, run: Run, argv: Args) -> None:
+        """Log what a command changed."""
+        number = run.database.number
+        if run.effects is None:
+            self.keyspace.log(number, argv)
+        else:
+            for effect in run.effects:
+                self.keyspace.log(number, effect)
 
     def find_command(self, argv: Args) -> Command | ErrorReply:
         """The entry for an argv, or what to answer when there is none."""
@@ -230,8 +280,6 @@ class Executor:
             return [self.call(run, session, command, argv) for command, argv in queue]
         finally:
             run.may_wait = True
-            # What the queue left is logged, EXEC itself is not.
-            run.effects = []
 
     def watch(self, session: Session, keys: list[bytes]) -> None:
         """Have changes of these keys noted."""
@@ -311,12 +359,13 @@ class Executor:
             for number, key in ready:
                 waiters = keyspace.databases[number].waiters.get(key)
                 for session in list(waiters or ()):
-                    self._retry(session)
+                    self._retry(session, key)
 
-    def _retry(self, session: Session) -> None:
+    def _retry(self, session: Session, key: bytes) -> None:
         blocked = session.blocked
         if blocked is None:
             return
+        blocked.ready = key
         run = self._run
         run.retried = blocked
         kept, session.database = session.database, blocked.database

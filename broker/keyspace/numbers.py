@@ -18,6 +18,9 @@ _HEX_FLOAT: Final = re.compile(
     rb"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
 ).fullmatch
 
+_SURELY_FITS: Final = 300
+"""So short a number without an exponent is neither too large nor too small for a double."""
+
 
 def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
     """A whole number of 64 bits, written the one way there is (no `+`, blanks, leading zeros).
@@ -47,11 +50,59 @@ def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
 
 def score_text(value: float) -> bytes:
     """A double with 17 significant digits, as Redis 7.0 writes scores."""
-    if value == (whole := int(value) if abs(value) < 1e17 else None) and (whole or value == 0):
+    if -1e17 < value < 1e17:
+        whole = int(value)
+        if whole != value:
+            return b"%.17g" % value
+        if whole:
+            return b"%d" % whole
         # What C's %.17g gives for -0 keeps its sign.
-        return b"-0" if whole == 0 and str(value)[0] == "-" else b"%d" % whole
+        return b"-0" if str(value)[0] == "-" else b"0"
     if isinf(value):
         return b"inf" if value > 0 else b"-inf"
     if isnan(value):
         return b"nan"
     return b"%.17g" % value
+
+
+def to_score(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
+    """A double of an argument: `to_float` for many calls a second, and what does not fit a double
+    is refused. Raises CommandError.
+    """
+    # Only digits, dots and dashes: float() is then as strict as Redis.
+    if len(text) < _SURELY_FITS and not text.strip(b"0123456789.-"):
+        try:
+            return float(text)
+        except ValueError:
+            raise CommandError(refusal) from None
+    try:
+        value = to_float(text, refusal)
+    except OverflowError:
+        raise CommandError(refusal) from None
+    if value == 0:
+        lowered = text.lower()
+        if lowered.partition(b"p" if b"x" in lowered else b"e")[0].strip(b"+-0x."):
+            raise CommandError(refusal)
+    elif isinf(value) and b"n" not in text.lower():
+        raise CommandError(refusal)
+    return value
+
+
+def to_bound(text: bytes) -> float | None:
+    """A double as the ends of a score range are read, by C's rules alone: blanks may come first,
+    a zero byte ends it, nothing is 0, what is too large is infinite. None if it is no number.
+    """
+    if len(text) < _SURELY_FITS and text and not text.strip(b"0123456789.-"):
+        try:
+            return float(text)
+        except ValueError:
+            return None
+    text = text.partition(b"\0")[0]
+    if not text:
+        return 0.0
+    try:
+        return to_float(text.lstrip(b" \t\n\v\f\r"))
+    except OverflowError:
+        return float("-inf" if text.lstrip().startswith(b"-") else "inf")
+    except CommandError:
+        return None

@@ -12,6 +12,7 @@ Flags are those of COMMAND INFO. What they do here:
     now             runs at once inside MULTI (EXEC and the like)
     pubsub          allowed to RESP2 clients that are subscribed
     blocking        may wait
+    quick           goes the short way though it is none of the usual kinds
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Command:
         "noscript",
         "now",
         "pubsub",
+        "quick",
         "subcommands",
         "write",
     )
@@ -70,6 +72,10 @@ class Command:
         self.now = "now" in flags
         self.pubsub = "pubsub" in flags
         self.blocking = "blocking" in flags
+        self.quick = "quick" in flags or (
+            bool({"write", "readonly"} & flags) and not {"blocking", "noscript"} & flags
+        )
+        """It touches nothing but values, so it may go the short way."""
 
     def takes(self, count: int) -> bool:
         """Whether an argv may have so many words."""

@@ -105,9 +105,17 @@ class _Waits:
     __slots__ = ()
 
 
+class _Written:
+    """The type of WRITTEN."""
+
+    __slots__ = ()
+
+
 NO_ARRAY: Final = _NoArray()
 WAITS: Final = _Waits()
 """Stands for the reply of a command that waits: it comes later, or never."""
+WRITTEN: Final = _Written()
+"""Stands for a reply that the command has put into `session.out` itself."""
 OK: Final = Status(b"OK")
 QUEUED: Final = Status(b"QUEUED")
 PONG: Final = Status(b"PONG")
@@ -126,5 +134,6 @@ Reply: TypeAlias = (
     | BigNumber
     | _NoArray
     | _Waits
+    | _Written
     | None
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -11,12 +10,13 @@ import numpy as np
 from aiohttp import web
 
 from delaylog.broker.engine import settling
-from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
-from delaylog.broker.engine.receiving import peek, receive
+from delaylog.broker.engine.receiving import peek
 from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.handing_out import hand_out
+from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.web.places import the_group
@@ -31,7 +31,6 @@ from delaylog.broker.web.shapes import (
     RECEIVE,
     SETTLE,
     ReceiveCall,
-    Single,
     check_columns,
     check_count,
     group_name,
@@ -39,7 +38,6 @@ from delaylog.broker.web.shapes import (
     parse_receipt,
     parse_receive,
 )
-from delaylog.broker.web.singles import build_wire
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
@@ -220,61 +218,19 @@ async def _receive_members(ctx: Context) -> Any:
     return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
 
-GATE_SECONDS: Final = 0.25
-"""Who does not wait for messages still waits that long for a cluster to let them out."""
-
-
 async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
     """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
-    node = ctx.node
-    state = node.engine.state
-    loop = asyncio.get_running_loop()
-    until = loop.time() + call.wait_ms / 1000
-    key = ((*ctx.topic_key, call.group), call.ids or call.only)
-    if call.wait_ms == 0:
-        # Who does not wait is told of everything that is due: a send that was answered counts.
-        node.run_due(unpaced=True)
-    while True:
-        if not await node.standing.until_may_hand_out(max(until - loop.time(), GATE_SECONDS)):
-            return None
-        if node.engine.state is not state:
-            raise NotLeadingError("the leadership changed meanwhile; ask again")
-        topic = state.topics.get(ctx.topic_key)
-        group = the_group(topic, call.group)
-        if topic is not None and group is not None:
-            now_ms = node.clock.now_ms()
-            delivery = receive(
-                state,
-                topic,
-                group,
-                count_max=call.count_max,
-                lease_ms=call.lease_ms or topic.settings.lease_ms,
-                now_ms=now_ms,
-                only=call.only,
-                chosen=call.ids,
-            )
-            # Who finds something leaves the rest to the next one; who finds nothing does not,
-            # or they would wake each other for messages that are not for them.
-            if delivery is not None:
-                if group.has_ready:
-                    node.waiters.wake(key)
-                # The lease is in the file before the answer is on the wire: a killed broker
-                # comes back knowing who holds what. Its fsync is not waited for.
-                if node.write_through():
-                    node.standing.appended(at_once=True)
-                else:
-                    await node.durable(delivery.position)
-                return delivery
-            if state.log.pending_size:
-                node.appended()
-            if (topic.number, group.number) in state.woken:
-                # There was more than one call looks through.
-                node.wake_ready()
-                await asyncio.sleep(0)
-                if loop.time() < until:
-                    continue
-        if not await node.waiters.wait(key, until - loop.time()):
-            return None
+    return await hand_out(
+        ctx.node,
+        ctx.topic_key,
+        call.group,
+        lambda topic: the_group(topic, call.group),
+        count_max=call.count_max,
+        lease_ms=call.lease_ms,
+        wait_ms=call.wait_ms,
+        only=call.only,
+        ids=call.ids,
+    )
 
 
 async def peek_messages(ctx: Context) -> web.StreamResponse:

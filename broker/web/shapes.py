@@ -24,6 +24,7 @@ from delaylog.broker.engine.sending import (
     check_id,
 )
 from delaylog.broker.engine.settings import OBJECT_BOUNDS
+from delaylog.broker.single_sends import Single
 from delaylog.broker.web.members import (
     INT64_MAX,
     Base64,
@@ -42,7 +43,7 @@ from delaylog.broker.web.members import (
     TextMap,
 )
 from delaylog.broker.web.problems import Problem
-from delaylog.storage.batch import BATCH_VERSION, DEFAULT_I64, DEFAULT_U16, MERGE_MODES
+from delaylog.storage.batch import BATCH_VERSION, MERGE_MODES
 from delaylog.storage.own_backoff import encode_own_backoff
 
 ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
@@ -262,27 +263,6 @@ DEAD: Final = (*LIST[1:], HISTORY)
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")
 MINUTES: Final = QueryInt("minutes", "So many minutes, one by one.", 0, MINUTES_MAX, default=60)
 HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, default=24)
-
-
-@dataclass(slots=True)
-class Single:
-    """One message to send."""
-
-    body: bytes
-    due_ms: int
-    """Absolute time, or a delay when `relative`."""
-    relative: bool
-    id: bytes = b""
-    key: bytes = b""
-    tags: bytes = b""
-    headers: bytes = b""
-    """Packed; its own backoff in front, if it has one."""
-    priority: int = 0
-    ttl_ms: int = DEFAULT_I64
-    max_retry: int = DEFAULT_U16
-    merge: str | None = None
-    plain: bool = True
-    """Only body and time are set."""
 
 
 def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:

@@ -8,51 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-
-from delaylog.broker.engine.errors import DiskFullRefusal, EngineError, NotLeadingError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.engine.sending import send
 from delaylog.broker.node import Node
+from delaylog.broker.sending_apart import send_apart
+from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web.shapes import Single
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.batch import decode_send
 
 Answer: TypeAlias = tuple[SendResult, int]
 """The batch's result and this message's row in it."""
 Items: TypeAlias = "list[tuple[Single, asyncio.Future[Answer]]]"
-_ALIKE: Final = ("rate", "pending")
-"""Quotas that refuse every new message of a turn once they have refused one."""
-
-
-def build_wire(singles: list[Single], now_ms: int, merge: str | None, **scalars: object) -> bytes:
-    """A bulk body of single messages."""
-    n = len(singles)
-    columns: dict[str, object] = {
-        "n": n,
-        "deliver_at_ms": np.array(
-            [s.due_ms + now_ms if s.relative else s.due_ms for s in singles], np.int64
-        ),
-        "body_size": np.array([len(s.body) for s in singles], np.int64),
-        "bodies": b"".join([s.body for s in singles]),
-        **scalars,
-    }
-    if merge is not None:
-        columns["merge"] = merge
-    if not all(s.plain for s in singles):
-        for name in ("id", "key", "tags", "headers"):
-            values = [getattr(s, name) for s in singles]
-            if any(values):
-                columns[f"{name}_size"] = np.array([len(v) for v in values], np.int64)
-                columns[name] = b"".join(values)
-        columns["priority"] = np.array([s.priority for s in singles], np.int64)
-        columns["ttl_ms"] = np.array([s.ttl_ms for s in singles], np.int64)
-        columns["max_retry"] = np.array([s.max_retry for s in singles], np.int64)
-    return encode_send(columns)
 
 
 class SingleMerger:
@@ -91,30 +60,15 @@ class SingleMerger:
         yield part
 
     def _send_part(self, items: Items, key: TopicKey, merge: str | None, acks: Acks | None) -> None:
-        """Send what was merged; halves of it where it is refused, until it is clear whose it is."""
-        parts = [items]
-        while parts:
-            part = parts.pop()
-            try:
-                result = self._send([single for single, _ in part], key, merge)
-            except Exception as error:
-                alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
-                if alike and (split := _apart(part, error)):
-                    # What is no new message needs no quota: it goes first, and by itself.
-                    parts += split
-                    continue
-                if len(part) > 1 and _may_be_of_one(error):
-                    half = len(part) // 2
-                    parts += [part[half:], part[:half]]
-                    continue
-                _refuse(part, error)
-                if alike:
-                    for rest in parts:
-                        _refuse(rest, error)
-                    return
-                continue
-            futures = [future for _, future in part]
-            self._node.standing.when_safe(result.position, acks, _Answers(result, futures))
+        def send_some(part: Items) -> SendResult:
+            return self._send([single for single, _ in part], key, merge)
+
+        for part, result in send_apart(items, send_some):
+            if isinstance(result, Exception):
+                _refuse(part, result)
+            else:
+                futures = [future for _, future in part]
+                self._node.standing.when_safe(result.position, acks, _Answers(result, futures))
 
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
         node = self._node
@@ -144,24 +98,6 @@ class _Answers:
                 future.set_result((self._result, row))
             else:
                 future.set_exception(error)
-
-
-def _apart(items: Items, error: Exception) -> list[Items]:
-    """The new messages of what a quota refused, and the others; nothing unless there are both."""
-    fresh = getattr(error, "fresh", None)
-    if fresh is None or not 0 < len(fresh) < len(items):
-        return []
-    new = set(fresh.tolist())
-    return [
-        [item for at, item in enumerate(items) if at in new],
-        [item for at, item in enumerate(items) if at not in new],
-    ]
-
-
-def _may_be_of_one(error: Exception) -> bool:
-    """Whether a refusal may be about some of the messages only."""
-    of_all = (DiskFullRefusal, NotLeadingError)
-    return isinstance(error, EngineError) and not isinstance(error, of_all)
 
 
 def _refuse(items: Items, error: Exception) -> None:

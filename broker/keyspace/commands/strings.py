@@ -1,30 +1,106 @@
-"""Strings: SET and its kin."""
+"""Strings: SET, GET and their kin; parts of strings.
+
+A string is `bytes`; the first change in place makes it a `bytearray`, which nobody but the database
+may hold: replies are copies. OBJECT ENCODING tells such a string as `raw`, as Redis does.
+"""
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from typing import Final
+
+from delaylog.broker.keyspace.database import Database
+from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
 
+STRING_BYTES_MAX: Final = 512 * 1024 * 1024
+"""What `proto-max-bulk-len` is by default."""
+_TOO_LONG: Final = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+_EXPIRY_OPTIONS: Final = {
+    # option: (milliseconds in its unit, counted from 1970)
+    b"ex": (1_000, False),
+    b"px": (1, False),
+    b"exat": (1_000, True),
+    b"pxat": (1, True),
+}
+
 
 @command("get", 2, "readonly fast", keys=(1, 1, 1))
 def get(run: Run, argv: Args) -> Reply:
     """The string of a key."""
-    return run.database.string(argv[1])
+    value = run.database.string(argv[1])
+    return bytes(value) if value.__class__ is bytearray else value
 
 
 @command("set", -3, "write denyoom", keys=(1, 1, 1))
 def set_(run: Run, argv: Args) -> Reply:
-    """Give a key a string."""
+    """Give a key a string: [NX|XX] [GET] [EX|PX|EXAT|PXAT time|KEEPTTL]."""
     database = run.database
     if len(argv) == 3:
         key = argv[1]
         database.put(key, argv[2])
         database.changed(key)
         return OK
-    raise syntax()
+    return _set_with_options(run, argv)
+
+
+def _set_with_options(run: Run, argv: Args) -> Reply:
+    if_absent = if_present = wants_old = keep_ttl = False
+    expiry: bytes | None = None
+    given = b""
+    at, end = 3, len(argv)
+    while at < end:
+        option = argv[at].lower()
+        if option == b"nx" and not if_present:
+            if_absent = True
+        elif option == b"xx" and not if_absent:
+            if_present = True
+        elif option == b"get":
+            wants_old = True
+        elif option == b"keepttl" and expiry is None:
+            keep_ttl = True
+        elif (
+            option in _EXPIRY_OPTIONS
+            and (expiry is None or expiry == option)
+            and not keep_ttl
+            and at + 1 < end
+        ):
+            at += 1
+            expiry, given = option, argv[at]
+        else:
+            raise syntax()
+        at += 1
+    at_ms: int | None = None
+    if expiry is not None:
+        scale, absolute = _EXPIRY_OPTIONS[expiry]
+        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"set")
+    old = get(run, argv) if wants_old else None
+    if if_absent or if_present:
+        if (run.database.find(argv[1]) is not None) == if_absent:
+            return old
+    _store(run, argv[1], argv[2], at_ms, keep_ttl=keep_ttl)
+    return old if wants_old else OK
+
+
+def _store(
+    run: Run, key: bytes, value: bytes, at_ms: int | None, *, keep_ttl: bool = False
+) -> None:
+    """Give a key a string, with an effect that depends on nothing."""
+    database = run.database
+    if keep_ttl:
+        # An expiry whose time has come is not to be kept.
+        database.find(key)
+    database.put(key, value, keep_ttl=keep_ttl)
+    if at_ms is not None:
+        database.set_expiry(key, at_ms)
+        run.rewrite(b"SET", key, value, b"PXAT", b"%d" % at_ms)
+    elif keep_ttl:
+        run.rewrite(b"SET", key, value, b"KEEPTTL")
+    else:
+        run.rewrite(b"SET", key, value)
+    database.changed(key)
 
 
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
@@ -39,3 +115,221 @@ def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes)
             raise refusal
         at_ms += run.now_ms
     return at_ms
+
+
+@command("setnx", 3, "write denyoom fast", keys=(1, 1, 1))
+def setnx(run: Run, argv: Args) -> Reply:
+    """Give a key a string if it holds nothing."""
+    if run.database.find(argv[1]) is not None:
+        return 0
+    _store(run, argv[1], argv[2], None)
+    return 1
+
+
+@command("setex", 4, "write denyoom", keys=(1, 1, 1))
+def setex(run: Run, argv: Args) -> Reply:
+    """Give a key a string for some seconds."""
+    at_ms = expiry_ms(run, argv[2], scale=1_000, absolute=False, name=b"setex")
+    _store(run, argv[1], argv[3], at_ms)
+    return OK
+
+
+@command("psetex", 4, "write denyoom", keys=(1, 1, 1))
+def psetex(run: Run, argv: Args) -> Reply:
+    """Give a key a string for some milliseconds."""
+    at_ms = expiry_ms(run, argv[2], scale=1, absolute=False, name=b"psetex")
+    _store(run, argv[1], argv[3], at_ms)
+    return OK
+
+
+@command("getset", 3, "write denyoom fast", keys=(1, 1, 1))
+def getset(run: Run, argv: Args) -> Reply:
+    """Give a key a string, answer what it held."""
+    old = get(run, argv)
+    _store(run, argv[1], argv[2], None)
+    return old
+
+
+@command("getdel", 2, "write fast", keys=(1, 1, 1))
+def getdel(run: Run, argv: Args) -> Reply:
+    """The string of a key, which is removed."""
+    old = get(run, argv)
+    if old is not None:
+        run.database.remove(argv[1])
+        run.database.changed(argv[1])
+        run.rewrite(b"DEL", argv[1])
+    return old
+
+
+@command("getex", -2, "write fast", keys=(1, 1, 1))
+def getex(run: Run, argv: Args) -> Reply:
+    """The string of a key, which gets another expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
+    expiry: bytes | None = None
+    persist = False
+    given = b""
+    at, end = 2, len(argv)
+    while at < end:
+        option = argv[at].lower()
+        if option == b"persist" and expiry is None:
+            persist = True
+        elif (
+            option in _EXPIRY_OPTIONS
+            and (expiry is None or expiry == option)
+            and not persist
+            and at + 1 < end
+        ):
+            at += 1
+            expiry, given = option, argv[at]
+        else:
+            raise syntax()
+        at += 1
+    key, database = argv[1], run.database
+    value = get(run, argv)
+    if value is None:
+        return None
+    if expiry is not None:
+        scale, absolute = _EXPIRY_OPTIONS[expiry]
+        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"getex")
+        if absolute and at_ms <= run.now_ms:
+            database.remove(key)
+            run.rewrite(b"DEL", key)
+        else:
+            database.set_expiry(key, at_ms)
+            run.rewrite(b"PEXPIREAT", key, b"%d" % at_ms)
+        database.changed(key)
+    elif persist and key in database.expires:
+        database.set_expiry(key, None)
+        run.rewrite(b"PERSIST", key)
+        database.changed(key)
+    return value
+
+
+@command("mget", -2, "readonly fast", keys=(1, -1, 1))
+def mget(run: Run, argv: Args) -> Reply:
+    """The strings of keys; null for what is none."""
+    find = run.database.find
+    out: list[bytes | None] = []
+    for key in argv[1:]:
+        value = find(key)
+        if value.__class__ is bytes:
+            out.append(value)
+        else:
+            out.append(bytes(value) if value.__class__ is bytearray else None)
+    return out
+
+
+@command("mset", -3, "write denyoom", keys=(1, -1, 2))
+def mset(run: Run, argv: Args) -> Reply:
+    """Give keys strings."""
+    if len(argv) % 2 == 0:
+        raise wrong_arity(b"mset")
+    database = run.database
+    for at in range(1, len(argv), 2):
+        database.put(argv[at], argv[at + 1])
+        database.changed(argv[at])
+    return OK
+
+
+@command("msetnx", -3, "write denyoom", keys=(1, -1, 2))
+def msetnx(run: Run, argv: Args) -> Reply:
+    """Give keys strings if none of them holds anything."""
+    if len(argv) % 2 == 0:
+        raise wrong_arity(b"msetnx")
+    if any(run.database.find(key) is not None for key in argv[1::2]):
+        return 0
+    mset(run, argv)
+    return 1
+
+
+# ---------------------------------------------------------------------- parts
+
+
+@command("strlen", 2, "readonly fast", keys=(1, 1, 1))
+def strlen(run: Run, argv: Args) -> Reply:
+    """How many bytes a string has."""
+    value = run.database.string(argv[1])
+    return 0 if value is None else len(value)
+
+
+@command("getrange", 4, "readonly", keys=(1, 1, 1))
+def getrange(run: Run, argv: Args) -> Reply:
+    """Bytes from an index to another, which counts; negative ones count from the end."""
+    start, end = to_int(argv[2]), to_int(argv[3])
+    value = run.database.string(argv[1])
+    if value is None:
+        return b""
+    return bytes(value[byte_range(len(value), start, end)])
+
+
+@command("substr", 4, "readonly", keys=(1, 1, 1))
+def substr(run: Run, argv: Args) -> Reply:
+    """GETRANGE by its old name."""
+    return getrange(run, argv)
+
+
+def byte_range(size: int, start: int, end: int) -> slice:
+    """What `start` and `end` of GETRANGE mean in a string of `size` bytes."""
+    if start < 0 and end < 0 and start > end:
+        return slice(0, 0)
+    if start < 0:
+        start = max(start + size, 0)
+    if end < 0:
+        # Before the first byte is at the first byte: `GETRANGE k 0 -100` gives one.
+        end = max(end + size, 0)
+    return slice(start, min(end, size - 1) + 1)
+
+
+@command("append", 3, "write denyoom fast", keys=(1, 1, 1))
+def append(run: Run, argv: Args) -> Reply:
+    """Add to the end of a string."""
+    database, key, more = run.database, argv[1], argv[2]
+    value = database.string(key)
+    if value is None:
+        database.put(key, more)
+        database.changed(key)
+        return len(more)
+    check_length(len(value) + len(more))
+    changed = writable(database, key, value)
+    changed += more
+    database.changed(key)
+    return len(changed)
+
+
+@command("setrange", 4, "write denyoom", keys=(1, 1, 1))
+def setrange(run: Run, argv: Args) -> Reply:
+    """Write over a part of a string, with zeros up to there."""
+    database, key, part = run.database, argv[1], argv[3]
+    offset = to_int(argv[2])
+    if offset < 0:
+        raise CommandError(b"ERR offset is out of range")
+    value = database.string(key)
+    if not part:
+        return 0 if value is None else len(value)
+    check_length(offset + len(part))
+    changed = writable(database, key, value)
+    grow(changed, offset)
+    changed[offset : offset + len(part)] = part
+    database.changed(key)
+    return len(changed)
+
+
+def check_length(size: int) -> None:
+    """Strings have a limit. Raises CommandError."""
+    if size > STRING_BYTES_MAX:
+        raise CommandError(_TOO_LONG)
+
+
+def writable(database: Database, key: bytes, value: bytes | bytearray | None) -> bytearray:
+    """The string of a key, to be changed in place; `value` is what the key holds now."""
+    if isinstance(value, bytearray):
+        return value
+    made = database.values[key] = bytearray(value or b"")
+    return made
+
+
+def grow(value: bytearray, size: int) -> bool:
+    """Add zeros up to a size; True if there were fewer bytes."""
+    missing = size - len(value)
+    if missing > 0:
+        value += bytes(missing)
+    return missing > 0

@@ -20,12 +20,13 @@ from delaylog.broker.engine.sending import check_id
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
+from delaylog.broker.single_sends import Single
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.messages import receive_or_wait, settled
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import ReceiveCall, Single
+from delaylog.broker.web.shapes import ReceiveCall
 from delaylog.storage.layout import Int64Array, MessageState
 
 TTL_MS: Final = 3_600_000

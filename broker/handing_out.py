@@ -1,0 +1,84 @@
+"""Handing messages out to who asks: at once if something is ready, or when it comes to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.engine.receiving import receive
+from delaylog.broker.node import Node
+from delaylog.broker.waiters import TopicKey
+
+GATE_SECONDS: Final = 0.25
+"""Who does not wait for messages still waits that long for a cluster to let them out."""
+
+
+async def hand_out(
+    node: Node,
+    topic_key: TopicKey,
+    group_name: str,
+    find_group: Callable[[Topic | None], Group | None],
+    *,
+    count_max: int,
+    lease_ms: int | None,
+    wait_ms: int,
+    only: TagFilter | None = None,
+    ids: tuple[str, ...] | None = None,
+) -> Delivery | None:
+    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
+
+    `find_group` says what a topic (None = it is not there yet) has by the name, or refuses.
+    """
+    state = node.engine.state
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_ms / 1000
+    key = ((*topic_key, group_name), ids or only)
+    if wait_ms == 0:
+        # Who does not wait is told of everything that is due: a send that was answered counts.
+        node.run_due(unpaced=True)
+    while True:
+        if not await node.standing.until_may_hand_out(max(until - loop.time(), GATE_SECONDS)):
+            return None
+        if node.engine.state is not state:
+            raise NotLeadingError("the leadership changed meanwhile; ask again")
+        topic = state.topics.get(topic_key)
+        group = find_group(topic)
+        if topic is not None and group is not None:
+            now_ms = node.clock.now_ms()
+            delivery = receive(
+                state,
+                topic,
+                group,
+                count_max=count_max,
+                lease_ms=lease_ms or topic.settings.lease_ms,
+                now_ms=now_ms,
+                only=only,
+                chosen=ids,
+            )
+            # Who finds something leaves the rest to the next one; who finds nothing does not,
+            # or they would wake each other for messages that are not for them.
+            if delivery is not None:
+                if group.has_ready:
+                    node.waiters.wake(key)
+                # The lease is in the file before the answer is on the wire: a killed broker
+                # comes back knowing who holds what. Its fsync is not waited for.
+                if node.write_through():
+                    node.standing.appended(at_once=True)
+                else:
+                    await node.durable(delivery.position)
+                return delivery
+            if state.log.pending_size:
+                node.appended()
+            if (topic.number, group.number) in state.woken:
+                # There was more than one call looks through.
+                node.wake_ready()
+                await asyncio.sleep(0)
+                if loop.time() < until:
+                    continue
+        if not await node.waiters.wait(key, until - loop.time()):
+            return None

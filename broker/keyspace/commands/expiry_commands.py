@@ -1,0 +1,136 @@
+"""When keys end: EXPIRE, TTL, PERSIST and their kin.
+
+The effect is an absolute time, or a DEL if that time has come already. Where effects are applied no
+clock counts, so PEXPIREAT sets any time there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.numbers import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.run import Run
+
+_CONDITIONS: Final = frozenset((b"nx", b"xx", b"gt", b"lt"))
+_NX_AND: Final = b"ERR NX and XX, GT or LT options at the same time are not compatible"
+_GT_AND_LT: Final = b"ERR GT and LT options at the same time are not compatible"
+_NO_LINES: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+def _conditions(argv: Args) -> set[bytes]:
+    given: set[bytes] = set()
+    for option in argv[3:]:
+        word = option.lower()
+        if word not in _CONDITIONS:
+            shown = option.split(b"\0")[0].translate(_NO_LINES)
+            raise CommandError(b"ERR Unsupported option " + shown)
+        given.add(word)
+    if b"nx" in given and len(given) > 1:
+        raise CommandError(_NX_AND)
+    if {b"gt", b"lt"} <= given:
+        raise CommandError(_GT_AND_LT)
+    return given
+
+
+def _expire(run: Run, argv: Args, *, base_ms: int, scale: int, name: bytes) -> Reply:
+    given = _conditions(argv) if len(argv) > 3 else ()
+    at_ms = to_int(argv[2])
+    key, database = argv[1], run.database
+    # C divides towards zero.
+    if scale != 1 and not -(-INT64_MIN // scale) <= at_ms <= INT64_MAX // scale:
+        raise CommandError(b"ERR invalid expire time in '%b' command" % name)
+    at_ms *= scale
+    if at_ms > INT64_MAX - base_ms:
+        raise CommandError(b"ERR invalid expire time in '%b' command" % name)
+    at_ms += base_ms
+    if database.find(key) is None:
+        return 0
+    if given:
+        now = database.expires.get(key)
+        if (
+            (b"nx" in given and now is not None)
+            or (b"xx" in given and now is None)
+            or (b"gt" in given and (now is None or at_ms <= now))
+            or (b"lt" in given and now is not None and at_ms >= now)
+        ):
+            return 0
+    if at_ms <= run.now_ms and not run.keyspace.applying:
+        database.remove(key)
+        run.rewrite(b"DEL", key)
+    else:
+        database.set_expiry(key, at_ms)
+        run.rewrite(b"PEXPIREAT", key, b"%d" % at_ms)
+    database.changed(key)
+    return 1
+
+
+@command("expire", -3, "write fast", keys=(1, 1, 1))
+def expire(run: Run, argv: Args) -> Reply:
+    """End in so many seconds: [NX|XX|GT|LT]."""
+    return _expire(run, argv, base_ms=run.now_ms, scale=1_000, name=b"expire")
+
+
+@command("pexpire", -3, "write fast", keys=(1, 1, 1))
+def pexpire(run: Run, argv: Args) -> Reply:
+    """End in so many milliseconds."""
+    return _expire(run, argv, base_ms=run.now_ms, scale=1, name=b"pexpire")
+
+
+@command("expireat", -3, "write fast", keys=(1, 1, 1))
+def expireat(run: Run, argv: Args) -> Reply:
+    """End at a Unix time in seconds."""
+    return _expire(run, argv, base_ms=0, scale=1_000, name=b"expireat")
+
+
+@command("pexpireat", -3, "write fast", keys=(1, 1, 1))
+def pexpireat(run: Run, argv: Args) -> Reply:
+    """End at a Unix time in milliseconds."""
+    return _expire(run, argv, base_ms=0, scale=1, name=b"pexpireat")
+
+
+def _ends_ms(run: Run, key: bytes) -> int:
+    """When a key ends; -1 never, -2 there is none."""
+    if run.database.find(key) is None:
+        return -2
+    return run.database.expires.get(key, -1)
+
+
+@command("ttl", 2, "readonly fast", keys=(1, 1, 1))
+def ttl(run: Run, argv: Args) -> Reply:
+    """In how many seconds a key ends."""
+    at_ms = _ends_ms(run, argv[1])
+    return at_ms if at_ms < 0 else (max(at_ms - run.now_ms, 0) + 500) // 1_000
+
+
+@command("pttl", 2, "readonly fast", keys=(1, 1, 1))
+def pttl(run: Run, argv: Args) -> Reply:
+    """In how many milliseconds a key ends."""
+    at_ms = _ends_ms(run, argv[1])
+    return at_ms if at_ms < 0 else max(at_ms - run.now_ms, 0)
+
+
+@command("expiretime", 2, "readonly fast", keys=(1, 1, 1))
+def expiretime(run: Run, argv: Args) -> Reply:
+    """The Unix time in seconds when a key ends."""
+    at_ms = _ends_ms(run, argv[1])
+    return at_ms if at_ms < 0 else (at_ms + 500) // 1_000
+
+
+@command("pexpiretime", 2, "readonly fast", keys=(1, 1, 1))
+def pexpiretime(run: Run, argv: Args) -> Reply:
+    """The Unix time in milliseconds when a key ends."""
+    return _ends_ms(run, argv[1])
+
+
+@command("persist", 2, "write fast", keys=(1, 1, 1))
+def persist(run: Run, argv: Args) -> Reply:
+    """Let a key stay."""
+    database, key = run.database, argv[1]
+    if database.find(key) is None or key not in database.expires:
+        return 0
+    database.set_expiry(key, None)
+    database.changed(key)
+    return 1

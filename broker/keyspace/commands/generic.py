@@ -1,0 +1,274 @@
+"""Keys whatever they hold: DEL, EXISTS, TYPE, SCAN, RENAME, COPY and the like; whole databases."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.copies import copied
+from delaylog.broker.keyspace.database import Database
+from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
+from delaylog.broker.keyspace.globs import matcher
+from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, Reply, Status
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.values import TYPE_NAMES, Value
+
+_NO_DATABASE: Final = b"ERR DB index is out of range"
+_SAME: Final = b"ERR source and destination objects are the same"
+_NO_C_INT: Final = b"ERR value is out of range, value must between -2147483648 and 2147483647"
+_FEW_KEYS: Final = 1_024
+
+
+# ---------------------------------------------------------------------- keys
+
+
+@command("del", -2, "write", keys=(1, -1, 1))
+def del_(run: Run, argv: Args) -> Reply:
+    """Remove keys; answers how many there were."""
+    database = run.database
+    removed = 0
+    for key in argv[1:]:
+        if database.find(key) is not None:
+            database.remove(key)
+            database.changed(key)
+            removed += 1
+    return removed
+
+
+@command("unlink", -2, "write fast", keys=(1, -1, 1))
+def unlink(run: Run, argv: Args) -> Reply:
+    """DEL; large values are always taken apart later here."""
+    return del_(run, argv)
+
+
+@command("exists", -2, "readonly fast", keys=(1, -1, 1))
+def exists(run: Run, argv: Args) -> Reply:
+    """How many of these keys hold something; one named twice counts twice."""
+    find = run.database.find
+    return sum(find(key) is not None for key in argv[1:])
+
+
+@command("touch", -2, "readonly fast", keys=(1, -1, 1))
+def touch(run: Run, argv: Args) -> Reply:
+    """How many of these keys hold something. Times of access are not kept."""
+    return exists(run, argv)
+
+
+@command("type", 2, "readonly fast", keys=(1, 1, 1))
+def type_(run: Run, argv: Args) -> Reply:
+    """What kind of value a key holds."""
+    value = run.database.find(argv[1])
+    return Status(b"none" if value is None else TYPE_NAMES[value.__class__])
+
+
+@command("keys", 2, "readonly")
+def keys(run: Run, argv: Args) -> Reply:
+    """All keys that match a pattern."""
+    database = run.database
+    match = matcher(argv[1])
+    expires, now_ms = database.expires, run.now_ms
+    if not expires:
+        return [key for key in database.values if match(key)]
+    return [key for key in database.values if match(key) and expires.get(key, now_ms + 1) > now_ms]
+
+
+@command("scan", -2, "readonly")
+def scan(run: Run, argv: Args) -> Reply:
+    """Some keys and the cursor for more: cursor [MATCH pattern] [COUNT count] [TYPE type]."""
+    cursor = to_cursor(argv[1])
+    options = to_options(argv, 2, with_type=True)
+    database = run.database
+    following, names = run.executor.scans.read(
+        database.values, run.keyspace.dirty, cursor, options.count
+    )
+    match, type_name = options.match, options.type_name
+    out: list[bytes] = []
+    for key in names:
+        if match is not None and not match(key):
+            continue
+        value = database.find(key)
+        if value is None:
+            continue
+        if type_name is None or TYPE_NAMES[value.__class__] == type_name:
+            out.append(key)
+    return [b"%d" % following, out]
+
+
+@command("randomkey", 1, "readonly")
+def randomkey(run: Run, argv: Args) -> Reply:
+    """Any key."""
+    database, keyspace = run.database, run.keyspace
+    while database.values:
+        if len(database.values) <= _FEW_KEYS:
+            key: bytes | None = keyspace.random.choice(list(database.values))
+        else:
+            key = run.executor.scans.pick(database.values, keyspace.dirty, keyspace.random)
+        # On a follower a key whose time has come is still there; it may have no other.
+        if key is None or database.find(key) is not None or not keyspace.may_expire:
+            return key
+    return None
+
+
+# ---------------------------------------------------------------------- keys to other places
+
+
+@command("rename", 3, "write", keys=(1, 2, 1))
+def rename(run: Run, argv: Args) -> Reply:
+    """Give what a key holds to another key."""
+    _rename(run, argv, if_absent=False)
+    return OK
+
+
+@command("renamenx", 3, "write fast", keys=(1, 2, 1))
+def renamenx(run: Run, argv: Args) -> Reply:
+    """The same, unless the other key holds something."""
+    return 1 if _rename(run, argv, if_absent=True) else 0
+
+
+def _rename(run: Run, argv: Args, *, if_absent: bool) -> bool:
+    database, (_, source, target) = run.database, argv
+    if database.find(source) is None:
+        raise CommandError(NO_SUCH_KEY)
+    if source == target or (database.find(target) is not None and if_absent):
+        return False
+    taken = database.take(source)
+    assert taken is not None
+    _place(database, target, *taken)
+    database.changed(source)
+    database.changed(target, 0)
+    return True
+
+
+def _place(database: Database, key: bytes, value: Value, at_ms: int | None) -> None:
+    """Put a value and its expiry in the place of whatever a key holds."""
+    database.remove(key)
+    database.put(key, value)
+    if at_ms is not None:
+        database.set_expiry(key, at_ms)
+
+
+@command("move", 3, "write fast", keys=(1, 1, 1))
+def move(run: Run, argv: Args) -> Reply:
+    """Give what a key holds to the same key of another database."""
+    key, source = argv[1], run.database
+    target = _database(run, argv[2])
+    if target is source:
+        raise CommandError(_SAME)
+    if source.find(key) is None or target.find(key) is not None:
+        return 0
+    taken = source.take(key)
+    assert taken is not None
+    _place(target, key, *taken)
+    source.changed(key)
+    target.changed(key, 0)
+    return 1
+
+
+@command("copy", -3, "write denyoom", keys=(1, 2, 1))
+def copy(run: Run, argv: Args) -> Reply:
+    """Copy what a key holds: [DB number] [REPLACE]."""
+    database, source_key, target_key = run.database, argv[1], argv[2]
+    target = database
+    replaces = False
+    at = 3
+    while at < len(argv):
+        option = argv[at].lower()
+        if option == b"replace":
+            replaces = True
+        elif option == b"db" and at + 1 < len(argv):
+            at += 1
+            target = _database(run, argv[at])
+        else:
+            raise syntax()
+        at += 1
+    if target is database and source_key == target_key:
+        raise CommandError(_SAME)
+    value = database.find(source_key)
+    if value is None or (target.find(target_key) is not None and not replaces):
+        return 0
+    _place(target, target_key, copied(value), database.expires.get(source_key))
+    target.changed(target_key)
+    return 1
+
+
+def _c_int(text: bytes, refusal: bytes | None = None) -> int:
+    """A whole number of 32 bits. Raises CommandError."""
+    number = to_int(text) if refusal is None else to_int(text, refusal)
+    if not -(2**31) <= number < 2**31:
+        raise CommandError(refusal or _NO_C_INT)
+    return number
+
+
+def _database(run: Run, text: bytes, refusal: bytes | None = None) -> Database:
+    number = _c_int(text, refusal)
+    if not 0 <= number < len(run.keyspace.databases):
+        raise CommandError(_NO_DATABASE)
+    return run.keyspace.databases[number]
+
+
+# ---------------------------------------------------------------------- whole databases
+
+
+@command("dbsize", 1, "readonly fast")
+def dbsize(run: Run, argv: Args) -> Reply:
+    """How many keys there are."""
+    return len(run.database.values)
+
+
+@command("swapdb", 3, "write fast")
+def swapdb(run: Run, argv: Args) -> Reply:
+    """Exchange what two databases hold; clients stay where they are."""
+    keyspace = run.keyspace
+    numbers = [
+        _c_int(argv[1], b"ERR invalid first DB index"),
+        _c_int(argv[2], b"ERR invalid second DB index"),
+    ]
+    if not all(0 <= number < len(keyspace.databases) for number in numbers):
+        raise CommandError(_NO_DATABASE)
+    first, second = (keyspace.databases[number] for number in numbers)
+    keyspace.dirty += 1
+    if first is second:
+        return OK
+    first.values, second.values = second.values, first.values
+    first.expires, second.expires = second.expires, first.expires
+    keyspace.line_up_expiry()
+    for database in (first, second):
+        for key in [*database.watchers, *database.waiters]:
+            if key in first.values or key in second.values:
+                database.tell(key)
+    return OK
+
+
+def _check_flush(argv: Args) -> None:
+    if len(argv) > 2 or (len(argv) == 2 and argv[1].lower() not in (b"sync", b"async")):
+        raise syntax()
+
+
+@command("flushdb", -1, "write")
+def flushdb(run: Run, argv: Args) -> Reply:
+    """Remove all keys of a database: [ASYNC|SYNC]."""
+    _check_flush(argv)
+    run.keyspace.dirty += run.database.clear()
+    return OK
+
+
+@command("flushall", -1, "write")
+def flushall(run: Run, argv: Args) -> Reply:
+    """Remove all keys: [ASYNC|SYNC]."""
+    _check_flush(argv)
+    run.keyspace.dirty += sum(database.clear() for database in run.keyspace.databases)
+    return OK
+
+
+@command("wait", 3, "noscript")
+def wait(run: Run, argv: Args) -> Reply:
+    """Wait for so many replicas of Redis's own kind, of which there are none: count ms."""
+    wanted = to_int(argv[1])
+    timeout_ms = to_int(argv[2], b"ERR timeout is not an integer or out of range")
+    if timeout_ms < 0:
+        raise CommandError(b"ERR timeout is negative")
+    if wanted <= 0:
+        return 0
+    return run.wait(argv, [], timeout_ms, 0)

@@ -1,0 +1,242 @@
+"""Hashes: HSET and its kin."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace import long_double
+from delaylog.broker.keyspace.commands.picking import take_count
+from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.numbers import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, Map, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.values import HashValue
+
+FIELDS_SMALL_MAX: Final = 512
+TEXT_SMALL_MAX: Final = 64
+"""Beyond either a hash is no listpack to Redis: OBJECT ENCODING says so, HSCAN pages it."""
+_WRITE: Final = "write denyoom fast"
+
+
+def is_large(value: HashValue) -> bool:
+    """Whether it outgrew what Redis keeps as a listpack."""
+    if not value.large and len(value) > FIELDS_SMALL_MAX:
+        value.large = True
+    return value.large
+
+
+def _note(value: HashValue, texts: Args) -> None:
+    """Texts were put into a hash."""
+    if not value.large and (len(value) > FIELDS_SMALL_MAX or max(map(len, texts)) > TEXT_SMALL_MAX):
+        value.large = True
+
+
+def _put(run: Run, argv: Args) -> int:
+    """Set pairs; returns how many fields are new."""
+    key = argv[1]
+    database = run.database
+    value = database.of_kind_or_new(HashValue, key)
+    before = len(value)
+    if len(argv) == 4:
+        value[argv[2]] = argv[3]
+        pairs = 1
+    else:
+        value.update(zip(argv[2::2], argv[3::2], strict=True))
+        pairs = len(argv) // 2 - 1
+    _note(value, argv[2:])
+    database.changed(key, pairs)
+    return len(value) - before
+
+
+@command("hset", -4, _WRITE, keys=(1, 1, 1))
+def hset(run: Run, argv: Args) -> Reply:
+    """Set fields; answers how many are new."""
+    if len(argv) % 2:
+        raise wrong_arity(b"hset")
+    return _put(run, argv)
+
+
+@command("hmset", -4, _WRITE, keys=(1, 1, 1))
+def hmset(run: Run, argv: Args) -> Reply:
+    """Set fields."""
+    if len(argv) % 2:
+        raise wrong_arity(b"hmset")
+    _put(run, argv)
+    return OK
+
+
+@command("hsetnx", 4, _WRITE, keys=(1, 1, 1))
+def hsetnx(run: Run, argv: Args) -> Reply:
+    """Set a field that is not there."""
+    value = run.database.of_kind(HashValue, argv[1])
+    if value is not None and argv[2] in value:
+        return 0
+    return _put(run, argv)
+
+
+@command("hget", 3, "readonly fast", keys=(1, 1, 1))
+def hget(run: Run, argv: Args) -> Reply:
+    """What a field holds."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return None if value is None else value.get(argv[2])
+
+
+@command("hmget", -3, "readonly fast", keys=(1, 1, 1))
+def hmget(run: Run, argv: Args) -> Reply:
+    """What fields hold."""
+    value = run.database.of_kind(HashValue, argv[1])
+    if value is None:
+        return [None] * (len(argv) - 2)
+    return [value.get(field) for field in argv[2:]]
+
+
+@command("hdel", -3, "write fast", keys=(1, 1, 1))
+def hdel(run: Run, argv: Args) -> Reply:
+    """Remove fields; answers how many were there."""
+    key = argv[1]
+    value = run.database.of_kind(HashValue, key)
+    if value is None:
+        return 0
+    gone = 0
+    for field in argv[2:]:
+        if value.pop(field, None) is not None:
+            gone += 1
+    if gone:
+        run.database.remove_if_empty(key)
+        run.database.changed(key, gone)
+    return gone
+
+
+@command("hlen", 2, "readonly fast", keys=(1, 1, 1))
+def hlen(run: Run, argv: Args) -> Reply:
+    """How many fields there are."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return 0 if value is None else len(value)
+
+
+@command("hstrlen", 3, "readonly fast", keys=(1, 1, 1))
+def hstrlen(run: Run, argv: Args) -> Reply:
+    """How long what a field holds is."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return 0 if value is None else len(value.get(argv[2], b""))
+
+
+@command("hexists", 3, "readonly fast", keys=(1, 1, 1))
+def hexists(run: Run, argv: Args) -> Reply:
+    """Whether a field is there."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return int(value is not None and argv[2] in value)
+
+
+@command("hkeys", 2, "readonly", keys=(1, 1, 1))
+def hkeys(run: Run, argv: Args) -> Reply:
+    """All fields."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return [] if value is None else list(value)
+
+
+@command("hvals", 2, "readonly", keys=(1, 1, 1))
+def hvals(run: Run, argv: Args) -> Reply:
+    """What all fields hold."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return [] if value is None else list(value.values())
+
+
+def _flat(value: HashValue) -> list[bytes]:
+    out: list[bytes] = []
+    for pair in value.items():
+        out += pair
+    return out
+
+
+@command("hgetall", 2, "readonly", keys=(1, 1, 1))
+def hgetall(run: Run, argv: Args) -> Reply:
+    """All fields and what they hold."""
+    value = run.database.of_kind(HashValue, argv[1])
+    return Map([] if value is None else _flat(value))
+
+
+@command("hincrby", 4, _WRITE, keys=(1, 1, 1))
+def hincrby(run: Run, argv: Args) -> Reply:
+    """Add to a number."""
+    by = to_int(argv[3])
+    value = run.database.of_kind(HashValue, argv[1])
+    old = None if value is None else value.get(argv[2])
+    total = by if old is None else to_int(old, b"ERR hash value is not an integer") + by
+    if not INT64_MIN <= total <= INT64_MAX:
+        raise CommandError(b"ERR increment or decrement would overflow")
+    _put(run, [argv[0], argv[1], argv[2], b"%d" % total])
+    return total
+
+
+@command("hincrbyfloat", 4, _WRITE, keys=(1, 1, 1))
+def hincrbyfloat(run: Run, argv: Args) -> Reply:
+    """Add to a number with decimals."""
+    key, field = argv[1], argv[2]
+    by = long_double.read(argv[3])
+    if by is None:
+        raise CommandError(b"ERR value is NaN or Infinity")
+    value = run.database.of_kind(HashValue, key)
+    old = b"0" if value is None else value.get(field, b"0")
+    total = long_double.add(old, argv[3], b"ERR hash value is not a float")
+    _put(run, [argv[0], key, field, total])
+    # Followers must not depend on how sums are rounded.
+    run.rewrite(b"HSET", key, field, total)
+    return total
+
+
+@command("hscan", -3, "readonly", keys=(1, 1, 1))
+def hscan(run: Run, argv: Args) -> Reply:
+    """Some fields with what they hold, and the cursor for more."""
+    cursor = to_cursor(argv[2])
+    value = run.database.of_kind(HashValue, argv[1])
+    if value is None:
+        return [b"0", []]
+    options = to_options(argv, 3)
+    following = 0
+    names = list(value)
+    if is_large(value):
+        following, names = run.executor.scans.read(  # type: ignore[assignment]
+            value, run.keyspace.dirty, cursor, options.count
+        )
+    match = options.match
+    out: list[bytes] = []
+    for field in names:
+        held = value.get(field)
+        if held is not None and (match is None or match(field)):
+            out += (field, held)
+    return [b"%d" % following, out]
+
+
+@command("hrandfield", -2, "readonly", keys=(1, 1, 1))
+def hrandfield(run: Run, argv: Args) -> Reply:
+    """Random fields: [count [WITHVALUES]]; a negative count may give one twice."""
+    with_values = False
+    if len(argv) > 2:
+        count = take_count(argv[2])
+        if len(argv) > 3:
+            if len(argv) > 4 or argv[3].lower() != b"withvalues":
+                raise syntax()
+            with_values = True
+            if not -(INT64_MAX // 2) <= count <= INT64_MAX // 2:
+                raise CommandError(b"ERR value is out of range")
+    value = run.database.of_kind(HashValue, argv[1])
+    random = run.keyspace.random
+    if len(argv) == 2:
+        return None if value is None else random.choice(list(value))
+    if value is None or count == 0:
+        return []
+    fields = list(value)
+    if count < 0:
+        picked = random.choices(fields, k=-count)
+    elif count < len(fields):
+        picked = random.sample(fields, count)
+    else:
+        picked = fields
+    if not with_values:
+        return picked
+    if run.session.resp == 3:
+        return [[field, value[field]] for field in picked]
+    return [text for field in picked for text in (field, value[field])]

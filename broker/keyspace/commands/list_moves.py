@@ -1,0 +1,178 @@
+"""Lists: moving elements between them, and waiting for elements."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.commands.lists import take_from
+from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.values import ListValue
+
+_BLOCKING: Final = "write noscript blocking"
+
+
+def _side(text: bytes) -> bool:
+    """Whether the left end is meant. Raises CommandError."""
+    side = text.lower()
+    if side not in (b"left", b"right"):
+        raise syntax()
+    return side == b"left"
+
+
+# --------------------------------------------------------------------------- between two lists
+
+
+def _move(run: Run, source: bytes, target: bytes, *, left: bool, to_left: bool) -> bytes | None:
+    database = run.database
+    value = database.of_kind(ListValue, source)
+    if value is None:
+        return None
+    other = database.of_kind(ListValue, target)
+    item = value.popleft() if left else value.pop()
+    if other is None:
+        other = database.of_kind_or_new(ListValue, target)
+    if to_left:
+        other.appendleft(item)
+    else:
+        other.append(item)
+    database.remove_if_empty(source)
+    database.changed(target)
+    database.changed(source)
+    return item
+
+
+@command("rpoplpush", 3, "write denyoom", keys=(1, 2, 1))
+def rpoplpush(run: Run, argv: Args) -> Reply:
+    """Move the last element of a list to the front of another."""
+    return _move(run, argv[1], argv[2], left=False, to_left=True)
+
+
+@command("lmove", 5, "write denyoom", keys=(1, 2, 1))
+def lmove(run: Run, argv: Args) -> Reply:
+    """Move an element from an end of a list to an end of another."""
+    left, to_left = _side(argv[3]), _side(argv[4])
+    return _move(run, argv[1], argv[2], left=left, to_left=to_left)
+
+
+def _move_or_wait(
+    run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool, late: Reply
+) -> Reply:
+    item = _move(run, argv[1], argv[2], left=left, to_left=to_left)
+    if item is None:
+        return run.wait(argv, [argv[1]], timeout_ms, late)
+    sides = (b"LEFT" if left else b"RIGHT", b"LEFT" if to_left else b"RIGHT")
+    run.rewrite(b"LMOVE", argv[1], argv[2], *sides)
+    return item
+
+
+@command("brpoplpush", 4, _BLOCKING + " denyoom", keys=(1, 2, 1))
+def brpoplpush(run: Run, argv: Args) -> Reply:
+    """RPOPLPUSH, or wait for an element."""
+    timeout_ms = to_timeout_ms(run, argv[3])
+    late = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, late=late)
+
+
+@command("blmove", 6, _BLOCKING + " denyoom", keys=(1, 2, 1))
+def blmove(run: Run, argv: Args) -> Reply:
+    """LMOVE, or wait for an element."""
+    left, to_left = _side(argv[3]), _side(argv[4])
+    timeout_ms = to_timeout_ms(run, argv[5])
+    late = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, late=late)
+
+
+# --------------------------------------------------------------------------- the first of several
+
+
+def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
+    timeout_ms = to_timeout_ms(run, argv[-1])
+    keys = argv[1:-1]
+    for key in keys if run.retried is None else [run.retried.ready]:
+        value = run.database.of_kind(ListValue, key)
+        if value:
+            item = take_from(run, key, value, 1, left=left)[0]
+            run.rewrite(b"LPOP" if left else b"RPOP", key)
+            return [key, item]
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY)
+
+
+@command("blpop", -3, _BLOCKING, keys=(1, -2, 1))
+def blpop(run: Run, argv: Args) -> Reply:
+    """The first element of the first list that has one, or wait."""
+    return _pop_or_wait(run, argv, left=True)
+
+
+@command("brpop", -3, _BLOCKING, keys=(1, -2, 1))
+def brpop(run: Run, argv: Args) -> Reply:
+    """The last element of the first list that has one, or wait."""
+    return _pop_or_wait(run, argv, left=False)
+
+
+def take_keys(argv: Args, at: int) -> tuple[list[bytes], int]:
+    """The keys of `numkeys key …` from `at`, and where they end. Raises CommandError."""
+    refusal = b"ERR numkeys should be greater than 0"
+    count = to_int(argv[at], refusal)
+    if count <= 0:
+        raise CommandError(refusal)
+    end = at + 1 + count
+    if end >= len(argv):
+        raise syntax()
+    return argv[at + 1 : end], end
+
+
+def _take_count(argv: Args, at: int) -> int:
+    """The count of `[COUNT count]` from `at`. Raises CommandError."""
+    if at == len(argv):
+        return 1
+    if len(argv) != at + 2 or argv[at].lower() != b"count":
+        # A second COUNT is a mistake of form, whatever the first one says.
+        raise syntax()
+    refusal = b"ERR count should be greater than 0"
+    count = to_int(argv[at + 1], refusal)
+    if count <= 0:
+        raise CommandError(refusal)
+    return count
+
+
+def _take_first(run: Run, keys: list[bytes], count: int, *, left: bool) -> Reply:
+    for key in keys if run.retried is None else [run.retried.ready]:
+        value = run.database.of_kind(ListValue, key)
+        if value:
+            taken = take_from(run, key, value, count, left=left)
+            run.rewrite(b"LPOP" if left else b"RPOP", key, b"%d" % len(taken))
+            return [key, taken]
+    return NO_ARRAY
+
+
+def _lmpop_keys(argv: Args) -> list[bytes]:
+    return argv[2 : 2 + to_int(argv[1])]
+
+
+def _blmpop_keys(argv: Args) -> list[bytes]:
+    return argv[3 : 3 + to_int(argv[2])]
+
+
+@command("lmpop", -4, "write", keys=_lmpop_keys)
+def lmpop(run: Run, argv: Args) -> Reply:
+    """Up to COUNT elements of the first list that has any: numkeys key … LEFT|RIGHT."""
+    keys, at = take_keys(argv, 1)
+    left = _side(argv[at])
+    return _take_first(run, keys, _take_count(argv, at + 1), left=left)
+
+
+@command("blmpop", -5, _BLOCKING, keys=_blmpop_keys)
+def blmpop(run: Run, argv: Args) -> Reply:
+    """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
+    timeout_ms = to_timeout_ms(run, argv[1])
+    keys, at = take_keys(argv, 2)
+    left = _side(argv[at])
+    reply = _take_first(run, keys, _take_count(argv, at + 1), left=left)
+    if reply is not NO_ARRAY:
+        return reply
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY)

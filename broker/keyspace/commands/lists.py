@@ -1,0 +1,288 @@
+"""Lists: LPUSH and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from delaylog.broker.keyspace.commands.picking import take_positive
+from delaylog.broker.keyspace.errors import (
+    NO_SUCH_KEY,
+    OUT_OF_RANGE,
+    CommandError,
+    syntax,
+    wrong_arity,
+)
+from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.values import ListValue
+
+_PUSH: Final = "write denyoom fast"
+
+
+def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
+    key = argv[1]
+    database = run.database
+    value = database.of_kind(ListValue, key)
+    if value is None:
+        if not made:
+            return 0
+        value = database.of_kind_or_new(ListValue, key)
+    if left:
+        value.extendleft(argv[2:])
+    else:
+        value.extend(argv[2:])
+    database.changed(key, len(argv) - 2)
+    return len(value)
+
+
+@command("lpush", -3, _PUSH, keys=(1, 1, 1))
+def lpush(run: Run, argv: Args) -> Reply:
+    """Put elements in front; answers the length."""
+    return _push(run, argv, left=True, made=True)
+
+
+@command("rpush", -3, _PUSH, keys=(1, 1, 1))
+def rpush(run: Run, argv: Args) -> Reply:
+    """Put elements behind; answers the length."""
+    return _push(run, argv, left=False, made=True)
+
+
+@command("lpushx", -3, _PUSH, keys=(1, 1, 1))
+def lpushx(run: Run, argv: Args) -> Reply:
+    """Put elements in front of a list that is there."""
+    return _push(run, argv, left=True, made=False)
+
+
+@command("rpushx", -3, _PUSH, keys=(1, 1, 1))
+def rpushx(run: Run, argv: Args) -> Reply:
+    """Put elements behind a list that is there."""
+    return _push(run, argv, left=False, made=False)
+
+
+def take_from(run: Run, key: bytes, value: ListValue, count: int, *, left: bool) -> list[bytes]:
+    """Take up to `count` elements off one end, in the order they come off."""
+    count = min(count, len(value))
+    if count == len(value):
+        taken = list(value)
+        if not left:
+            taken.reverse()
+        value.clear()
+    else:
+        take = value.popleft if left else value.pop
+        taken = [take() for _ in range(count)]
+    if count:
+        run.database.remove_if_empty(key)
+        run.database.changed(key, count)
+    return taken
+
+
+def _pop(run: Run, argv: Args, name: bytes, *, left: bool) -> Reply:
+    if len(argv) > 3:
+        raise wrong_arity(name)
+    count = take_positive(argv[2]) if len(argv) == 3 else None
+    key = argv[1]
+    value = run.database.of_kind(ListValue, key)
+    if value is None:
+        return None if count is None else NO_ARRAY
+    if count is None:
+        return take_from(run, key, value, 1, left=left)[0]
+    return take_from(run, key, value, count, left=left)
+
+
+@command("lpop", -2, "write fast", keys=(1, 1, 1))
+def lpop(run: Run, argv: Args) -> Reply:
+    """Take the first element, or the first `count`."""
+    return _pop(run, argv, b"lpop", left=True)
+
+
+@command("rpop", -2, "write fast", keys=(1, 1, 1))
+def rpop(run: Run, argv: Args) -> Reply:
+    """Take the last element, or the last `count`."""
+    return _pop(run, argv, b"rpop", left=False)
+
+
+@command("llen", 2, "readonly fast", keys=(1, 1, 1))
+def llen(run: Run, argv: Args) -> Reply:
+    """How many elements there are."""
+    value = run.database.of_kind(ListValue, argv[1])
+    return 0 if value is None else len(value)
+
+
+@command("lindex", 3, "readonly", keys=(1, 1, 1))
+def lindex(run: Run, argv: Args) -> Reply:
+    """The element at an index; -1 is the last one."""
+    value = run.database.of_kind(ListValue, argv[1])
+    if value is None:
+        return None
+    at = to_int(argv[2])
+    return value[at] if -len(value) <= at < len(value) else None
+
+
+@command("lset", 4, "write denyoom", keys=(1, 1, 1))
+def lset(run: Run, argv: Args) -> Reply:
+    """Replace the element at an index."""
+    value = run.database.of_kind(ListValue, argv[1])
+    if value is None:
+        raise CommandError(NO_SUCH_KEY)
+    at = to_int(argv[2])
+    if not -len(value) <= at < len(value):
+        raise CommandError(OUT_OF_RANGE)
+    value[at] = argv[3]
+    run.database.changed(argv[1])
+    return OK
+
+
+def _bounds(size: int, start: int, stop: int) -> tuple[int, int]:
+    """[start, end) of a range whose ends may be negative and are both in it."""
+    if start < 0:
+        start = max(start + size, 0)
+    if stop < 0:
+        stop += size
+    return start, min(stop + 1, size)
+
+
+@command("lrange", 4, "readonly", keys=(1, 1, 1))
+def lrange(run: Run, argv: Args) -> Reply:
+    """The elements from one index to another."""
+    start, stop = to_int(argv[2]), to_int(argv[3])
+    value = run.database.of_kind(ListValue, argv[1])
+    if value is None:
+        return []
+    size = len(value)
+    start, end = _bounds(size, start, stop)
+    if start >= end:
+        return []
+    if start > size - end:
+        # Nearer from behind: a walk through a deque costs by the elements it passes.
+        out = list(islice(reversed(value), size - end, size - start))
+        out.reverse()
+        return out
+    return list(islice(value, start, end))
+
+
+@command("ltrim", 4, "write", keys=(1, 1, 1))
+def ltrim(run: Run, argv: Args) -> Reply:
+    """Keep the elements from one index to another."""
+    start, stop = to_int(argv[2]), to_int(argv[3])
+    key = argv[1]
+    value = run.database.of_kind(ListValue, key)
+    if value is None:
+        return OK
+    size = len(value)
+    start, end = _bounds(size, start, stop)
+    if start >= end:
+        run.database.remove(key)
+        run.database.changed(key, size)
+        return OK
+    for _ in range(start):
+        value.popleft()
+    for _ in range(size - end):
+        value.pop()
+    if len(value) != size:
+        run.database.changed(key, size - len(value))
+    return OK
+
+
+@command("lrem", 4, "write", keys=(1, 1, 1))
+def lrem(run: Run, argv: Args) -> Reply:
+    """Remove elements that are equal: the first n, the last -n, or all (0)."""
+    count, wanted = to_int(argv[2]), argv[3]
+    key = argv[1]
+    value = run.database.of_kind(ListValue, key)
+    if value is None:
+        return 0
+    there = value.count(wanted)
+    gone = there if count == 0 else min(abs(count), there)
+    if gone == 0:
+        return 0
+    if gone == 1 and count >= 0:
+        value.remove(wanted)
+    else:
+        kept: list[bytes] = []
+        left = gone
+        items: Iterable[bytes] = value if count >= 0 else reversed(value)
+        for item in items:
+            if left and item == wanted:
+                left -= 1
+            else:
+                kept.append(item)
+        if count < 0:
+            kept.reverse()
+        value.clear()
+        value.extend(kept)
+    run.database.remove_if_empty(key)
+    run.database.changed(key, gone)
+    return gone
+
+
+@command("linsert", 5, "write denyoom", keys=(1, 1, 1))
+def linsert(run: Run, argv: Args) -> Reply:
+    """Put an element before or after another; answers the length, or -1 without that one."""
+    side = argv[2].lower()
+    if side not in (b"before", b"after"):
+        raise syntax()
+    value = run.database.of_kind(ListValue, argv[1])
+    if value is None:
+        return 0
+    try:
+        at = value.index(argv[3])
+    except ValueError:
+        return -1
+    value.insert(at + (side == b"after"), argv[4])
+    run.database.changed(argv[1])
+    return len(value)
+
+
+@command("lpos", -3, "readonly", keys=(1, 1, 1))
+def lpos(run: Run, argv: Args) -> Reply:
+    """Where an element is: [RANK rank] [COUNT count] [MAXLEN length]."""
+    rank, count, most = 1, None, 0
+    for at in range(3, len(argv), 2):
+        option = argv[at].lower()
+        if at + 1 == len(argv):
+            raise syntax()
+        if option == b"rank":
+            rank = to_int(argv[at + 1])
+            if rank == 0:
+                raise CommandError(
+                    b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
+                    b"second ... or use negative to start from the end of the list"
+                )
+        elif option == b"count":
+            count = _at_least_0(argv[at + 1], b"ERR COUNT can't be negative")
+        elif option == b"maxlen":
+            most = _at_least_0(argv[at + 1], b"ERR MAXLEN can't be negative")
+        else:
+            raise syntax()
+    value = run.database.of_kind(ListValue, argv[1])
+    if value is None:
+        return None if count is None else []
+    items: Iterable[bytes] = value if rank > 0 else reversed(value)
+    if most:
+        items = islice(items, most)
+    wanted, skip = argv[2], abs(rank) - 1
+    found: list[int] = []
+    limit = 1 if count is None else count or len(value)
+    for place, item in enumerate(items):
+        if item != wanted:
+            continue
+        if skip:
+            skip -= 1
+            continue
+        found.append(place if rank > 0 else len(value) - 1 - place)
+        if len(found) == limit:
+            break
+    if count is None:
+        return found[0] if found else None
+    return found
+
+
+def _at_least_0(text: bytes, refusal: bytes) -> int:
+    value = to_int(text, refusal)
+    if value < 0:
+        raise CommandError(refusal)
+    return value

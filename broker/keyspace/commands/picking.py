@@ -1,0 +1,25 @@
+"""What commands that pick at random, or pop several, have in common."""
+
+from __future__ import annotations
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
+
+
+def take_count(text: bytes) -> int:
+    """A count that may be negative. Raises CommandError."""
+    count = to_int(text)
+    if count < -INT64_MAX:
+        raise CommandError(
+            b"ERR value is out of range, value must between %d and %d" % (-INT64_MAX, INT64_MAX)
+        )
+    return count
+
+
+def take_positive(text: bytes) -> int:
+    """A count that may be 0. Raises CommandError."""
+    refusal = b"ERR value is out of range, must be positive"
+    count = to_int(text, refusal)
+    if count < 0:
+        raise CommandError(refusal)
+    return count

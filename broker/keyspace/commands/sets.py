@@ -1,0 +1,285 @@
+"""Sets: SADD and its kin."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.commands.picking import take_count, take_positive
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.numbers import is_int, to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import Members, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.values import SetValue
+
+INTEGERS_SMALL_MAX: Final = 512
+"""Beyond it, or with a member that is no number, a set is a hash table to Redis 7.0."""
+
+
+def note_members(value: SetValue, members: Args) -> None:
+    """Members were put into a set: see what OBJECT ENCODING has to say now."""
+    if value.encoding == b"intset" and (
+        len(value) > INTEGERS_SMALL_MAX or not all(map(is_int, members))
+    ):
+        value.encoding = b"hashtable"
+
+
+@command("sadd", -3, "write denyoom fast", keys=(1, 1, 1))
+def sadd(run: Run, argv: Args) -> Reply:
+    """Add members; answers how many are new."""
+    key = argv[1]
+    value = run.database.of_kind_or_new(SetValue, key)
+    before = len(value)
+    members = argv[2:]
+    value.update(members)
+    added = len(value) - before
+    if added:
+        note_members(value, members)
+        run.database.changed(key, added)
+    return added
+
+
+@command("srem", -3, "write fast", keys=(1, 1, 1))
+def srem(run: Run, argv: Args) -> Reply:
+    """Remove members; answers how many were there."""
+    key = argv[1]
+    value = run.database.of_kind(SetValue, key)
+    if value is None:
+        return 0
+    before = len(value)
+    value.difference_update(argv[2:])
+    gone = before - len(value)
+    if gone:
+        run.database.remove_if_empty(key)
+        run.database.changed(key, gone)
+    return gone
+
+
+@command("smove", 4, "write fast", keys=(1, 2, 1))
+def smove(run: Run, argv: Args) -> Reply:
+    """Move a member to another set."""
+    database = run.database
+    source, target, member = argv[1:4]
+    value = database.of_kind(SetValue, source)
+    if value is None:
+        return 0
+    other = database.of_kind(SetValue, target)
+    if value is other:
+        return int(member in value)
+    if member not in value:
+        return 0
+    value.discard(member)
+    database.remove_if_empty(source)
+    if other is None:
+        other = database.of_kind_or_new(SetValue, target)
+    other.add(member)
+    note_members(other, [member])
+    database.changed(source)
+    database.changed(target)
+    return 1
+
+
+@command("scard", 2, "readonly fast", keys=(1, 1, 1))
+def scard(run: Run, argv: Args) -> Reply:
+    """How many members there are."""
+    value = run.database.of_kind(SetValue, argv[1])
+    return 0 if value is None else len(value)
+
+
+@command("sismember", 3, "readonly fast", keys=(1, 1, 1))
+def sismember(run: Run, argv: Args) -> Reply:
+    """Whether a member is there."""
+    value = run.database.of_kind(SetValue, argv[1])
+    return int(value is not None and argv[2] in value)
+
+
+@command("smismember", -3, "readonly fast", keys=(1, 1, 1))
+def smismember(run: Run, argv: Args) -> Reply:
+    """Which members are there."""
+    value = run.database.of_kind(SetValue, argv[1])
+    if value is None:
+        return [0] * (len(argv) - 2)
+    return [int(member in value) for member in argv[2:]]
+
+
+@command("smembers", 2, "readonly", keys=(1, 1, 1))
+def smembers(run: Run, argv: Args) -> Reply:
+    """All members."""
+    value = run.database.of_kind(SetValue, argv[1])
+    return Members([] if value is None else list(value))
+
+
+@command("spop", -2, "write fast", keys=(1, 1, 1))
+def spop(run: Run, argv: Args) -> Reply:
+    """Take a random member, or up to `count`."""
+    if len(argv) > 3:
+        raise syntax()
+    count = take_positive(argv[2]) if len(argv) == 3 else None
+    key = argv[1]
+    value = run.database.of_kind(SetValue, key)
+    if value is None:
+        return None if count is None else Members([])
+    if count is None:
+        member = _any(run, value)
+        taken = [member]
+    elif count >= len(value):
+        taken = list(value)
+    else:
+        taken = run.keyspace.random.sample(list(value), count)
+    if not taken:
+        return Members([])
+    value.difference_update(taken)
+    if value:
+        run.rewrite(b"SREM", key, *taken)
+    else:
+        run.rewrite(b"DEL", key)
+    run.database.remove_if_empty(key)
+    run.database.changed(key, len(taken))
+    return taken[0] if count is None else Members(taken)
+
+
+_FEW: Final = 64
+
+
+def _any(run: Run, value: SetValue) -> bytes:
+    """A random member."""
+    random = run.keyspace.random
+    if len(value) <= _FEW:
+        return random.choice(list(value))
+    picked = run.executor.scans.pick(value, run.keyspace.dirty, random)
+    assert picked is not None
+    return picked
+
+
+@command("srandmember", -2, "readonly", keys=(1, 1, 1))
+def srandmember(run: Run, argv: Args) -> Reply:
+    """A random member, or `count` of them; a negative count may give one twice."""
+    if len(argv) > 3:
+        raise syntax()
+    count = take_count(argv[2]) if len(argv) == 3 else None
+    value = run.database.of_kind(SetValue, argv[1])
+    if value is None:
+        return None if count is None else []
+    if count is None:
+        return _any(run, value)
+    random = run.keyspace.random
+    if count < 0:
+        return random.choices(list(value), k=-count)
+    members = list(value)
+    return members if count >= len(members) else random.sample(members, count)
+
+
+@command("sscan", -3, "readonly", keys=(1, 1, 1))
+def sscan(run: Run, argv: Args) -> Reply:
+    """Some members, and the cursor for more."""
+    cursor = to_cursor(argv[2])
+    value = run.database.of_kind(SetValue, argv[1])
+    if value is None:
+        return [b"0", []]
+    options = to_options(argv, 3)
+    following, names = 0, list(value)
+    if value.encoding != b"intset":
+        following, names = run.executor.scans.read(  # type: ignore[assignment]
+            value, run.keyspace.dirty, cursor, options.count
+        )
+    match = options.match
+    out = [name for name in names if name in value and (match is None or match(name))]
+    return [b"%d" % following, out]
+
+
+# --------------------------------------------------------------------------- several sets
+
+
+def _sets(run: Run, keys: list[bytes]) -> list[SetValue]:
+    """The sets of keys; empty ones where there is none. Raises CommandError (WRONGTYPE)."""
+    return [run.database.of_kind(SetValue, key) or SetValue() for key in keys]
+
+
+def _inter(sets: list[SetValue]) -> set[bytes]:
+    first, *others = sorted(sets, key=len)
+    return first.intersection(*others)
+
+
+def _union(sets: list[SetValue]) -> set[bytes]:
+    return set().union(*sets)
+
+
+def _diff(sets: list[SetValue]) -> set[bytes]:
+    return sets[0].difference(*sets[1:])
+
+
+def _store(run: Run, target: bytes, found: set[bytes]) -> int:
+    database = run.database
+    there = database.find(target) is not None
+    if not found:
+        if there:
+            database.remove(target)
+            database.changed(target)
+        return 0
+    made = SetValue(found)
+    note_members(made, list(found))
+    database.put(target, made)
+    database.changed(target)
+    return len(found)
+
+
+@command("sinter", -2, "readonly", keys=(1, -1, 1))
+def sinter(run: Run, argv: Args) -> Reply:
+    """Members that all have."""
+    return Members(list(_inter(_sets(run, argv[1:]))))
+
+
+@command("sunion", -2, "readonly", keys=(1, -1, 1))
+def sunion(run: Run, argv: Args) -> Reply:
+    """Members that any has."""
+    return Members(list(_union(_sets(run, argv[1:]))))
+
+
+@command("sdiff", -2, "readonly", keys=(1, -1, 1))
+def sdiff(run: Run, argv: Args) -> Reply:
+    """Members that only the first one has."""
+    return Members(list(_diff(_sets(run, argv[1:]))))
+
+
+@command("sinterstore", -3, "write denyoom", keys=(1, -1, 1))
+def sinterstore(run: Run, argv: Args) -> Reply:
+    """Keep what SINTER gives; answers how many."""
+    return _store(run, argv[1], _inter(_sets(run, argv[2:])))
+
+
+@command("sunionstore", -3, "write denyoom", keys=(1, -1, 1))
+def sunionstore(run: Run, argv: Args) -> Reply:
+    """Keep what SUNION gives; answers how many."""
+    return _store(run, argv[1], _union(_sets(run, argv[2:])))
+
+
+@command("sdiffstore", -3, "write denyoom", keys=(1, -1, 1))
+def sdiffstore(run: Run, argv: Args) -> Reply:
+    """Keep what SDIFF gives; answers how many."""
+    return _store(run, argv[1], _diff(_sets(run, argv[2:])))
+
+
+def _sintercard_keys(argv: Args) -> list[bytes]:
+    return argv[2 : 2 + to_int(argv[1])]
+
+
+@command("sintercard", -3, "readonly", keys=_sintercard_keys)
+def sintercard(run: Run, argv: Args) -> Reply:
+    """How many members all have: numkeys key … [LIMIT most]."""
+    refusal = b"ERR numkeys should be greater than 0"
+    count = to_int(argv[1], refusal)
+    if count <= 0:
+        raise CommandError(refusal)
+    if count > len(argv) - 2:
+        raise CommandError(b"ERR Number of keys can't be greater than number of args")
+    most = 0
+    for at in range(2 + count, len(argv), 2):
+        if argv[at].lower() != b"limit" or at + 1 == len(argv):
+            raise syntax()
+        negative = b"ERR LIMIT can't be negative"
+        most = to_int(argv[at + 1], negative)
+        if most < 0:
+            raise CommandError(negative)
+    found = len(_inter(_sets(run, argv[2 : 2 + count])))
+    return min(found, most) if most else found

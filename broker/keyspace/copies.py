@@ -1,0 +1,25 @@
+"""Copies of values, for COPY."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values import Value
+
+
+def copied(value: Value) -> Value:
+    """The same elements, sharing nothing that can change."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, StreamValue):
+        return deepcopy(value)
+    kind: Any = type(value)
+    made: Any = kind() if isinstance(value, SortedSetValue) else kind(value)
+    # Elements are bytes and numbers, so what holds them is copied and they are not.
+    for name in getattr(type(value), "__slots__", ()):
+        held = getattr(value, name)
+        setattr(made, name, held.copy() if hasattr(held, "copy") else held)
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""Listpacks: small elements one behind the other in one string.
+
+total bytes, 4 | elements, 2 (65535: unknown) | entries | 0xFF
+entry: form | data | size of form and data, readable backwards
+
+0uuuuuuu whole 0..127        10llllll bytes up to 63        110iiiii whole, 13 bits
+1110llll bytes up to 4095    F0 bytes, size in 4            F1..F4 whole of 16, 24, 32, 64 bits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from delaylog.broker.keyspace.dumps.types import BadDump
+from delaylog.broker.keyspace.numbers import is_int
+
+_HEADER: Final = Struct("<IH")
+assert _HEADER.size == 6
+EMPTY_BYTES: Final = _HEADER.size + 1
+_END: Final = 0xFF
+_MANY: Final = 0xFFFF
+_WHOLE_BYTES: Final = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
+
+
+def pack(elements: Iterable[bytes]) -> bytes:
+    """A listpack of these."""
+    return join([entry(element) for element in elements])
+
+
+def join(entries: Sequence[bytes]) -> bytes:
+    """A listpack of entries that were made by `entry`."""
+    body = b"".join(entries)
+    size = EMPTY_BYTES + len(body)
+    return b"%b%b%c" % (_HEADER.pack(size, min(len(entries), _MANY)), body, _END)
+
+
+def entry(element: bytes) -> bytes:
+    """An element with all that goes with it."""
+    made = _form_and_data(element)
+    return made + _size_backwards(len(made))
+
+
+def _form_and_data(element: bytes) -> bytes:
+    if len(element) <= 20 and is_int(element):
+        number = int(element)
+        if 0 <= number <= 127:
+            return bytes((number,))
+        if -4096 <= number <= 4095:
+            return (0xC000 | number & 0x1FFF).to_bytes(2, "big")
+        for form, size in _WHOLE_BYTES.items():
+            if -(1 << size * 8 - 1) <= number < 1 << size * 8 - 1:
+                return bytes((form,)) + number.to_bytes(size, "little", signed=True)
+    size = len(element)
+    if size < 64:
+        return bytes((0x80 | size,)) + element
+    if size < 4096:
+        return (0xE000 | size).to_bytes(2, "big") + element
+    return b"\xf0" + size.to_bytes(4, "little") + element
+
+
+def _size_backwards(size: int) -> bytes:
+    """Seven bits a byte, highest first; all but the first say that there are more before them."""
+    out = bytearray((size & 127,))
+    while size := size >> 7:
+        out[-1] |= 128
+        out.append(size & 127)
+    out.reverse()
+    return bytes(out)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The elements of a listpack. Raises BadDump."""
+    if len(data) < _HEADER.size + 1:
+        raise BadDump("a listpack without a header")
+    total, count = _HEADER.unpack_from(data)
+    if total != len(data) or data[-1] != _END:
+        raise BadDump("a listpack of another size")
+    out: list[bytes] = []
+    at, end = _HEADER.size, total - 1
+    while at < end:
+        element, size = _element(data, at, end)
+        back = _size_backwards(size)
+        if data[at + size : at + size + len(back)] != back or at + size + len(back) > end:
+            raise BadDump("an entry of another size")
+        out.append(element)
+        at += size + len(back)
+    if count not in (len(out), _MANY):
+        raise BadDump("another number of entries")
+    return out
+
+
+def _element(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """What an entry says, and the size of its form and data."""
+    form = data[at]
+    if form < 0x80:
+        return b"%d" % form, 1
+    if form < 0xC0:
+        start, size = at + 1, form & 0x3F
+    elif form < 0xE0:
+        number = (form & 0x1F) << 8 | data[at + 1]
+        return b"%d" % (number - 0x2000 if number & 0x1000 else number), 2
+    elif form < 0xF0:
+        start, size = at + 2, (form & 0x0F) << 8 | data[at + 1]
+    elif form == 0xF0:
+        start, size = at + 5, int.from_bytes(data[at + 1 : at + 5], "little")
+    elif form in _WHOLE_BYTES:
+        size = _WHOLE_BYTES[form]
+        number = int.from_bytes(data[at + 1 : at + 1 + size], "little", signed=True)
+        return b"%d" % number, 1 + size
+    else:
+        raise BadDump("an unknown form of entry")
+    if start + size > end:
+        raise BadDump("an entry is cut off")
+    return data[start : start + size], start - at + size

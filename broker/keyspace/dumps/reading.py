@@ -1,0 +1,234 @@
+"""Makes a value of a dump, ours or one of Redis since version 1; its small older forms are refused.
+
+Refused, too: streams, modules, and what Redis packed as ziplist or zipmap (before 7.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from struct import unpack as unpack_struct
+from typing import Final
+
+from delaylog.broker.keyspace.dumps import types
+from delaylog.broker.keyspace.dumps.crc64 import crc64
+from delaylog.broker.keyspace.dumps.listpack import unpack
+from delaylog.broker.keyspace.dumps.lzf import unpacked
+from delaylog.broker.keyspace.dumps.types import BadDump
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.numbers import is_int, to_float
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+
+_TAIL_BYTES: Final = 10
+_STRING_BYTES_MAX: Final = 512 * 1024 * 1024
+_INTSET_MAX: Final = 512
+_SMALL_MAX: Final = 512
+_SMALL_HASH_BYTES: Final = 64
+_SMALL_ZSET_MAX: Final = 128
+_SMALL_ZSET_BYTES: Final = 64
+
+
+def is_whole(payload: bytes) -> bool:
+    """Whether the version is known and the sum is right."""
+    if len(payload) < _TAIL_BYTES:
+        return False
+    if int.from_bytes(payload[-10:-8], "little") > types.VERSION:
+        return False
+    return crc64(memoryview(payload)[:-8]) == int.from_bytes(payload[-8:], "little")
+
+
+def load(payload: bytes) -> Value:
+    """The value of a dump that is whole. Raises BadDump."""
+    reader = _Reader(payload, len(payload) - _TAIL_BYTES)
+    load_kind = _KINDS.get(reader.take(1)[0])
+    if load_kind is None:
+        raise BadDump("a kind of value that is not read here")
+    value = load_kind(reader)
+    if not isinstance(value, bytes) and not len(value):
+        raise BadDump("a collection without elements")
+    return value
+
+
+class _Reader:
+    """Goes through a payload."""
+
+    def __init__(self, data: bytes, end: int) -> None:
+        self._data = data
+        self._at = 0
+        self._end = end
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        at = self._at
+        if size > self._end - at:
+            raise BadDump("cut off")
+        self._at = at + size
+        return self._data[at : at + size]
+
+    def length(self) -> tuple[int, bool]:
+        """A length, or the form of an encoded string and True."""
+        first = self.take(1)[0]
+        form = first >> 6
+        if form == 0:
+            return first, False
+        if form == 1:
+            return (first & 0x3F) << 8 | self.take(1)[0], False
+        if form == 3:
+            return first & 0x3F, True
+        if first == 0x80:
+            return int.from_bytes(self.take(4), "big"), False
+        if first == 0x81:
+            return int.from_bytes(self.take(8), "big"), False
+        raise BadDump("an unknown form of length")
+
+    def count(self) -> int:
+        """How many elements follow; each takes a byte at least."""
+        count, encoded = self.length()
+        if encoded or count > self._end - self._at:
+            raise BadDump("too many elements")
+        return count
+
+    def string(self) -> bytes:
+        """A string in any form."""
+        size, encoded = self.length()
+        if not encoded:
+            return self.take(size)
+        if size in (types.INT8, types.INT16, types.INT32):
+            number = int.from_bytes(self.take(1 << size), "little", signed=True)
+            return b"%d" % number
+        if size == types.LZF:
+            packed, whole = self.count(), self.length()[0]
+            if whole > _STRING_BYTES_MAX:
+                raise BadDump("too long a string")
+            return unpacked(self.take(packed), whole)
+        raise BadDump("an unknown form of string")
+
+
+def _list(reader: _Reader) -> Value:
+    return ListValue(reader.string() for _ in range(reader.count()))
+
+
+def _quicklist(reader: _Reader) -> Value:
+    out = ListValue()
+    for _ in range(reader.count()):
+        form = reader.length()[0]
+        text = reader.string()
+        if form == types.NODE_PLAIN:
+            out.append(text)
+        elif form == types.NODE_PACKED:
+            elements = unpack(text)
+            if not elements:
+                raise BadDump("a node without elements")
+            out.extend(elements)
+        else:
+            raise BadDump("an unknown form of node")
+    return out
+
+
+def _set(reader: _Reader) -> Value:
+    count = reader.count()
+    out = SetValue(reader.string() for _ in range(count))
+    if len(out) != count:
+        raise BadDump("a member twice")
+    if count > _INTSET_MAX or not all(map(is_int, out)):
+        out.encoding = b"hashtable"
+    return out
+
+
+def _intset(reader: _Reader) -> Value:
+    data = reader.string()
+    if len(data) < 8:
+        raise BadDump("an intset without a header")
+    size, count = unpack_struct("<II", data[:8])
+    if size not in (2, 4, 8) or len(data) != 8 + size * count:
+        raise BadDump("an intset of another size")
+    numbers = [
+        int.from_bytes(data[at : at + size], "little", signed=True)
+        for at in range(8, len(data), size)
+    ]
+    if any(low >= high for low, high in pairwise(numbers)):
+        raise BadDump("an intset without order")
+    out = SetValue(b"%d" % number for number in numbers)
+    if count > _INTSET_MAX:
+        out.encoding = b"hashtable"
+    return out
+
+
+def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
+    if len(flat) % 2:
+        raise BadDump("half a pair")
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _hash_of(pairs: list[tuple[bytes, bytes]]) -> Value:
+    out = HashValue(pairs)
+    if len(out) != len(pairs):
+        raise BadDump("a field twice")
+    out.large = len(out) > _SMALL_MAX or any(
+        len(text) > _SMALL_HASH_BYTES for pair in pairs for text in pair
+    )
+    return out
+
+
+def _hash(reader: _Reader) -> Value:
+    return _hash_of([(reader.string(), reader.string()) for _ in range(reader.count())])
+
+
+def _hash_listpack(reader: _Reader) -> Value:
+    return _hash_of(_pairs(unpack(reader.string())))
+
+
+def _zset_of(pairs: list[tuple[bytes, float]]) -> Value:
+    out = SortedSetValue()
+    for member, score in pairs:
+        if score != score:
+            raise BadDump("a score that is no number")
+        if not out.put(member, score):
+            raise BadDump("a member twice")
+    out.large = len(pairs) > _SMALL_ZSET_MAX or any(
+        len(member) > _SMALL_ZSET_BYTES for member, _ in pairs
+    )
+    return out
+
+
+def _zset(reader: _Reader) -> Value:
+    count = reader.count()
+    return _zset_of(
+        [(reader.string(), unpack_struct("<d", reader.take(8))[0]) for _ in range(count)]
+    )
+
+
+def _zset_text(reader: _Reader) -> Value:
+    return _zset_of([(reader.string(), _text_score(reader)) for _ in range(reader.count())])
+
+
+def _text_score(reader: _Reader) -> float:
+    size = reader.take(1)[0]
+    special = {255: "-inf", 254: "inf", 253: "nan"}.get(size)
+    return float(special) if special else _score(reader.take(size))
+
+
+def _score(text: bytes) -> float:
+    try:
+        return to_float(text)
+    except (CommandError, OverflowError):
+        raise BadDump("a score that is no number") from None
+
+
+def _zset_listpack(reader: _Reader) -> Value:
+    return _zset_of([(member, _score(score)) for member, score in _pairs(unpack(reader.string()))])
+
+
+_KINDS: Final[dict[int, Callable[[_Reader], Value]]] = {
+    types.STRING: _Reader.string,
+    types.LIST: _list,
+    types.SET: _set,
+    types.ZSET_TEXT: _zset_text,
+    types.HASH: _hash,
+    types.ZSET: _zset,
+    types.SET_INTSET: _intset,
+    types.HASH_LISTPACK: _hash_listpack,
+    types.ZSET_LISTPACK: _zset_listpack,
+    types.LIST_QUICKLIST: _quicklist,
+}

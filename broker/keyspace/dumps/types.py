@@ -1,0 +1,30 @@
+"""The numbers in the format, and what is wrong with a payload."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 10
+"""What Redis 7.0 writes, and the newest it reads."""
+
+STRING: Final = 0
+LIST: Final = 1
+SET: Final = 2
+ZSET_TEXT: Final = 3
+HASH: Final = 4
+ZSET: Final = 5
+SET_INTSET: Final = 11
+HASH_LISTPACK: Final = 16
+ZSET_LISTPACK: Final = 17
+LIST_QUICKLIST: Final = 18
+
+NODE_PLAIN: Final = 1
+NODE_PACKED: Final = 2
+
+# Strings that are no plain bytes are announced by a length of this form.
+ENCODED: Final = 0xC0
+INT8, INT16, INT32, LZF = range(4)
+
+
+class BadDump(Exception):
+    """The payload says no value that can be held here."""

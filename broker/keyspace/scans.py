@@ -1,0 +1,185 @@
+"""Cursors of SCAN, HSCAN, SSCAN and ZSCAN, over snapshots of names.
+
+Cursor 0 takes a snapshot of the names; a later cursor says which snapshot and how far it was read.
+So what is there from the first call to the last is given exactly once. A cursor whose snapshot is
+no longer kept begins again: names come twice then, but none is missed. The caller drops names that
+have gone meanwhile.
+
+    command(cursor, options):
+        cursor = to_cursor(argv[2])                  # before the key is looked at, as Redis does
+        value = database.of_kind(...)                # none: answer [b"0", []], options unread
+        options = to_options(argv, 3)
+        small:  everything, next cursor 0, whatever COUNT says
+        large:  following, names = run.executor.scans.read(value, dirty, cursor, options.count)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.globs import Match, matcher
+from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.registry import Args
+
+_OFFSET_BITS: Final = 32
+_NUMBER_BITS: Final = 20
+"""Together below 2**53: some clients read cursors as doubles."""
+_SNAPSHOTS_MAX: Final = 64
+_NAMES_MAX: Final = 16_000_000
+"""So many names in all snapshots together (8 bytes each) ..."""
+_SNAPSHOTS_MIN: Final = 4
+"""... but so many snapshots are always kept, that a few scans of a huge keyspace come to an end."""
+_PICKS_MAX: Final = 64
+# What strtoul takes to its end: signs wrap around, and a zero byte ends the text.
+_CURSOR: Final = re.compile(rb"(?:([+-]?)([0-9]+)|)(?:\0.*)?", re.DOTALL).fullmatch
+_U64_MAX: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """What stands behind the cursor."""
+
+    count: int
+    match: Match | None
+    """None: all names match."""
+    type_name: bytes | None
+    """In lower case."""
+
+
+def to_cursor(text: bytes) -> int:
+    """A cursor as a client gave it. Raises CommandError."""
+    found = _CURSOR(text)
+    if found is None:
+        raise CommandError(b"ERR invalid cursor")
+    digits = (found[2] or b"").lstrip(b"0") or b"0"
+    if len(digits) > 20 or (value := int(digits)) > _U64_MAX:
+        raise CommandError(b"ERR invalid cursor")
+    return -value & _U64_MAX if found[1] == b"-" else value
+
+
+def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOptions:
+    """MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
+    count = 10
+    match: Match | None = None
+    type_name: bytes | None = None
+    for at in range(first, len(argv), 2):
+        option = argv[at].lower()
+        if at + 1 == len(argv):
+            raise syntax()
+        given = argv[at + 1]
+        if option == b"count":
+            count = to_int(given)
+            if count < 1:
+                raise syntax()
+        elif option == b"match":
+            match = None if given == b"*" else matcher(given)
+        elif option == b"type" and with_type:
+            type_name = given.lower()
+        else:
+            raise syntax()
+    return ScanOptions(count, match, type_name)
+
+
+class _Snapshot:
+    """Names of one collection at one moment."""
+
+    __slots__ = ("dirty", "names", "owner", "readers")
+
+    def __init__(self, owner: Collection[bytes], dirty: int, names: list[bytes]) -> None:
+        self.owner = owner
+        self.dirty = dirty
+        self.names = names
+        self.readers = 1
+        """How many began with it and have not come to its end."""
+
+
+class Scans:
+    """The snapshots of an executor, least recently used first."""
+
+    def __init__(self, first: int) -> None:
+        # A random start: cursors that outlived a restart must not meet a snapshot.
+        self._next = first % (1 << _NUMBER_BITS)
+        self._snapshots: dict[int, _Snapshot] = {}
+        self._names = 0
+        """In all snapshots."""
+        self._sample: _Snapshot | None = None
+        """What `pick` picks from."""
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def read(
+        self, owner: Collection[bytes], dirty: int, cursor: int, count: int
+    ) -> tuple[int, Sequence[bytes]]:
+        """The next names of `owner` (a dict by its keys, a set), and the cursor behind them.
+
+        `owner` is known by its identity: a key that got another value begins again. `dirty` is the
+        keyspace's count of changes: scans that begin without a change in between share a snapshot.
+        """
+        number, offset = cursor >> _OFFSET_BITS, cursor & (1 << _OFFSET_BITS) - 1
+        snapshot = self._snapshots.pop(number, None) if cursor else None
+        if snapshot is not None and snapshot.owner is not owner:
+            self._snapshots[number] = snapshot
+            snapshot = None
+        if snapshot is None:
+            if len(owner) <= count:
+                return 0, list(owner)
+            number, snapshot = self._begin(owner, dirty)
+            offset = 0
+        end = offset + count
+        names = snapshot.names[offset:end]
+        if end < len(snapshot.names):
+            self._snapshots[number] = snapshot
+            return number << _OFFSET_BITS | end, names
+        snapshot.readers -= 1
+        if snapshot.readers > 0:
+            self._snapshots[number] = snapshot
+        else:
+            self._names -= len(snapshot.names)
+        return 0, names
+
+    def pick(self, owner: Collection[bytes], dirty: int, random: Random) -> bytes | None:
+        """A random name of a large collection (None: it is empty), about as likely as any other.
+
+        Of a dict nothing can be picked at once. A list of its names is kept while few changes were
+        made, so a name of the last changes comes later only.
+        """
+        while owner:
+            kept = self._sample
+            if (
+                kept is None
+                or kept.owner is not owner
+                or (dirty != kept.dirty and (dirty - kept.dirty) * 8 > len(kept.names))
+            ):
+                kept = self._sample = _Snapshot(owner, dirty, list(owner))
+            for _ in range(_PICKS_MAX):
+                name = kept.names[random.randrange(len(kept.names))]
+                if name in owner:
+                    return name
+            self._sample = None
+        return None
+
+    def _begin(self, owner: Collection[bytes], dirty: int) -> tuple[int, _Snapshot]:
+        """A snapshot of now; it is not in the table."""
+        for number, snapshot in self._snapshots.items():
+            if snapshot.owner is owner and snapshot.dirty == dirty:
+                del self._snapshots[number]
+                snapshot.readers += 1
+                return number, snapshot
+        snapshot = _Snapshot(owner, dirty, list(owner))
+        self._names += len(snapshot.names)
+        kept = self._snapshots
+        while len(kept) >= _SNAPSHOTS_MAX or (
+            self._names > _NAMES_MAX and len(kept) >= _SNAPSHOTS_MIN
+        ):
+            self._names -= len(kept.pop(next(iter(kept))).names)
+        # Cursor 0 means the beginning, so number 0 is never given out.
+        self._next = self._next % ((1 << _NUMBER_BITS) - 1) + 1
+        while self._next in kept:
+            self._next = self._next % ((1 << _NUMBER_BITS) - 1) + 1
+        return self._next, snapshot

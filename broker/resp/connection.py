@@ -1,0 +1,184 @@
+"""One client's socket: bytes in, commands to the executor, replies out when their turn is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.session import Session
+from delaylog.broker.resp.parsing import CommandParser
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.registry import Args
+    from delaylog.broker.resp.face import RespFace
+
+COMMANDS_A_SLICE: Final = 256
+"""Commands of a client between two looks at how much it is owed."""
+SLICES_A_TURN: Final = 4
+"""After so many the others, and the timers, have their turn."""
+REPLY_BYTES_A_TURN: Final = 1 << 20
+"""A client that is owed so much is answered before more of its commands run."""
+HELD_BACK_BYTES: Final = 64 << 10
+"""Of a client whose command waits no more is read than this and what is under way."""
+OUTPUT_BYTES_MAX: Final = 32 << 20
+"""A subscriber that reads slower than others publish is dropped when so much waits for it."""
+
+
+class Connection(asyncio.Protocol):
+    """All methods belong to the loop's thread."""
+
+    def __init__(self, face: RespFace) -> None:
+        self._face = face
+        self._transport: asyncio.Transport | None = None
+        self._parser: CommandParser = face.new_parser()
+        self._rest: list[Args] = []
+        """Parsed, and not run yet."""
+        self._scheduled = False
+        self._paused = False
+        """The client does not read its replies: nothing of it runs meanwhile."""
+        self.owed = 0
+        """Turns whose replies wait for the log."""
+        self._last = False
+        """What is taken now ends with the last reply."""
+        self.session: Session
+        self.task: asyncio.Task[None] | None = None
+        """A command that takes more than a turn; the next one waits for it."""
+
+    # ------------------------------------------------------------------ the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
+        # uvloop's transports are of no class of asyncio.
+        self._transport = cast(asyncio.Transport, transport)
+        self.session = self._face.enter(self, self._transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        """It has gone."""
+        self._transport = None
+        self._rest = []
+        if self.task is not None:
+            self.task.cancel()
+        self._face.leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Requests, or parts of them."""
+        self._parser.feed(data)
+        if not self._scheduled:
+            self.run()
+
+    def pause_writing(self) -> None:
+        """It does not read what it is told."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+            self.go_on()
+
+    # ------------------------------------------------------------------ commands
+
+    def go_on(self) -> None:
+        """Something ended that commands waited for: look for more soon."""
+        if not self._scheduled and self._transport is not None:
+            self._scheduled = True
+            self._face.loop.call_soon(self._run_scheduled)
+
+    def _run_scheduled(self) -> None:
+        self._scheduled = False
+        self.run()
+
+    def run(self) -> None:
+        """Run what has been parsed, one turn's share of it."""
+        session = self.session
+        if session.blocked is not None or self.task is not None or self._paused:
+            self._hold_back()
+            return
+        if session.closing or self._transport is None:
+            return
+        face = self._face
+        if not face.ready():
+            self.task = face.loop.create_task(self._until_ready())
+            return
+        executor = face.begin()
+        parser = self._parser
+        for _ in range(SLICES_A_TURN):
+            commands = self._rest or parser.next_commands(COMMANDS_A_SLICE)
+            if not commands:
+                break
+            done = executor.handle(session, commands)
+            self._rest = commands[done:] if done < len(commands) else []
+            if session.blocked is not None or session.closing or self.task is not None:
+                break
+            if sum(map(len, session.out)) > REPLY_BYTES_A_TURN:
+                self.go_on()
+                break
+        else:
+            self.go_on()
+        if not parser.authenticated:
+            parser.authenticated = session.authenticated
+        if not self._rest and parser.error is not None and not session.closing:
+            encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
+            session.closing = True
+        if session.out or session.closing or executor.keyspace.effects:
+            face.turns.touch(self)
+
+    async def _until_ready(self) -> None:
+        await self._face.until_ready()
+        self.task = None
+        self.go_on()
+
+    def _hold_back(self) -> None:
+        """A client that sends on while its command waits fills no more than the parser takes."""
+        if (
+            self._transport is not None
+            and not self._paused
+            and self._parser.unread_bytes > HELD_BACK_BYTES
+        ):
+            self._transport.pause_reading()
+
+    def finished(self) -> None:
+        """A command that waited has its answer, or its task has ended."""
+        if self._transport is not None and not self._paused:
+            self._transport.resume_reading()
+        self.go_on()
+
+    # ------------------------------------------------------------------ replies
+
+    def take(self) -> bytes:
+        """What is to be written for the turn that ends."""
+        session = self.session
+        out, session.out = session.out, []
+        if session.closing:
+            self._last = True
+        elif session.blocked is None and self.task is None:
+            self.finished()
+        return b"".join(out)
+
+    def write(self, data: bytes) -> None:
+        """Write what is safe to say."""
+        transport = self._transport
+        if transport is None:
+            return
+        if data:
+            transport.write(data)
+            if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX and self.session.subscribed:
+                transport.abort()
+                return
+        if self._last and not self.owed:
+            transport.close()
+
+    def abort(self) -> None:
+        """End without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End after what is written."""
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,152 @@
+"""The Redis-compatible server: its listener, its clients, and their place beside the node."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Final
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.keyspace.errors import READ_ONLY
+from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
+from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.keyspace.session import Session
+from delaylog.broker.node import Node
+from delaylog.broker.resp.connection import Connection
+from delaylog.broker.resp.native import control, deliveries, sends
+from delaylog.broker.resp.native.host import NativeHost
+from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
+from delaylog.broker.resp.turns import Turns
+
+SETTLE_SECONDS: Final = 1.0
+"""A command waits so long for a cluster that changes its leader."""
+_BACKLOG: Final = 4_096
+NATIVE_VERBS: Final = (sends, deliveries, control)
+"""Imported for the commands they register."""
+_READ_ONLY: Final = ErrorReply(READ_ONLY)
+_TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
+
+
+class RespFace:
+    """Serves one node to Redis clients."""
+
+    def __init__(self, node: Node, server: ServerState, *, after_write: bool = False) -> None:
+        self._node = node
+        self.loop = asyncio.get_running_loop()
+        self.server = server
+        self.limits = RequestLimits()
+        self.executor = Executor(node.engine.state.keyspace, server)
+        self.executor.may_write = self._may_write
+        self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
+        self.turns = Turns(node, after_write=after_write, before=self._before_end)
+        self.native = self.executor.host = NativeHost(node, self.turns.touch)
+        self.connections: dict[int, Connection] = {}
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        node.on_end_leading = self._led_until_now
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen; returns the port."""
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), host, port, ssl=tls, backlog=_BACKLOG
+        )
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def close_listener(self) -> None:
+        """Take no new connections."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def stop(self) -> None:
+        """Close connections after what they are owed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.executor.end_waits(ErrorReply(b"UNBLOCKED the server is shutting down"))
+        for _ in range(100):
+            if not any(connection.owed for connection in self.connections.values()):
+                break
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections.values()):
+            connection.close()
+
+    # ------------------------------------------------------------------ clients
+
+    def new_parser(self) -> CommandParser:
+        """For a connection that is about to be made."""
+        return command_parser(self.limits, authenticated=not self.server.wants_password)
+
+    def enter(self, connection: Connection, transport: asyncio.Transport) -> Session:
+        """A client came."""
+        session = self.executor.connect(self._node.clock.now_ms())
+        self.server.connections += 1
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            session.address = f"{peer[0]}:{peer[1]}".encode()
+        session.worker = connection
+        session.on_output = self._has_output
+        self.connections[session.number] = connection
+        return session
+
+    def leave(self, connection: Connection) -> None:
+        """It has gone."""
+        self.connections.pop(connection.session.number, None)
+        self.turns.drop(connection)
+        self.executor.disconnect(connection.session)
+
+    def _has_output(self, session: Session) -> None:
+        connection = self.connections.get(session.number)
+        if connection is not None:
+            self.turns.touch(connection)
+
+    # ------------------------------------------------------------------ turns
+
+    def ready(self) -> bool:
+        """Whether commands can be run at this moment."""
+        node = self._node
+        return node.standing.settled and not node.suspended and not node.crowded
+
+    async def until_ready(self) -> None:
+        """Wait for that a while: calls come through a change of leaders that is short."""
+        await self._node.standing.until_settled(SETTLE_SECONDS)
+        with suppress(NotLeadingError):
+            await self._node.room()
+        while self._node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
+            await asyncio.sleep(0.05)
+
+    def begin(self) -> Executor:
+        """Commands are about to run."""
+        executor = self.executor
+        keyspace = self._node.engine.state.keyspace
+        if executor.keyspace is not keyspace:
+            executor.exchange(keyspace)
+        executor.begin(self._node.clock.now_ms())
+        return executor
+
+    def _before_end(self) -> None:
+        self.native.flush()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        first_ms = self.executor.end_late()
+        if first_ms is not None:
+            delay = max(first_ms - self.executor.waited_ms(), 0) / 1000 + 0.001
+            self._timer = self.loop.call_later(delay, self._arm)
+
+    # ------------------------------------------------------------------ leading
+
+    def _may_write(self) -> ErrorReply | None:
+        standing = self._node.standing
+        if standing.may_turn():
+            return None
+        return _TRY_AGAIN if standing.leading else _READ_ONLY
+
+    def _led_until_now(self) -> None:
+        """Whoever waits here would wait for ever."""
+        self.executor.end_waits(ErrorReply(MOVED_AWAY))

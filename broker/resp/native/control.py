@@ -1,0 +1,145 @@
+"""DL.GET, DL.CANCEL, DL.RESCHEDULE, DL.STATS."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine import control
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.group_control import in_groups
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import Map, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.words import take_due, topic_key
+from delaylog.broker.web.deliveries import split_record
+from delaylog.broker.web.describing import describe
+from delaylog.broker.web.topics import group_counts
+
+_READS: Final = "readonly noscript no_multi"
+_WRITES: Final = "write noscript no_multi"
+
+
+def _topic(host: NativeHost, name: bytes) -> Topic | None:
+    host.flush()
+    return host.node.engine.state.topics.get(topic_key(name))
+
+
+def _ids(texts: list[bytes]) -> list[str]:
+    return [text.decode("utf-8", "replace") for text in texts]
+
+
+@command("dl.get", 3, _READS)
+@translated
+def dl_get(run: Run, argv: Args) -> Reply:
+    """A message as it stands, or null."""
+    host = host_of(run)
+    topic, state = _topic(host, argv[1]), host.node.engine.state
+    if topic is None:
+        return None
+    now_ms = host.node.clock.now_ms()
+    found = find_ids(state, topic, _ids([argv[2]]), now_ms, topic.default)[0]
+    if found is None:
+        return None
+    rows = np.array([found.row])
+    record = state.hours.records(np.array([found.ref], np.int64), rows)
+    text, key, tags, headers, body = split_record(record, rows[0])
+    members = describe(
+        state, found.ref, found.row, found.entry, found.state, id=text, key=key, tags=tags
+    )
+    flat: list[Reply] = []
+    for name, value in (members | {"headers": headers, "body": body}).items():
+        flat += [name.encode(), _reply(value)]
+    return Map(flat)
+
+
+def _reply(value: object) -> Reply:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, list):
+        return [_reply(item) for item in value]
+    if isinstance(value, dict):
+        flat: list[Reply] = []
+        for name, item in value.items():
+            flat += [str(name).encode(), _reply(item)]
+        return Map(flat)
+    assert value is None or isinstance(value, (int, bytes)), value
+    return value
+
+
+@command("dl.cancel", -3, _WRITES)
+@translated
+def dl_cancel(run: Run, argv: Args) -> Reply:
+    """Delete messages that nobody has yet; answers how many."""
+    host = host_of(run)
+    return host.answer_later(run, _cancel(host, argv))
+
+
+async def _cancel(host: NativeHost, argv: Args) -> Reply:
+    await host.node.room_for_changes()
+    topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
+    if topic is None:
+        return 0
+    ids = _ids(argv[2:])
+
+    def find(group: Group) -> FoundColumns:
+        return find_ids(state, topic, ids, now_ms, group)
+
+    grouped = in_groups(topic, find, lambda found: control.cancel(state, topic, found, now_ms))
+    host.node.appended()
+    return int(np.count_nonzero(grouped.result.codes == control.DONE))
+
+
+@command("dl.reschedule", 4, _WRITES)
+@translated
+def dl_reschedule(run: Run, argv: Args) -> Reply:
+    """Give a message another time; answers it."""
+    host = host_of(run)
+    return host.answer_later(run, _reschedule(host, argv))
+
+
+async def _reschedule(host: NativeHost, argv: Args) -> Reply:
+    await host.node.room_for_changes()
+    topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
+    due_ms, relative = take_due(argv[3], state.limits.horizon_ms, now_ms)
+    if relative:
+        due_ms += now_ms
+    if topic is None:
+        raise CommandError(b"UNKNOWN there is no such message")
+
+    def find(group: Group) -> FoundColumns:
+        return find_ids(state, topic, _ids([argv[2]]), now_ms, group)
+
+    grouped = in_groups(
+        topic,
+        find,
+        lambda found: control.reschedule(state, topic, found, now_ms, deliver_at_ms=due_ms),
+    )
+    code = grouped.result.codes[0]
+    if code == control.TOO_LATE:
+        raise CommandError(b"TOOLATE the message is out, or has ended")
+    if code != control.DONE:
+        raise CommandError(b"UNKNOWN there is no such message")
+    host.node.appended()
+    host.node.kick_dispatch()
+    return int(grouped.result.deliver_at_ms[0])
+
+
+@command("dl.stats", 2, _READS)
+@translated
+def dl_stats(run: Run, argv: Args) -> Reply:
+    """Messages by state, of the default group; null for a topic that is not there."""
+    host = host_of(run)
+    topic = _topic(host, argv[1])
+    if topic is None:
+        return None
+    flat: list[Reply] = [b"sent", topic.sent]
+    for name, count in group_counts(topic.default).items():
+        flat += [name.encode(), count]
+    return Map(flat)

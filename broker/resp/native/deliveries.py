@@ -1,0 +1,239 @@
+"""DL.RECEIVE, DL.ACK, DL.NACK, DL.EXTEND."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.engine import settling
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.groups import DEFAULT_NAME
+from delaylog.broker.engine.model import Delivery, Settlement, Topic
+from delaylog.broker.handing_out import hand_out
+from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.errors import syntax
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.words import (
+    take_list,
+    take_number,
+    take_receipts,
+    topic_key,
+)
+from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.deliveries import split_record
+from delaylog.broker.web.places import the_group
+from delaylog.storage.columns import some
+from delaylog.storage.layout import Int64Array, ref_to_id
+
+_FLAGS: Final = "write noscript no_multi"
+_META: Final = ("id_size", "key_size", "tags_size", "headers_size")
+
+
+@command("dl.receive", -3, _FLAGS + " blocking")
+def dl_receive(run: Run, argv: Args) -> Reply:
+    """Lease messages that are ready, waiting for them if asked to."""
+    host = host_of(run)
+    limits = host.node.engine.limits
+    key = topic_key(argv[1])
+    options: dict[str, Any] = {
+        "count_max": take_number(argv[2], b"max", 1, limits.receive_max),
+        "wait_ms": 0,
+        "lease_ms": None,
+    }
+    group, meta, at = DEFAULT_NAME, False, 3
+    while at < len(argv):
+        option = argv[at].upper()
+        at += 1
+        if option == b"META":
+            meta = True
+            continue
+        if option == b"TAGS":
+            tags, at = take_list(argv, at)
+            options["only"] = TagFilter.parse([tag.decode("utf-8", "replace") for tag in tags])
+            continue
+        if at >= len(argv):
+            raise syntax()
+        if option == b"WAIT":
+            options["wait_ms"] = take_number(argv[at], b"WAIT", 0, limits.wait_ms_max)
+        elif option == b"LEASE":
+            options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
+        elif option == b"GROUP":
+            group = argv[at].decode("utf-8", "replace")
+        else:
+            raise syntax()
+        at += 1
+    owed = host.flush() or host.owes(run.session)
+    return host.answer_later(run, _receive(host, run, key, group, meta, options, owed=owed))
+
+
+async def _receive(
+    host: NativeHost,
+    run: Run,
+    key: TopicKey,
+    group: str,
+    meta: bool,
+    options: dict[str, Any],
+    *,
+    owed: bool,
+) -> Reply:
+    session = run.session
+    if owed:
+        # What the client itself sent before, and has no answer to yet, counts too.
+        await host.node.durable(host.node.engine.state.position)
+    delivery = await hand_out(
+        host.node, key, group, lambda topic: the_group(topic, group), **options
+    )
+    if delivery is None:
+        return []
+    session.out.append(_plain(delivery) if not meta else b"")
+    if meta:
+        encode_into(session.out, _with_meta(delivery), session.resp)
+    return WRITTEN
+
+
+def _plain(delivery: Delivery) -> bytes:
+    """The messages as they stand on the wire: one piece of formatting each."""
+    rows, records, lease = delivery.rows, delivery.records, delivery.lease
+    size = rows["size"].astype(np.int64)
+    ends = np.cumsum(size)
+    starts = ends - size
+    ids: list[bytes] | None = None
+    meta = sum(rows[name].astype(np.int64) for name in _META)
+    assert isinstance(meta, np.ndarray)
+    if some(meta):
+        id_ends = starts + rows["id_size"]
+        ids = [records[a:b] for a, b in zip(starts.tolist(), id_ends.tolist(), strict=True)]
+        starts = starts + meta
+    out = [b"*%d\r\n" % len(rows)]
+    columns = zip(
+        delivery.origins.tolist(),
+        starts.tolist(),
+        ends.tolist(),
+        rows["deliver_at"].tolist(),
+        delivery.attempts.tolist(),
+        strict=True,
+    )
+    for at, (origin, start, end, due_ms, attempts) in enumerate(columns):
+        if ids is None or not ids[at]:
+            head = b"*5\r\n$17\r\n~%016x\r\n" % origin
+        else:
+            head = b"*5\r\n$%d\r\n%b\r\n" % (len(ids[at]), ids[at])
+        out.append(
+            b"%b$32\r\n%016x%016x\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n"
+            % (head, lease, origin, end - start, records[start:end], due_ms, attempts)
+        )
+    return b"".join(out)
+
+
+def _with_meta(delivery: Delivery) -> list[Reply]:
+    """The messages with everything that was sent with them."""
+    rows = delivery.rows
+    size = rows["size"].astype(np.int64)
+    ends = np.cumsum(size).tolist()
+    starts = (np.cumsum(size) - size).tolist()
+    out: list[Reply] = []
+    for at, (origin, attempts) in enumerate(
+        zip(delivery.origins.tolist(), delivery.attempts.tolist(), strict=True)
+    ):
+        record = delivery.records[starts[at] : ends[at]]
+        text, key, tags, headers, body = split_record(record, rows[at])
+        pairs: list[Reply] = []
+        for name, value in headers.items():
+            pairs += [name.encode(), value.encode()]
+        out.append(
+            [
+                (text or ref_to_id(origin)).encode(),
+                b"%016x%016x" % (delivery.lease, origin),
+                body,
+                int(rows["deliver_at"][at]),
+                attempts,
+                int(rows["priority"][at]),
+                key.encode() if key else None,
+                [tag.encode() for tag in tags],
+                Map(pairs),
+            ]
+        )
+    return out
+
+
+# --------------------------------------------------------------------------- settle
+
+
+@command("dl.ack", -3, _FLAGS)
+@translated
+def dl_ack(run: Run, argv: Args) -> Reply:
+    """Messages are done."""
+    host = host_of(run)
+    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
+    return _settle(
+        host,
+        argv[1],
+        argv[2:],
+        lambda topic, lease, origins: settling.ack(state, topic, lease, origins, now_ms),
+    )
+
+
+@command("dl.nack", -3, _FLAGS)
+@translated
+def dl_nack(run: Run, argv: Args) -> Reply:
+    """Give messages back: after a delay, or the topic's backoff."""
+    host = host_of(run)
+    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
+    delay_ms, receipts = None, argv[2:]
+    if argv[2].upper() == b"DELAY":
+        if len(argv) < 5:
+            raise syntax()
+        delay_ms = take_number(argv[3], b"DELAY", 0, state.limits.horizon_ms)
+        receipts = argv[4:]
+    return _settle(
+        host,
+        argv[1],
+        receipts,
+        lambda topic, lease, origins: settling.nack(
+            state, topic, lease, origins, now_ms, delay_ms=delay_ms
+        ),
+    )
+
+
+@command("dl.extend", -4, _FLAGS)
+@translated
+def dl_extend(run: Run, argv: Args) -> Reply:
+    """Keep messages for longer: so many ms from now."""
+    host = host_of(run)
+    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
+    lease_ms = take_number(argv[2], b"lease-ms", 0, state.limits.lease_ms_max)
+    return _settle(
+        host,
+        argv[1],
+        argv[3:],
+        lambda topic, lease, origins: settling.extend(
+            state, topic, lease, origins, now_ms, lease_ms=lease_ms
+        ),
+    )
+
+
+def _settle(
+    host: NativeHost,
+    name: bytes,
+    texts: list[bytes],
+    act: Callable[[Topic, int, Int64Array], Settlement],
+) -> int:
+    """Settle by receipts; returns how many were still good."""
+    leases, origins = take_receipts(texts)
+    node = host.node
+    topic = node.engine.state.topics.get(topic_key(name))
+    if topic is None:
+        return 0
+    done = 0
+    for lease in np.unique(leases).tolist():
+        done += act(topic, lease, origins[leases == lease]).done
+    if done:
+        node.appended()
+        node.wake_ready()
+        node.kick_dispatch()
+    return done

@@ -1,0 +1,173 @@
+"""What the native verbs work with: the node, this turn's sends, and answers that take longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.sending import send
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.replies import WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.session import Session
+from delaylog.broker.node import Node
+from delaylog.broker.resp.native.words import refusal
+from delaylog.broker.sending_apart import send_apart
+from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.waiters import TopicKey
+from delaylog.storage.batch import decode_send
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.connection import Connection
+
+log = logging.getLogger("delaylog.resp")
+
+Waiting = tuple[Single, list[bytes], int]
+"""A message, and the place among a client's replies that its answer belongs to (-1 = none)."""
+_REJECTED = 3
+
+
+class NativeHost:
+    """One for all connections."""
+
+    def __init__(self, node: Node, touch: Callable[[Connection], None]) -> None:
+        """`touch` is called for connections that have something to write."""
+        self.node = node
+        self.touch = touch
+        self._loop = asyncio.get_running_loop()
+        self._sends: dict[tuple[TopicKey, str | None], list[Waiting]] = {}
+
+    # ------------------------------------------------------------------ sends of a turn
+
+    def add(self, topic_key: TopicKey, single: Single, run: Run) -> None:
+        """Send a message with the others of this turn; its answer gets its place now."""
+        session = run.session
+        place = -1
+        if not session.silent and not session.skip_next:
+            place = len(session.out)
+            session.out.append(b"")
+        key = (topic_key, single.merge)
+        sends = self._sends.get(key)
+        if sends is None:
+            sends = self._sends[key] = []
+        sends.append((single, session.out, place))
+
+    def flush(self) -> bool:
+        """Decide the sends of the turn so far; False if there were none."""
+        if not self._sends:
+            return False
+        sends, self._sends = self._sends, {}
+        for (key, merge), items in sends.items():
+            for part in self._frames(items):
+                self._send(part, key, merge)
+        return True
+
+    def owes(self, session: Session) -> bool:
+        """Whether a client has not been answered yet what it asked in earlier turns."""
+        return cast("Connection", session.worker).owed > 0
+
+    def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
+        """What together is no more than one request may be: a frame has its limit too."""
+        limits = self.node.engine.limits
+        total = sum(len(single.body) for single, _, _ in items)
+        if total <= limits.request_bytes_max and len(items) <= limits.bulk_rows_max:
+            return [items]
+        half = len(items) // 2
+        return self._frames(items[:half]) + self._frames(items[half:])
+
+    def _send(self, items: list[Waiting], key: TopicKey, merge: str | None) -> None:
+        for part, result in send_apart(items, lambda some: self.send_batch(some, key, merge)):
+            if isinstance(result, Exception):
+                refused = refusal(result)
+                if refused is None:
+                    raise result
+                text = b"-%b\r\n" % refused.text
+                for _, out, place in part:
+                    if place >= 0:
+                        out[place] = text
+                continue
+            codes = result.results
+            refs = result.refs.tolist()
+            for row, (single, out, place) in enumerate(part):
+                if place < 0:
+                    continue
+                if (codes if isinstance(codes, int) else codes[row]) == _REJECTED:
+                    out[place] = b"-CONFLICT a living message has this id\r\n"
+                elif single.id:
+                    out[place] = b"$%d\r\n%b\r\n" % (len(single.id), single.id)
+                else:
+                    out[place] = b"$17\r\n~%016x\r\n" % refs[row]
+
+    def send_batch(self, items: list[Waiting], key: TopicKey, merge: str | None) -> SendResult:
+        """Send messages as one batch."""
+        node = self.node
+        node.standing.check()
+        now_ms = node.clock.now_ms()
+        wire = build_wire([single for single, _, _ in items], now_ms, merge)
+        return self.send_wire(wire, len(items), key)
+
+    def send_wire(self, wire: bytes, rows: int, key: TopicKey) -> SendResult:
+        """Send a bulk body."""
+        node = self.node
+        now_ms = node.clock.now_ms()
+        batch = decode_send(wire, rows_max=rows)
+        topic = node.engine.make_topic(key[1], now_ms, key[0])
+        result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        node.appended()
+        return result
+
+    # ------------------------------------------------------------------ what takes longer
+
+    def answer_later(self, run: Run, work: Awaitable[Reply]) -> Reply:
+        """Have a client wait for its answer; the next of its commands runs after it."""
+        session = run.session
+        connection = cast("Connection", session.worker)
+
+        async def answer() -> None:
+            reply: Reply
+            try:
+                reply = await work
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                refused = refusal(error)
+                if refused is None:
+                    log.exception("unexpected error", exc_info=error)
+                    self.node.fail(error)
+                    return
+                reply = ErrorReply(refused.text)
+            connection.task = None
+            if reply is not WRITTEN:
+                session.deliver(reply)
+            self.touch(connection)
+            connection.finished()
+
+        connection.task = self._loop.create_task(answer())
+        return WAITS
+
+
+def host_of(run: Run) -> NativeHost:
+    """The host behind a command. Raises CommandError where there is none."""
+    host = run.executor.host
+    if not isinstance(host, NativeHost):
+        raise CommandError(b"ERR there is no delay log behind this keyspace")
+    return host
+
+
+def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list[bytes]], Reply]:
+    """A verb whose refusals by the engine are told in the words of this protocol."""
+
+    def verb(run: Run, argv: list[bytes]) -> Reply:
+        try:
+            return call(run, argv)
+        except EngineError as error:
+            refused = refusal(error)
+            assert refused is not None
+            raise refused from None
+
+    verb.__doc__ = call.__doc__
+    return verb

@@ -1,0 +1,88 @@
+"""What the arguments of the native verbs mean."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.errors import EngineError, NotLeadingError
+from delaylog.broker.keyspace.errors import READ_ONLY, CommandError, syntax
+from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.problems import Problem
+from delaylog.storage.errors import BatchError
+from delaylog.storage.layout import Int64Array
+
+_NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
+_RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
+_RECEIPT_SIZE: Final = 32
+
+
+@lru_cache(maxsize=4_096)
+def topic_key(name: bytes) -> TopicKey:
+    """(namespace, topic). Raises CommandError."""
+    match = _NAME(name)
+    if match is None:
+        raise CommandError(b"ERR a topic is named [A-Za-z0-9._-]{1,200}, or namespace/topic")
+    namespace, topic = match.groups()
+    return ("default" if namespace is None else namespace.decode(), topic.decode())
+
+
+def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
+    """(time, whether it is a delay) of `250` or `@1767225600000`. Raises CommandError."""
+    if text[:1] == b"@":
+        at_ms = to_int(text[1:], b"ERR a time is written @ and Unix milliseconds")
+        if not 0 <= at_ms <= now_ms + horizon_ms:
+            raise CommandError(
+                b"ERR the due time is below 0 or over the horizon of %d ms" % horizon_ms
+            )
+        return at_ms, False
+    delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
+    if not 0 <= delay_ms <= horizon_ms:
+        raise CommandError(b"ERR delay-ms must be 0 to %d" % horizon_ms)
+    return delay_ms, True
+
+
+def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
+    """A whole number in bounds. Raises CommandError."""
+    refusal = b"ERR %b must be a whole number from %d to %d" % (what, low, high)
+    value = to_int(text, refusal)
+    if not low <= value <= high:
+        raise CommandError(refusal)
+    return value
+
+
+def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
+    """The words of `n word …` from `at`, and where they end. Raises CommandError."""
+    if at >= len(argv):
+        raise syntax()
+    count = take_number(argv[at], b"the count of tags", 0, len(argv) - at - 1)
+    return argv[at + 1 : at + 1 + count], at + 1 + count
+
+
+def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
+    """(leases, origin refs) of receipts. Raises CommandError."""
+    joined = b"".join(texts)
+    if any(len(text) != _RECEIPT_SIZE for text in texts) or not _RECEIPTS(joined):
+        raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE gave it")
+    pairs = np.frombuffer(bytes.fromhex(joined.decode()), ">u8").astype(np.int64).reshape(-1, 2)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def refusal(error: Exception) -> CommandError | None:
+    """What a client is told of a refusal of the layers below; None if it is none."""
+    if isinstance(error, CommandError):
+        return error
+    if isinstance(error, NotLeadingError):
+        return CommandError(READ_ONLY)
+    if isinstance(error, (EngineError, Problem)):
+        code, text = error.code, error.detail
+    elif isinstance(error, BatchError):
+        code, text = "bad_request", str(error)
+    else:
+        return None
+    word = "ERR" if code == "bad_request" else code.replace("_", "").upper()
+    return CommandError(f"{word} {text}".encode())

@@ -1,0 +1,137 @@
+"""Requests off the wire with the help of hiredis, several times faster, with the same results.
+
+hiredis takes more for a request than Redis does, waits where Redis refuses, and does not say how
+far it has read. So nothing it gives is believed: what it made of the bytes is written as requests
+again, and only if those are the very bytes that came are they its commands. All the rest (typed
+lines, unfinished and unusual requests, errors) is read strictly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+import hiredis
+
+from delaylog.broker.resp.parsing.limits import (
+    SMALL_BULK_BYTES_MAX,
+    SMALL_COUNT_MAX,
+    RequestLimits,
+)
+from delaylog.broker.resp.parsing.strict import CommandParser
+
+_STAR: Final = ord("*")
+
+# One or two commands are read strictly in less time.
+_CHUNK_BYTES_MIN: Final = 192
+
+# hiredis makes room for as many elements as are announced, before they come. Each pattern begins
+# with one certain byte, so that the search jumps from one to the next.
+_MANY: Final = tuple(re.compile(b"\\%c[0-9]{6,}\r" % kind) for kind in b"*~>|")
+
+# The heads of what is usual, behind a line end.
+_COUNTS: Final = [b"\r\n*%d" % count for count in range(SMALL_COUNT_MAX + 1)]
+_SIZES: Final = [b"\r\n$%d\r\n" % size for size in range(SMALL_BULK_BYTES_MAX + 1)]
+
+
+class HiredisParser(CommandParser):
+    """A CommandParser that reads chunks of many usual commands at once."""
+
+    __slots__ = ("_reader", "_reading", "_usual")
+
+    def __init__(self, limits: RequestLimits | None = None, *, authenticated: bool = True) -> None:
+        super().__init__(limits, authenticated=authenticated)
+        self._reader: hiredis.Reader | None = None  # none before the first chunk worth it
+        self._reading = False  # it holds the buffer from the position on
+        self._usual = True  # until something came that hiredis sees otherwise
+
+    def _read(self, commands: list[list[bytes]], max: int) -> None:
+        if self._missing:  # The one that began in an earlier chunk.
+            self._read_strictly(commands, len(commands) + 1)
+        tried = (
+            self._usual
+            and self.authenticated
+            and self._missing == 0
+            and len(commands) < max
+            and (self._reading or self._worth_it())
+        )
+        if tried:
+            self._read_chunk(commands, max)
+        if self._reading:
+            if len(commands) >= max:
+                return
+            self._forget_reader()
+        if self._position < len(self._buffer) and len(commands) < max:
+            count = len(commands)
+            self._read_strictly(commands, max)
+            if tried and len(commands) > count:
+                self._usual = False  # There were commands where hiredis saw none.
+
+    def _worth_it(self) -> bool:
+        """Whether the buffer has several commands from here, none of them monstrous."""
+        buffer = self._buffer
+        position = self._position
+        if len(buffer) - position < _CHUNK_BYTES_MIN or buffer[position] != _STAR:
+            return False
+        return not any(many.search(buffer, position) for many in _MANY)
+
+    def _read_chunk(self, commands: list[list[bytes]], max: int) -> None:
+        """Read as hiredis does as much of the buffer as it understands, and believe what is so."""
+        buffer = self._buffer
+        position = self._position
+        if self._reader is None:
+            self._reader = hiredis.Reader()
+        if not self._reading:
+            self._reader.feed(buffer, position, len(buffer) - position)
+            self._reading = True
+        wanted = max - len(commands)
+        try:
+            found = list(islice(iter(self._reader.gets, False), wanted))
+            written = _written(found, self.limits)
+        except Exception:  # of whatever kind: it is no command, or none that hiredis knows
+            self._usual = False
+            return
+        if not buffer.startswith(written, position):
+            self._usual = False
+            return
+        self._position = position + len(written)
+        if self._position == len(buffer):
+            self._reading = False
+        elif len(found) < wanted:
+            self._forget_reader()
+        commands += found if all(found) else filter(None, found)
+
+    def _forget_reader(self) -> None:
+        """Let go of what it holds; what is unfinished goes on strictly."""
+        self._reader = None
+        self._reading = False
+
+
+def _written(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
+    """Commands as a client writes them; any exception if they are none, or too large."""
+    pieces: list[bytes] = []
+    add = pieces.append
+    try:
+        for command in commands:
+            add(_COUNTS[len(command)])
+            for argument in command:
+                add(_SIZES[len(argument)])
+                add(argument)
+    except IndexError:  # Some are long, and are written with less haste.
+        return _written_long(commands, limits)
+    # Each head begins with the line end of what is before it.
+    return b"".join(pieces)[2:] + b"\r\n" if pieces else b""
+
+
+def _written_long(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
+    pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+    pieces = []
+    for command in commands:
+        if len(command) > limits.arguments_max or (
+            command and max(map(len, command)) > limits.bulk_bytes_max
+        ):
+            raise ValueError("beyond the limits")
+        pieces.append(pack(tuple(command)))
+    return b"".join(pieces)

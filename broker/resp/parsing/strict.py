@@ -1,0 +1,300 @@
+"""Requests off the wire, in plain Python: right in all cases, in whatever pieces they arrive.
+
+Bytes come by `feed`, commands go by `next_commands`. Reading takes time in proportion to the bytes:
+of an unfinished value only the missing size is kept, and its pieces are joined once. What is
+accepted and what is refused, and in which words, is what Redis 7.0.15 does; where that depends on
+how the network cuts the bytes (the longest line), here it does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from delaylog.broker.resp.parsing.inline import split_line
+from delaylog.broker.resp.parsing.limits import (
+    LINE_BYTES_MAX,
+    SMALL_BULK_BYTES_MAX,
+    SMALL_COUNT_MAX,
+    UNKNOWN_ARGUMENTS_MAX,
+    UNKNOWN_BULK_BYTES_MAX,
+    RequestLimits,
+)
+
+_STAR: Final = ord("*")
+_NUMBER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_INT64_MAX: Final = (1 << 63) - 1
+
+# The heads that nearly all commands are made of, read by one look-up.
+_COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
+_SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
+_NONE: Final[dict[bytes, int]] = {}
+
+# A shorter value is sliced from what is read so far with its next piece behind.
+_PIECES_BYTES_MIN: Final = 32 << 10
+# Smaller pieces are put together on arrival, so that a list of them costs little.
+_PIECE_BYTES_MIN: Final = 4096
+
+_BAD_COUNT: Final = b"Protocol error: invalid multibulk length"
+_BAD_SIZE: Final = b"Protocol error: invalid bulk length"
+_BAD_QUOTES: Final = b"Protocol error: unbalanced quotes in request"
+_UNKNOWN_COUNT: Final = b"Protocol error: unauthenticated multibulk length"
+_UNKNOWN_SIZE: Final = b"Protocol error: unauthenticated bulk length"
+_LONG_LINE: Final = b"Protocol error: too big inline request"
+_LONG_COUNT: Final = b"Protocol error: too big mbulk count string"
+_LONG_SIZE: Final = b"Protocol error: too big bulk count string"
+
+
+class CommandParser:
+    """The requests of one connection.
+
+    error          None, until the bytes can no longer be understood: then Redis's words, like
+                   `Protocol error: invalid bulk length`, to be answered behind `-ERR ` after the
+                   replies to the commands given out before; or b"" when too much is unread, on
+                   which Redis closes without a word. Nothing is read any more; the connection is
+                   to be closed.
+    authenticated  As long as it is False, commands come one at a time, since the next one may be
+                   read under other limits.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_awaited",
+        "_buffer",
+        "_fed",
+        "_fed_bytes",
+        "_held_bytes",
+        "_missing",
+        "_position",
+        "_size",
+        "_value",
+        "authenticated",
+        "error",
+        "limits",
+    )
+
+    def __init__(self, limits: RequestLimits | None = None, *, authenticated: bool = True) -> None:
+        self.limits = limits or RequestLimits()
+        self.authenticated = authenticated
+        self.error: bytes | None = None
+        self._buffer = b""
+        self._position = 0
+        self._fed: list[bytes] = []  # arrived behind the buffer
+        self._fed_bytes = 0
+        self._awaited = 1  # with fewer bytes fed there is nothing to read on
+        # The command under way: how many arguments it still lacks (0: none is under way), those it
+        # has and the bytes they took. Of the value under way the size (-1: not known yet), and the
+        # value itself once only its line end is left.
+        self._missing = 0
+        self._arguments: list[bytes] = []
+        self._held_bytes = 0
+        self._size = -1
+        self._value: bytes | None = None
+
+    @property
+    def unread_bytes(self) -> int:
+        """What has arrived and was not given out as a command."""
+        return len(self._buffer) - self._position + self._fed_bytes + self._held_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Take what was received."""
+        if self.error is not None or not data:
+            return
+        fed = self._fed
+        if fed:
+            if len(fed[-1]) + len(data) <= _PIECE_BYTES_MIN:
+                fed[-1] += data
+            else:
+                fed.append(data)
+        else:
+            fed.append(data)
+        self._fed_bytes += len(data)
+        # What came at once may be whole commands; what lies about since before may not be so much.
+        if self.unread_bytes - len(data) > self.limits.query_bytes_max:
+            self._refuse(b"")
+
+    def next_commands(self, max: int) -> list[list[bytes]]:
+        """At most `max` whole commands, in order; fewer only if no more are whole."""
+        commands: list[list[bytes]] = []
+        wanted = max if self.authenticated else min(max, 1)
+        while len(commands) < wanted:
+            if self._position < len(self._buffer):
+                self._read(commands, wanted)
+                if len(commands) >= wanted:
+                    break
+            if self._fed_bytes < self._awaited:
+                break
+            self._take_fed()
+        return commands
+
+    def _read(self, commands: list[list[bytes]], max: int) -> None:
+        """Read the buffer until there are `max` commands, or there is no whole one in it."""
+        self._read_strictly(commands, max)
+
+    def _take_fed(self) -> None:
+        """Put what has arrived behind the rest of the buffer."""
+        pieces = self._fed
+        if self._position < len(self._buffer):
+            pieces.insert(0, self._buffer[self._position :])
+        if self._size >= _PIECES_BYTES_MIN and self._value is None:
+            pieces = self._take_value(pieces)
+        self._buffer = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._position = 0
+        self._fed = []
+        self._fed_bytes = 0
+        self._awaited = 1
+
+    def _take_value(self, pieces: list[bytes]) -> list[bytes]:
+        """Join the value under way, now that it is whole; what is behind it is given back."""
+        lacking = self._size
+        count = 0
+        while lacking > len(pieces[count]):
+            lacking -= len(pieces[count])
+            count += 1
+        last = pieces[count]
+        self._value = b"".join((*pieces[:count], memoryview(last)[:lacking]))
+        return [last[lacking:], *pieces[count + 1 :]]
+
+    def _read_strictly(self, commands: list[list[bytes]], max: int) -> None:
+        """Read one command after the other; what is unfinished is kept for the next time."""
+        buffer = self._buffer
+        find = buffer.find
+        position = began = self._position
+        end = len(buffer)
+        missing = self._missing
+        arguments = self._arguments
+        counts = _COUNTS if self.authenticated else _NONE
+        sizes = _SIZES if self.authenticated else _NONE
+        while position < end and len(commands) < max:
+            if missing == 0:
+                if buffer[position] != _STAR:
+                    line_end = find(b"\n", position, position + LINE_BYTES_MAX + 1)
+                    if line_end < 0 or find(b"\0", position, line_end) >= 0:
+                        self._line_unfinished(end - position, _LONG_LINE)
+                        break
+                    words = split_line(buffer[position:line_end].removesuffix(b"\r"))
+                    if words is None:
+                        self._refuse(_BAD_QUOTES)
+                        return
+                    position = line_end + 1
+                    if words:
+                        commands.append(words)
+                    continue
+                line_end = find(b"\r", position, position + LINE_BYTES_MAX + 1)
+                if line_end < 0 or line_end + 2 > end:
+                    self._line_unfinished(end - position, _LONG_COUNT)
+                    break
+                head = buffer[position:line_end]
+                count = counts.get(head)
+                if count is None:
+                    if b"\0" in head:
+                        self._line_unfinished(end - position, _LONG_COUNT)
+                        break
+                    count = self._count(head)
+                    if self.error is not None:
+                        return
+                    if count <= 0:  # No command at all.
+                        position = line_end + 2
+                        continue
+                began = position
+                position = line_end + 2
+                self._held_bytes = 0
+                missing = count
+                arguments = []
+            # Each pass reads one argument, its size first unless that is known from before.
+            while missing:
+                size = self._size
+                if size < 0:
+                    line_end = find(b"\r", position, position + LINE_BYTES_MAX + 1)
+                    if line_end < 0 or line_end + 2 > end:
+                        self._line_unfinished(end - position, _LONG_SIZE)
+                        break
+                    head = buffer[position:line_end]
+                    known = sizes.get(head)
+                    if known is not None:
+                        size = known
+                    elif b"\0" in head:
+                        self._line_unfinished(end - position, _LONG_SIZE)
+                        break
+                    else:
+                        size = self._bulk_size(head)
+                        if self.error is not None:
+                            return
+                    position = line_end + 2
+                elif self._value is not None:  # It is here already, and so is its line end.
+                    arguments.append(self._value)
+                    self._held_bytes += size
+                    self._value = None
+                    self._size = -1
+                    position += 2
+                    missing -= 1
+                    continue
+                stop = position + size
+                if stop + 2 > end:
+                    self._size = size
+                    self._awaited = stop + 2 - end
+                    break
+                arguments.append(buffer[position:stop])
+                self._size = -1
+                position = stop + 2
+                missing -= 1
+            if missing:
+                break
+            commands.append(arguments)
+            arguments = []
+            self._held_bytes = 0
+            began = position
+        if self.error is not None:
+            return
+        self._position = position
+        self._missing = missing
+        self._arguments = arguments
+        if missing:
+            self._held_bytes += position - began
+
+    def _line_unfinished(self, line_bytes: int, error: bytes) -> None:
+        """A line without an end: wait for it, unless it is too long by now.
+
+        Behind a zero byte Redis finds no line end, so it waits there too.
+        """
+        if line_bytes > LINE_BYTES_MAX:
+            self._refuse(error)
+
+    def _count(self, head: bytes) -> int:
+        count = _number(head[1:])
+        if count is None or count > self.limits.arguments_max:
+            self._refuse(_BAD_COUNT)
+        elif count > UNKNOWN_ARGUMENTS_MAX and not self.authenticated:
+            self._refuse(_UNKNOWN_COUNT)
+        return count or 0
+
+    def _bulk_size(self, head: bytes) -> int:
+        if head[:1] != b"$":
+            # Of an empty line the line end itself is what was got, and is written as a space.
+            got = (head[:1] or b"\r").translate(bytes.maketrans(b"\r\n", b"  "))
+            self._refuse(b"Protocol error: expected '$', got '%b'" % got)
+            return 0
+        size = _number(head[1:])
+        if size is None or not 0 <= size <= self.limits.bulk_bytes_max:
+            self._refuse(_BAD_SIZE)
+        elif size > UNKNOWN_BULK_BYTES_MAX and not self.authenticated:
+            self._refuse(_UNKNOWN_SIZE)
+        return size or 0
+
+    def _refuse(self, error: bytes) -> None:
+        """Understand nothing any more, and keep nothing."""
+        self.error = error
+        self._buffer = b""
+        self._position = 0
+        self._fed = []
+        self._fed_bytes = self._held_bytes = 0
+        self._arguments = []
+        self._value = None
+
+
+def _number(digits: bytes) -> int | None:
+    """A whole number of 64 bits, written in the one shortest way."""
+    if _NUMBER.fullmatch(digits) is None:
+        return None
+    number = int(digits)
+    return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None

@@ -1,0 +1,44 @@
+"""Makes the endpoint for Redis clients from its configuration."""
+
+from __future__ import annotations
+
+import ssl
+
+from delaylog.broker.config import ConfigError, RespConfig
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.node import Node
+from delaylog.broker.resp.accounts import read_accounts
+from delaylog.broker.resp.face import RespFace
+
+
+def make_face(node: Node, config: RespConfig) -> RespFace:
+    """The endpoint, not listening yet. Raises ConfigError."""
+    accounts = {} if config.auth is None else read_accounts(config.auth)
+    server = ServerState(accounts=accounts, started_ms=node.clock.now_ms())
+    return RespFace(node, server, after_write=config.after_write)
+
+
+async def listen(face: RespFace, config: RespConfig) -> str:
+    """Listen; returns HOST:PORT. Raises ConfigError."""
+    try:
+        port = await face.start(config.host, config.port, _tls(config))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}"
+        ) from None
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{host}:{port}"
+
+
+def _tls(config: RespConfig) -> ssl.SSLContext | None:
+    if config.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"resp-tls-cert {config.tls_cert} and its key cannot be used: {error}"
+        ) from None
+    return context

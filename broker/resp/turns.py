@@ -1,0 +1,106 @@
+"""Group commit of replies: what a turn of the loop changed is one frame, what it says waits for it.
+
+Connections that have something to write are touched; when the turn ends, effects become a frame
+and the replies of all of them go out together once the log is safe up to what they saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.node import Node
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.connection import Connection
+
+_AGAIN_SECONDS: Final = 0.005
+"""When effects cannot be appended because the node hands over: it goes on or leads no more."""
+
+
+class Turns:
+    """The end of each turn in which a Redis client was answered."""
+
+    def __init__(self, node: Node, *, after_write: bool, before: Callable[[], None]) -> None:
+        """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
+        called when a turn ends: what it collected is decided now."""
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+        self._after_write = after_write
+        self._before = before
+        self._touched: dict[Connection, None] = {}
+        self._scheduled = False
+
+    def touch(self, connection: Connection) -> None:
+        """A connection has something to write, or a turn has something to log."""
+        self._touched[connection] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def drop(self, connection: Connection) -> None:
+        """It has gone."""
+        self._touched.pop(connection, None)
+
+    def _end(self) -> None:
+        self._scheduled = False
+        node = self._node
+        if node.suspended:
+            self._later()
+            return
+        state = node.engine.state
+        try:
+            self._before()
+            if state.keyspace.effects:
+                log_keyspace(state, node.clock.now_ms())
+                node.appended()
+        except NotLeadingError:
+            # Nothing was said yet. Either it may append again in a moment, or the engine goes and
+            # with it those who wait here.
+            self._later()
+            return
+        except Exception as error:
+            node.fail(error)
+            return
+        if state.keyspace.garbage:
+            node.free_garbage()
+        touched, self._touched = self._touched, {}
+        replies = [(connection, connection.take()) for connection in touched]
+        release = _Release(replies)
+        if self._after_write and not any(c.owed for c, _ in replies) and node.write_through():
+            release(None)
+            return
+        for connection, _ in replies:
+            connection.owed += 1
+        release.owed = True
+        if node.standing.leading:
+            node.standing.when_safe(state.position, None, release)
+        else:
+            # What a follower has applied is committed.
+            release(None)
+
+    def _later(self) -> None:
+        self._scheduled = True
+        self._loop.call_later(_AGAIN_SECONDS, self._end)
+
+
+class _Release:
+    """Writes the replies of a turn, or closes who cannot be told what became of a command."""
+
+    __slots__ = ("_replies", "owed")
+
+    def __init__(self, replies: list[tuple[Connection, bytes]]) -> None:
+        self._replies = replies
+        self.owed = False
+
+    def __call__(self, error: BaseException | None) -> None:
+        for connection, data in self._replies:
+            if self.owed:
+                connection.owed -= 1
+            if error is None:
+                connection.write(data)
+            else:
+                connection.abort()

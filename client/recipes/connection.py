@@ -1,0 +1,102 @@
+"""What a recipe asks of a Redis endpoint, and how an endpoint fails.
+
+The one rule: a recipe needs two calls only, one command and many commands in one trip, so anything
+that speaks the protocol can carry it. `RedisPyConnection` makes a client of redis-py into that; the
+library itself is imported when one is made, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import redis
+
+Argument = str | bytes | int | float
+"""One word of a command; numbers travel as their shortest text."""
+
+Command = Sequence[Argument]
+
+Reply = Any
+"""What came back, in the shape of RESP2 or RESP3; `replies` reads either."""
+
+
+class EndpointError(Exception):
+    """Base of what a connection raises."""
+
+
+class EndpointUnreachable(EndpointError):
+    """The connection broke or was never made; the command may or may not have been carried out."""
+
+
+class CommandRefused(EndpointError):
+    """The endpoint answered with an error; `code` is its first word, such as NOSCRIPT."""
+
+    def __init__(self, text: str) -> None:
+        self.code = text.partition(" ")[0]
+        super().__init__(text)
+
+
+class Connection(Protocol):
+    """A way to an endpoint. It may be shared by threads if the thing behind it may."""
+
+    def execute(self, *args: Argument) -> Reply:
+        """Carry out one command. Raise `CommandRefused` or `EndpointUnreachable`."""
+        ...
+
+    def pipeline(self, commands: Sequence[Command]) -> list[Reply]:
+        """Carry out commands in one trip, in order and not as a transaction.
+
+        All of them run; the first refusal among the replies is raised afterwards.
+        """
+        ...
+
+
+class RedisPyConnection:
+    """A sync client of redis-py (`delaylog[recipes]`), decoding or not, with either protocol."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        from redis import exceptions
+
+        # Its execute_command has no types.
+        self._client: Any = client
+        self._lost = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+        self._refused = exceptions.RedisError
+
+    def execute(self, *args: Argument) -> Reply:
+        try:
+            return self._client.execute_command(*args)
+        except self._lost as error:
+            raise EndpointUnreachable(str(error)) from error
+        except self._refused as error:
+            raise _refusal(error) from error
+
+    def pipeline(self, commands: Sequence[Command]) -> list[Reply]:
+        if not commands:
+            return []
+        try:
+            with self._client.pipeline(transaction=False) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                replies: list[Reply] = list(pipe.execute(raise_on_error=False))
+        except self._lost as error:
+            raise EndpointUnreachable(str(error)) from error
+        except self._refused as error:
+            raise _refusal(error) from error
+        for reply in replies:
+            if isinstance(reply, self._lost):
+                raise EndpointUnreachable(str(reply)) from reply
+            if isinstance(reply, self._refused):
+                raise _refusal(reply) from reply
+        return replies
+
+
+def _refusal(error: Exception) -> CommandRefused:
+    """The endpoint's own words: redis-py cuts the code off where it knows it."""
+    text = str(error)
+    code = getattr(error, "status_code", None)
+    if code is None and not text.partition(" ")[0].isupper():
+        # Before version 6 only the class tells.
+        code = "NOSCRIPT" if type(error).__name__ == "NoScriptError" else "ERR"
+    return CommandRefused(f"{code} {text}" if code else text)

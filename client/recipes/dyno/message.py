@@ -1,0 +1,63 @@
+"""A message of Dyno-queues and its JSON, which other programs read and write too.
+
+The one rule: the text is what Jackson makes of the original's class: compact, empty and null
+members left out, `timeout` and `priority` always there, unknown members passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+PRIORITY_MAX = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a queue carries. Two messages are equal if their ids are."""
+
+    id: str
+    payload: str = field(default="", compare=False)
+    timeout_ms: int = field(default=0, compare=False)
+    """How long after the push it becomes due."""
+    priority: int = field(default=0, compare=False)
+    """0 to 99; the lowest goes first among those due in one millisecond."""
+    shard: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.priority <= PRIORITY_MAX:
+            raise ValueError(f"priority {self.priority} is not within 0..{PRIORITY_MAX}")
+
+
+def due_score(message: Message, now_ms: int) -> float:
+    """Where a message stands in its queue: its time, and its priority as a fraction of one."""
+    return now_ms + message.timeout_ms + message.priority / 100
+
+
+def encode(message: Message) -> str:
+    """The body as it is stored."""
+    members: dict[str, str | int] = {}
+    if message.id:
+        members["id"] = message.id
+    if message.payload:
+        members["payload"] = message.payload
+    members["timeout"] = message.timeout_ms
+    members["priority"] = message.priority
+    if message.shard:
+        members["shard"] = message.shard
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(body: str) -> Message:
+    """A stored body. Raise `ValueError` for what is no message."""
+    members = json.loads(body)
+    if not isinstance(members, dict):
+        raise ValueError("the body of a message is a JSON object")
+    shard = members.get("shard")
+    return Message(
+        id=str(members.get("id") or ""),
+        payload=str(members.get("payload") or ""),
+        timeout_ms=int(members.get("timeout") or 0),
+        priority=int(members.get("priority") or 0),
+        shard=None if shard is None else str(shard),
+    )

@@ -1,0 +1,193 @@
+"""Replies as bytes: a table of each kind in both protocols, and the real server's own writing.
+
+`DEBUG PROTOCOL` and Lua make redis-server write replies of all kinds; ours must be the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from enum import IntEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delaylog.broker.keyspace.encoding import encode, encode_into
+from delaylog.broker.keyspace.replies import (
+    NO_ARRAY,
+    OK,
+    BigNumber,
+    Double,
+    ErrorReply,
+    Map,
+    Members,
+    Push,
+    Reply,
+    Status,
+    Verbatim,
+)
+from tests.broker.resp.reference import Reference, reference
+
+
+class SomeBytes(bytes):
+    """Of a subclass that encoding does not know."""
+
+
+LONG = b"x" * 100_000
+
+# Reply, RESP2, RESP3 (None: the same).
+REPLIES: list[tuple[Reply, bytes, bytes | None]] = [
+    (b"", b"$0\r\n\r\n", None),
+    (b"a\r\nb\0", b"$5\r\na\r\nb\0\r\n", None),
+    (b"x" * 1023, b"$1023\r\n" + b"x" * 1023 + b"\r\n", None),
+    (b"x" * 1024, b"$1024\r\n" + b"x" * 1024 + b"\r\n", None),
+    (LONG, b"$100000\r\n" + LONG + b"\r\n", None),
+    (bytearray(b"ab"), b"$2\r\nab\r\n", None),
+    (SomeBytes(b"ab"), b"$2\r\nab\r\n", None),
+    (IntEnum("Some", "ONE").ONE, b":1\r\n", None),  # type: ignore[attr-defined]
+    (0, b":0\r\n", None),
+    (-1, b":-1\r\n", None),
+    (1023, b":1023\r\n", None),
+    (1024, b":1024\r\n", None),
+    (-(1 << 63), b":-9223372036854775808\r\n", None),
+    (None, b"$-1\r\n", b"_\r\n"),
+    (NO_ARRAY, b"*-1\r\n", b"_\r\n"),
+    (True, b":1\r\n", b"#t\r\n"),
+    (False, b":0\r\n", b"#f\r\n"),
+    (OK, b"+OK\r\n", None),
+    (Status(b""), b"+\r\n", None),
+    (Status(b"a\r\nb"), b"+a  b\r\n", None),
+    (ErrorReply(b"ERR no\r\n:1\r\n"), b"-ERR no  :1\r\n", None),
+    (ErrorReply(b"WRONGTYPE x"), b"-WRONGTYPE x\r\n", None),
+    (Double(3), b"$1\r\n3\r\n", b",3\r\n"),
+    (Double(-0.0), b"$2\r\n-0\r\n", b",-0\r\n"),
+    (Double(0.1), b"$19\r\n0.10000000000000001\r\n", b",0.10000000000000001\r\n"),
+    (Double(1e17), b"$5\r\n1e+17\r\n", b",1e+17\r\n"),
+    (Double(5e-324), b"$23\r\n4.9406564584124654e-324\r\n", b",4.9406564584124654e-324\r\n"),
+    (Double(1e-7), b"$22\r\n9.9999999999999995e-08\r\n", b",9.9999999999999995e-08\r\n"),
+    (Double(math.inf), b"$3\r\ninf\r\n", b",inf\r\n"),
+    (Double(-math.inf), b"$4\r\n-inf\r\n", b",-inf\r\n"),
+    (Double(math.nan), b"$3\r\nnan\r\n", b",nan\r\n"),
+    (Double(-math.nan), b"$4\r\n-nan\r\n", b",-nan\r\n"),
+    ([], b"*0\r\n", None),
+    ((b"a", 1), b"*2\r\n$1\r\na\r\n:1\r\n", None),
+    (range(2), b"*2\r\n:0\r\n:1\r\n", None),
+    ([[[]]], b"*1\r\n*1\r\n*0\r\n", None),
+    (
+        [None, [NO_ARRAY, True]],
+        b"*2\r\n$-1\r\n*2\r\n*-1\r\n:1\r\n",
+        b"*2\r\n_\r\n*2\r\n_\r\n#t\r\n",
+    ),
+    ([b"a"] * 2000, b"*2000\r\n" + b"$1\r\na\r\n" * 2000, None),
+    (Map([b"a", 1]), b"*2\r\n$1\r\na\r\n:1\r\n", b"%1\r\n$1\r\na\r\n:1\r\n"),
+    (Map([]), b"*0\r\n", b"%0\r\n"),
+    (Members([b"a", b"b"]), b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"~2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+    (Push([b"message", None]), b"*2\r\n$7\r\nmessage\r\n$-1\r\n", b">2\r\n$7\r\nmessage\r\n_\r\n"),
+    (Verbatim(b"hi\r\n"), b"$4\r\nhi\r\n\r\n", b"=8\r\ntxt:hi\r\n\r\n"),
+    (Verbatim(b"hi", b"mkd"), b"$2\r\nhi\r\n", b"=6\r\nmkd:hi\r\n"),
+    (BigNumber(b"123"), b"$3\r\n123\r\n", b"(123\r\n"),
+]
+
+
+@pytest.mark.parametrize(("reply", "resp2", "resp3"), REPLIES)
+def test_replies(reply: Reply, resp2: bytes, resp3: bytes | None) -> None:
+    for resp, expected in ((2, resp2), (3, resp2 if resp3 is None else resp3)):
+        assert encode(reply, resp) == expected
+        out = [b"before"]
+        encode_into(out, reply, resp)
+        assert b"".join(out) == b"before" + expected
+        # And inside of others.
+        assert encode([b"a", reply, 1], resp) == b"*3\r\n$1\r\na\r\n" + expected + b":1\r\n"
+        assert type(encode(reply, resp)) is bytes
+
+
+@pytest.mark.parametrize("reply", ["text", 1.5, {}, object()])
+def test_what_is_no_reply_is_refused(reply: object) -> None:
+    with pytest.raises(TypeError, match=type(reply).__name__):
+        encode(reply, 2)  # type: ignore[arg-type]
+
+
+def test_a_large_value_is_not_copied() -> None:
+    for reply in (LONG, [LONG], Verbatim(LONG)):
+        out: list[bytes] = []
+        encode_into(out, reply, 3)
+        assert any(piece is LONG for piece in out)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Reference]:
+    with reference("--enable-debug-command", "local") as running:
+        yield running
+
+
+def answer(redis: Reference, command: bytes, resp: int) -> bytes:
+    """The bytes of its reply to one command."""
+    hello = b"HELLO %d\r\n" % resp
+    end = b"modules\r\n*0\r\n"
+    told = redis.ask(hello + command + b"\r\nQUIT\r\n")
+    return told[told.index(end) + len(end) :].removesuffix(b"+OK\r\n")
+
+
+# As the server's own test command has them.
+KINDS: list[tuple[bytes, Reply]] = [
+    (b"string", b"Hello World"),
+    (b"integer", 12345),
+    (b"double", Double(3.141)),
+    (b"null", None),
+    (b"array", [0, 1, 2]),
+    (b"set", Members([0, 1, 2])),
+    (b"map", Map([0, False, 1, True, 2, False])),
+    (b"verbatim", Verbatim(b"This is a verbatim\nstring")),
+    (b"true", True),
+    (b"false", False),
+    (b"bignum", BigNumber(b"1234567999999999999999999999999999999")),
+]
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+@pytest.mark.parametrize(("kind", "reply"), KINDS, ids=[kind.decode() for kind, _ in KINDS])
+def test_each_kind_as_redis_writes_it(
+    redis: Reference, kind: bytes, reply: Reply, resp: int
+) -> None:
+    assert answer(redis, b"DEBUG PROTOCOL " + kind, resp) == encode(reply, resp)
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+def test_pushes_and_missing_arrays_as_redis_writes_them(redis: Reference, resp: int) -> None:
+    assert answer(redis, b"BLPOP none 0.001", resp) == encode(NO_ARRAY, resp)
+    assert answer(redis, b"SUBSCRIBE a", resp) == encode(Push([b"subscribe", b"a", 1]), resp)
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+def test_numbers_and_lines_as_redis_writes_them(redis: Reference, resp: int) -> None:
+    numbers = ("3", "-0", "0.1", "1e17", "1e-7", "123456789012345678", "1e300", "inf", "-inf")
+    for number in (*numbers, "5e-324", "nan", "-nan"):
+        script = b"return {double=tonumber(ARGV[1])}"
+        told = answer(redis, b'EVAL "%b" 0 %b' % (script, number.encode()), resp)
+        assert told == encode(Double(number), resp)
+    for text in (b"A b", b"A\r\nb", b"A\n", b"A b\r\n\r", b""):
+        quoted = b'"' + text.replace(b"\r", b"\\r").replace(b"\n", b"\\n") + b'"'
+        told = answer(redis, b'EVAL "return {ok=ARGV[1]}" 0 ' + quoted, resp)
+        assert told == encode(Status(text), resp)
+        told = answer(redis, b'EVAL "return {err=ARGV[1]}" 0 ' + quoted, resp)
+        assert told == encode(ErrorReply(text), resp)
+
+
+REPLY: st.SearchStrategy[Reply] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.binary(max_size=40)
+    | st.builds(Double, st.floats()),
+    lambda inner: st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(Members),
+)
+
+
+@given(reply=REPLY, resp=st.sampled_from([2, 3]))
+def test_what_is_nested_is_written_as_it_is_alone(reply: Reply, resp: int) -> None:
+    alone = encode(reply, resp)
+    assert encode([reply, reply], resp) == b"*2\r\n" + alone + alone
+    out: list[bytes] = []
+    encode_into(out, reply, resp)
+    assert b"".join(out) == alone

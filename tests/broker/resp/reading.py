@@ -1,0 +1,33 @@
+"""How the tests of the parsers feed them, and write commands plainly."""
+
+from __future__ import annotations
+
+from delaylog.broker.resp.parsing import CommandParser
+from delaylog.broker.resp.parsing.accelerated import HiredisParser
+from tests.broker.resp.request_table import Commands
+
+PARSERS = (CommandParser, HiredisParser)
+
+
+def read(parser: CommandParser, pieces: list[bytes], at_once: int = 1000) -> Commands:
+    """All commands of the pieces, asked for until there are no more."""
+    commands: Commands = []
+    for piece in pieces:
+        parser.feed(piece)
+        while found := parser.next_commands(at_once):
+            assert len(found) <= at_once
+            commands += found
+    return commands
+
+
+def full(error: bytes | None) -> bytes | None:
+    return None if error is None else b"Protocol error: " + error
+
+
+def written(commands: Commands) -> bytes:
+    out = b""
+    for command in commands:
+        out += b"*%d\r\n" % len(command)
+        for argument in command:
+            out += b"$%d\r\n%b\r\n" % (len(argument), argument)
+    return out

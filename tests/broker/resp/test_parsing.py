@@ -1,0 +1,245 @@
+"""Requests cut anywhere come out the same, from both parsers, as the real redis-server reads them.
+
+request_table.py holds requests with the commands and the error they must give. Each is fed as one
+piece and cut at every byte; the reference gets the same bytes, and must answer as to the commands
+of the table written plainly. Hypothesis adds random commands with random cuts, and random bytes on
+which the parsers must agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.resp.parsing import ACCELERATED, CommandParser, command_parser
+from delaylog.broker.resp.parsing.accelerated import HiredisParser
+from tests.broker.resp.reading import PARSERS, full, read, written
+from tests.broker.resp.reference import Reference, reference
+from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
+
+
+def name(case: Case) -> str:
+    return case[0]
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[first:last] for first, last in itertools.pairwise(edges)]
+
+
+def test_hiredis_is_used_where_it_is_installed() -> None:
+    assert ACCELERATED
+    assert type(command_parser()) is HiredisParser
+    assert command_parser(authenticated=False).authenticated is False
+
+
+def test_without_hiredis_the_strict_parser_takes_its_place() -> None:
+    program = (
+        "import sys; sys.modules['hiredis'] = None;"
+        "from delaylog.broker.resp import parsing;"
+        "print(parsing.ACCELERATED, type(parsing.command_parser()) is parsing.CommandParser)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert told.stdout == "False True\n"
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
+@pytest.mark.parametrize("case", REQUESTS, ids=name)
+def test_requests_cut_at_every_byte(parser_type: type[CommandParser], case: Case) -> None:
+    _, request_bytes, commands, error = case
+    size = len(request_bytes)
+    step = 1 if size < 4000 else 97
+    cuts = [[request_bytes], [request_bytes[i : i + 1] for i in range(size)]]
+    cuts += [[request_bytes[:place], request_bytes[place:]] for place in range(1, size, step)]
+    for pieces in cuts:
+        for at_once in (1, 7, 1000) if len(pieces) == 1 else (1000,):
+            parser = parser_type()
+            assert read(parser, pieces, at_once) == commands
+            assert parser.error == full(error)
+            if error is not None:  # It stays closed.
+                parser.feed(PING)
+                assert parser.next_commands(1) == []
+                assert parser.unread_bytes == 0
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
+@pytest.mark.parametrize("case", LONG, ids=name)
+def test_long_requests_cut_anywhere(parser_type: type[CommandParser], case: Case) -> None:
+    _, request_bytes, commands, error = case
+    for size in (1 << 30, 65536, 65537, 16384, 4095, 1000):
+        parser = parser_type()
+        pieces = [request_bytes[i : i + size] for i in range(0, len(request_bytes), size)]
+        assert read(parser, pieces) == commands
+        assert parser.error == full(error)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Reference]:
+    with reference() as running:
+        yield running
+
+
+@pytest.mark.parametrize("case", [*REQUESTS, *LONG], ids=name)
+def test_the_table_is_what_redis_does(redis: Reference, case: Case) -> None:
+    _, request_bytes, commands, error = case
+    # The commands as a client writes them must answer the same as the bytes of the table.
+    proof = b"*2\r\n$4\r\nECHO\r\n$5\r\nproof\r\n"
+    clear = redis.ask(written(commands) + proof, until=b"$5\r\nproof\r\n").removesuffix(
+        b"$5\r\nproof\r\n"
+    )
+    if error is not None:
+        assert redis.ask(request_bytes) == clear + b"-ERR Protocol error: " + error + b"\r\n"
+        return
+    answer = redis.ask(request_bytes, until=clear) if clear else b""
+    assert answer == clear
+    parser = CommandParser()
+    assert read(parser, [request_bytes]) == commands
+    if parser.unread_bytes == 0:
+        # Nothing is left over there either.
+        assert redis.ask(request_bytes + proof, until=b"proof\r\n") == clear + b"$5\r\nproof\r\n"
+    else:
+        with redis.connect() as connection:
+            connection.sendall(request_bytes)
+            connection.settimeout(0.2)
+            assert _received(connection) == clear  # It waits for the rest.
+
+
+def _received(connection: socket.socket) -> bytes:
+    """All that comes until nothing does for a while."""
+    got = b""
+    while True:
+        try:
+            received = connection.recv(1 << 16)
+        except TimeoutError:
+            return got
+        assert received, "closed"
+        got += received
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
+def test_what_is_unread_is_counted(parser_type: type[CommandParser]) -> None:
+    parser = parser_type()
+    for size, byte in enumerate(b"*2\r\n$4\r\nECHO\r\n$40000\r\n" + b"a" * 40001, 1):
+        parser.feed(bytes((byte,)))
+        assert parser.next_commands(1) == []
+        assert parser.unread_bytes == size
+    parser.feed(b"\n*1")
+    assert parser.unread_bytes == size + 3
+    assert parser.next_commands(9) == [[b"ECHO", b"a" * 40000]]
+    assert parser.unread_bytes == 2
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
+def test_commands_come_in_turns(parser_type: type[CommandParser]) -> None:
+    numbers = [[b"ECHO", b"%d" % number] for number in range(10_000)]
+    parser = parser_type()
+    parser.feed(written(numbers[:6000]))
+    turns = [parser.next_commands(1000) for _ in range(3)]
+    parser.feed(written(numbers[6000:]))  # While others wait.
+    while found := parser.next_commands(999):
+        turns.append(found)
+    assert list(itertools.chain(*turns)) == numbers
+    assert parser.next_commands(0) == []
+
+
+WORDS = st.binary(max_size=12) | st.sampled_from(
+    [
+        b"SET",
+        b"\r\n",
+        b"*1\r\n",
+        b"$1\r\n",
+        b"a" * 1024,
+        b"a" * 1025,
+        b"b" * 70_000,
+        b"+",
+        b"~100000",
+    ]
+)
+COMMANDS = st.lists(st.lists(WORDS, min_size=1, max_size=8), max_size=40)
+PLACES = st.lists(st.integers(0, 1 << 20), max_size=12)
+
+
+@given(commands=COMMANDS, places=PLACES, at_once=st.integers(1, 50))
+def test_random_commands_in_random_pieces(
+    commands: Commands, places: list[int], at_once: int
+) -> None:
+    for parser_type in PARSERS:
+        parser = parser_type()
+        assert read(parser, cut(written(commands), places), at_once) == commands
+        assert parser.error is None
+        assert parser.unread_bytes == 0
+
+
+TOKENS = st.sampled_from(
+    [
+        *(
+            b"*1\r\n",
+            b"*2\r\n",
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n",
+        ),
+        *(b"$1\r\n", b"$2\r\n", b"$0\r\n", b"$-1\r\n", b"$1\r\na\r\n", b"$4\r\nPING\r\n"),
+        *(b"a", b"\r\n", b"\r", b"\n", b"\0", b'"', b"'", b"\\", b" ", b"\v", b"zz"),
+        *(b"+a\r\n", b"-a\r\n", b":0\r\n", b"#f\r\n", b"_\r\n", b"~1\r\n", b">1\r\n", b"%1\r\n"),
+        *(b"=5\r\ntxt:a\r\n", b"|1\r\n", b",1\r\n", b"(1\r\n", b"*99999\r\n", b"$99999999999\r\n"),
+        *(b"PING\r\n", b'ECHO "a"\r\n', PING, PING * 20, MANY),
+    ]
+)
+
+
+@settings(max_examples=400)
+@given(
+    data=st.lists(TOKENS | st.binary(max_size=4), max_size=30).map(b"".join),
+    places=PLACES,
+    at_once=st.integers(1, 50),
+)
+def test_on_random_bytes_the_parsers_agree(data: bytes, places: list[int], at_once: int) -> None:
+    strict = CommandParser()
+    commands = read(strict, [data])
+    for parser_type in PARSERS:
+        parser = parser_type()
+        assert read(parser, cut(data, places), at_once) == commands
+        assert parser.error == strict.error
+        assert parser.unread_bytes == strict.unread_bytes
+    fast = HiredisParser()
+    assert read(fast, [data]) == commands
+    assert fast.error == strict.error
+
+
+def test_random_bytes_as_redis_reads_them(redis: Reference) -> None:
+    """Typed words and sloppy requests, a hundred of a fixed seed."""
+    chance = random.Random(7)
+    alphabet = [
+        b"ECHO ",
+        b"a",
+        b"\\",
+        b'"',
+        b"'",
+        b" ",
+        b"\\x4a",
+        b"\\n",
+        b"\v",
+        b"\f",
+        b"\r",
+        b"\t",
+    ]
+    for _ in range(100):
+        line = b"ECHO " + b"".join(chance.choices(alphabet, k=chance.randrange(1, 9))) + b"\r\n"
+        parser = CommandParser()
+        commands = read(parser, [line])
+        if parser.error is not None:
+            assert redis.ask(line) == b"-ERR %b\r\n" % parser.error, line
+        else:
+            typed = redis.ask(line + b"QUIT\r\n")
+            assert typed == redis.ask(written(commands) + b"QUIT\r\n"), line

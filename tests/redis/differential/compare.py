@@ -1,0 +1,216 @@
+"""When two replies to the same command are the same: byte for byte, but for what Redis leaves open.
+
+Left open are the order of sets, hashes and listings of keys, what a cursor is, random picks (their
+shape is compared here, the runner checks that they are members), clocks (a small tolerance) and
+texts about the server itself. Everything else, error lines included, must be equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.redis.differential.resp import Argv, Node, parse
+
+TIME_MS = 3_000
+"""Two servers get the same command that much apart at most, on a machine that is busy."""
+
+PICKS = {b"SRANDMEMBER", b"HRANDFIELD", b"ZRANDMEMBER", b"RANDOMKEY", b"SPOP"}
+SCANS = {b"SCAN": 1, b"SSCAN": 2, b"HSCAN": 2, b"ZSCAN": 2}
+"""Where the cursor stands."""
+
+Same = Callable[[Argv, Node, Node], bool]
+
+
+def same(argv: Argv, ours: bytes, theirs: bytes) -> bool:
+    """Whether both replies to `argv` say the same."""
+    return ours == theirs or alike(argv, parse(ours), parse(theirs))
+
+
+def alike(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """The same, of replies that were read."""
+    if ours == theirs:
+        return True
+    if b"-" in (ours.kind, theirs.kind) or not argv:
+        return False
+    name = argv[0].upper()
+    second = argv[1].upper() if len(argv) > 1 else b""
+    rule = _RULES.get(name + b" " + second) or _RULES.get(name)
+    return rule is not None and rule(argv, ours, theirs)
+
+
+def shape(node: Node) -> object:
+    """Kinds and lengths; what is in the leaves does not count."""
+    if isinstance(node.value, tuple):
+        return (node.kind, tuple(map(shape, node.value)))
+    return (node.kind, node.value is None)
+
+
+def _canon(node: Node, pairs: bool) -> object:
+    assert isinstance(node.value, tuple)
+    items: Sequence[object] = node.value
+    if pairs or node.kind == b"%":
+        if len(items) % 2:
+            return node
+        items = list(zip(items[::2], items[1::2], strict=True))
+    return (node.kind, sorted(items, key=repr))
+
+
+def _unordered(argv: Argv, ours: Node, theirs: Node) -> bool:
+    if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
+        return False
+    return _canon(ours, False) == _canon(theirs, False)
+
+
+def _unordered_pairs(argv: Argv, ours: Node, theirs: Node) -> bool:
+    if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
+        return False
+    return _canon(ours, True) == _canon(theirs, True)
+
+
+def _scan(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """Of two scans that are over: the cursors are equal, the elements in any order."""
+    if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
+        return False
+    if len(ours.value) != 2 or len(theirs.value) != 2 or ours.value[0] != theirs.value[0]:
+        return False
+    rule = _unordered if argv[0].upper() in (b"SCAN", b"SSCAN") else _unordered_pairs
+    return rule(argv, ours.value[1], theirs.value[1])
+
+
+def _sort(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """SORT leaves the order open where BY gives none, and with ALPHA BY between equal weights."""
+    words = [word.upper() for word in argv]
+    if b"BY" not in words or b"STORE" in words:
+        return False
+    pattern = argv[words.index(b"BY") + 1]
+    if b"*" in pattern and b"ALPHA" not in words:
+        return False
+    if b"LIMIT" in words or b"GET" in words:
+        return shape(ours) == shape(theirs)
+    return _unordered(argv, ours, theirs)
+
+
+def _shape(argv: Argv, ours: Node, theirs: Node) -> bool:
+    return shape(ours) == shape(theirs)
+
+
+def _kind(argv: Argv, ours: Node, theirs: Node) -> bool:
+    return ours.kind == theirs.kind
+
+
+def near(ours: Node, theirs: Node, tolerance: int) -> bool:
+    """Two positive integers, not far from each other."""
+    if ours == theirs:
+        return True
+    if ours.kind != b":" or theirs.kind != b":":
+        return False
+    first, second = int(ours.value or b""), int(theirs.value or b"")  # type: ignore[arg-type]
+    return min(first, second) >= 0 and abs(first - second) <= tolerance
+
+
+def _near_ms(argv: Argv, ours: Node, theirs: Node) -> bool:
+    return near(ours, theirs, TIME_MS)
+
+
+def _near_s(argv: Argv, ours: Node, theirs: Node) -> bool:
+    return near(ours, theirs, TIME_MS // 1000)
+
+
+def _pending(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """XPENDING's long form: id, consumer, idle time, deliveries."""
+    if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
+        return False
+    if shape(ours) != shape(theirs):
+        return False
+    for one, other in zip(ours.value, theirs.value, strict=True):
+        first, second = one.value, other.value
+        if not (isinstance(first, tuple) and isinstance(second, tuple) and len(first) == 4):
+            return False
+        if (*first[:2], first[3]) != (*second[:2], second[3]):
+            return False
+        if not near(first[2], second[2], TIME_MS):
+            return False
+    return True
+
+
+_CLOCKS = {b"idle", b"inactive", b"seen-time", b"active-time"}
+_INTERNAL = {b"radix-tree-keys", b"radix-tree-nodes"}
+
+
+def _info(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """XINFO: clocks are near, the inner build of the stream is nobody's business."""
+    if ours == theirs:
+        return True
+    if not (isinstance(ours.value, tuple) and isinstance(theirs.value, tuple)):
+        # A time of delivery within FULL; nothing else in a stream's report is that large.
+        return (
+            int(theirs.value or b"0") > 10**12 and near(ours, theirs, TIME_MS)
+            if (ours.kind == theirs.kind == b":" and not isinstance(theirs.value, tuple))
+            else False
+        )
+    if ours.kind != theirs.kind or len(ours.value) != len(theirs.value):
+        return False
+    before = Node(b"", b"")
+    for one, other in zip(ours.value, theirs.value, strict=True):
+        if before.kind == b"$" and before.value in _INTERNAL:
+            fine = one.kind == other.kind
+        elif before.kind == b"$" and before.value in _CLOCKS:
+            fine = near(one, other, TIME_MS)
+        else:
+            fine = _info(argv, one, other)
+        if not fine:
+            return False
+        before = other
+    return True
+
+
+def _hello(argv: Argv, ours: Node, theirs: Node) -> bool:
+    """The number of the client is its server's affair."""
+    if shape(ours) != shape(theirs) or not isinstance(ours.value, tuple):
+        return False
+    assert isinstance(theirs.value, tuple)
+    names = (None, *theirs.value)
+    return all(
+        one == other or (before is not None and before.value == b"id")
+        for before, one, other in zip(names, ours.value, theirs.value, strict=False)
+    )
+
+
+def inner(argv: Argv) -> Argv:
+    """Of a script that only calls what it is given: what that is."""
+    if argv[0].upper() in (b"EVAL", b"EVALSHA", b"FCALL") and len(argv) > 3 and argv[2] == b"0":
+        return argv[3:]
+    return ()
+
+
+def _script(argv: Argv, ours: Node, theirs: Node) -> bool:
+    command = inner(argv)
+    if not command:
+        return False
+    if command[0].upper() in PICKS:
+        return _shape(command, ours, theirs)
+    return alike(command, ours, theirs)
+
+
+_RULES: dict[bytes, Same] = {
+    **dict.fromkeys((b"SMEMBERS", b"SINTER", b"SUNION", b"SDIFF", b"KEYS"), _unordered),
+    **dict.fromkeys((b"HKEYS", b"HVALS", b"PUBSUB CHANNELS", b"PUBSUB SHARDCHANNELS"), _unordered),
+    **dict.fromkeys((b"HGETALL", b"CONFIG GET"), _unordered_pairs),
+    **dict.fromkeys(SCANS, _scan),
+    **dict.fromkeys((b"SORT", b"SORT_RO"), _sort),
+    **dict.fromkeys((b"TTL", b"EXPIRETIME", b"OBJECT IDLETIME", b"LASTSAVE"), _near_s),
+    **dict.fromkeys((b"PTTL", b"PEXPIRETIME"), _near_ms),
+    **dict.fromkeys(PICKS, _shape),
+    **dict.fromkeys((b"TIME", b"DUMP"), _shape),
+    **dict.fromkeys((b"INFO", b"COMMAND", b"CLIENT LIST", b"CLIENT INFO", b"CLIENT ID"), _kind),
+    **dict.fromkeys((b"MEMORY", b"LATENCY", b"SLOWLOG", b"FUNCTION DUMP", b"ACL"), _kind),
+    b"COMMAND GETKEYS": lambda argv, ours, theirs: False,
+    b"COMMAND COUNT": _kind,
+    b"FUNCTION LIST": _unordered,
+    b"XPENDING": _pending,
+    b"XINFO": _info,
+    b"HELLO": _hello,
+    b"EVAL": _script,
+    b"EVALSHA": _script,
+    b"FCALL": _script,
+}

@@ -1,0 +1,21 @@
+"""Write the replies of redis-server into the files of traps (all, or those named).
+
+.venv/bin/python tests/redis/differential/record.py [strings ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from tests.redis.differential.endpoints import SocketEndpoint
+from tests.redis.differential.reference import Reference
+from tests.redis.differential.transcript import FOLDER, record
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.txt"))
+    with Reference() as reference:
+        for name in chosen:
+            record(SocketEndpoint("127.0.0.1", reference.port), FOLDER / f"{name}.txt")

@@ -1,0 +1,388 @@
+"""One program of commands on two servers, every reply compared, and at the end all the data.
+
+A program of one session is sent in long runs, so that thousands of commands a second are compared;
+a run ends where the next command depends on what the servers chose freely. Programs of several
+sessions go command by command, and after each one all sessions tell what they received meanwhile.
+After a free choice that changes data (SPOP) ours is made to hold what the reference holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.redis.differential.compare import PICKS, SCANS, alike, near, same, shape
+from tests.redis.differential.endpoints import Endpoint, Session, Silent
+from tests.redis.differential.resp import Argv, Malformed, Node, parse
+
+DATABASES = (b"0", b"1", b"2")
+"""Where programs leave data; all else is emptied between programs unseen."""
+
+
+class Difference(AssertionError):
+    """The servers do not agree."""
+
+    def __init__(self, text: str, argv: Argv = ()) -> None:
+        super().__init__(text)
+        self.argv = argv
+
+
+@dataclass
+class Client:
+    """A session on each server, and what we know of it from the reference."""
+
+    ours: Session
+    theirs: Session
+    queued: list[Argv] | None = None
+    waiting: Argv | None = None
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+@dataclass
+class Pair:
+    """Two servers, which belong to who made them; programs leave nothing behind."""
+
+    ours: Endpoint
+    theirs: Endpoint
+    keepers: tuple[Session, Session] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keepers = (self.ours.session(), self.theirs.session())
+
+    def run(self, program: Sequence[Argv]) -> None:
+        """A program of one session."""
+        self._clean()
+        client = Client(self.ours.session(), self.theirs.session())
+        try:
+            _OneSession(client, program).run()
+            self.compare_data(program)
+        except (Malformed, Silent) as error:
+            raise Difference(f"{show(program)}\n  {type(error).__name__} {error}") from error
+        finally:
+            client.close()
+
+    def run_sessions(self, program: Sequence[tuple[int, Argv]], count: int) -> None:
+        """A program of several sessions: (which, what)."""
+        self._clean()
+        shown = [(b"%d>" % (who + 1), *argv) for who, argv in program]
+        clients = [Client(self.ours.session(), self.theirs.session()) for _ in range(count)]
+        try:
+            _Sessions(clients, program).run()
+            self.compare_data(shown)
+        except (Malformed, Silent) as error:
+            raise Difference(f"{show(shown)}\n  {type(error).__name__} {error}") from error
+        finally:
+            for client in clients:
+                client.close()
+
+    def close(self) -> None:
+        for keeper in self.keepers:
+            keeper.close()
+
+    def _clean(self) -> None:
+        for keeper in self.keepers:
+            keeper.send(
+                [
+                    *((b"FLUSHALL",), (b"SCRIPT", b"FLUSH"), (b"FUNCTION", b"FLUSH")),
+                    (b"CONFIG", b"RESETSTAT"),
+                ]
+            )
+
+    def compare_data(self, program: Sequence[Argv]) -> None:
+        """Every key of both: its type, what it holds and how long it will live."""
+        for database in DATABASES:
+            ours, theirs = (_content(keeper, database) for keeper in self.keepers)
+            for key in sorted({*ours, *theirs}):
+                if not _same_content(ours.get(key), theirs.get(key)):
+                    raise Difference(
+                        f"{show(program)}\nafter this, key {quoted((key,))} of {database.decode()}"
+                        f"\n  ours:      {_told(ours.get(key))}"
+                        f"\n  reference: {_told(theirs.get(key))}",
+                        next((argv for argv in reversed(program) if key in argv), program[-1]),
+                    )
+
+
+class _OneSession:
+    """Sends run after run."""
+
+    def __init__(self, client: Client, program: Sequence[Argv]) -> None:
+        self._client = client
+        self._program = program
+
+    def run(self) -> None:
+        start = 0
+        for end, argv in enumerate(self._program):
+            if _breaks(argv):
+                self._together(start, end)
+                self._alone(end)
+                start = end + 1
+        self._together(start, len(self._program))
+
+    def _together(self, start: int, end: int) -> None:
+        if start == end:
+            return
+        commands = self._program[start:end]
+        theirs = self._client.theirs.send(commands)
+        ours = self._ask(start, commands)
+        for at, (one, other) in enumerate(zip(ours, theirs, strict=True), start):
+            judge(self._client, self._program[at], one, other, self._program[: at + 1])
+
+    def _ask(self, at: int, commands: Sequence[Argv]) -> list[bytes]:
+        try:
+            return self._client.ours.send(commands)
+        except (Silent, Malformed, OSError) as error:
+            if len(commands) == 1:
+                raise Difference(
+                    f"{show(self._program[: at + 1])}\n  ours: {type(error).__name__} {error}",
+                    commands[0],
+                ) from error
+            raise Difference(
+                f"{show(self._program[: at + len(commands)])}"
+                f"\n  ours, somewhere in the last {len(commands)}: {type(error).__name__} {error}",
+                commands[-1],
+            ) from error
+
+    def _alone(self, at: int) -> None:
+        argv, client, seen = self._program[at], self._client, self._program[: at + 1]
+        name = argv[0].upper()
+        if name in SCANS:
+            ours, theirs = _scanned(client.ours, argv), _scanned(client.theirs, argv)
+            judge(client, argv, ours, theirs, seen)
+            return
+        other = client.theirs.send([_filled(client.theirs, argv)])[0]
+        one = self._ask(at, [_filled(client.ours, argv)])[0]
+        judge(client, argv, one, other, seen)
+        if name in PICKS and client.queued is None and other[:1] != b"-":
+            _check_pick(client, argv, parse(one), parse(other), seen)
+
+
+class _Sessions:
+    """Sends command by command and listens to everybody."""
+
+    def __init__(self, clients: Sequence[Client], program: Sequence[tuple[int, Argv]]) -> None:
+        self._clients = clients
+        self._program = program
+
+    def run(self) -> None:
+        for at, (who, argv) in enumerate(self._program):
+            client = self._clients[who]
+            if client.waiting is not None:
+                continue
+            theirs = client.theirs.step(_filled(client.theirs, argv), 0)
+            ours = client.ours.step(_filled(client.ours, argv), len(theirs))
+            if not theirs:
+                client.waiting = argv
+            self._judge(at, who, argv, ours, theirs)
+            for index, other in enumerate(self._clients):
+                if index != who:
+                    theirs = other.theirs.later(0)
+                    ours = other.ours.later(len(theirs))
+                    self._judge(at, index, other.waiting or (), ours, theirs)
+                    if theirs:
+                        other.waiting = None
+
+    def _judge(self, at: int, who: int, argv: Argv, ours: list[bytes], theirs: list[bytes]) -> None:
+        seen = [(b"%d>" % (index + 1), *words) for index, words in self._program[: at + 1]]
+        if len(ours) != len(theirs):
+            raise Difference(
+                f"{show(seen)}\nsession {who + 1} receives\n  ours:      {ours}"
+                f"\n  reference: {theirs}",
+                argv,
+            )
+        if _any_order(argv, ours, theirs):
+            return
+        for one, other in zip(ours, theirs, strict=True):
+            judge(self._clients[who], argv, one, other, seen)
+
+
+def _any_order(argv: Argv, ours: list[bytes], theirs: list[bytes]) -> bool:
+    """One message that fits several patterns, and the farewells to all channels: in any order."""
+    if ours == theirs:
+        return True
+    if argv and argv[0].upper() in (b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"):
+        if len(argv) > 1:
+            return False
+        # Which channel goes first is open, the count that is left after each is not.
+        first, second = ([parse(reply).leaves() for reply in some] for some in (ours, theirs))
+        return [said[2:] for said in first] == [said[2:] for said in second] and sorted(
+            said[:2] for said in first
+        ) == sorted(said[:2] for said in second)
+    return any(b"pmessage" in reply for reply in theirs) and sorted(ours) == sorted(theirs)
+
+
+def judge(client: Client, argv: Argv, one: bytes, other: bytes, seen: Sequence[Argv]) -> None:
+    """Compare one reply; keep track of MULTI, so that EXEC's parts are compared by their rules."""
+    name = argv[0].upper() if argv else b""
+    queued = client.queued
+    if queued is not None and other == b"+QUEUED\r\n":
+        queued.append(argv)
+    elif name == b"MULTI" and other == b"+OK\r\n":
+        client.queued = []
+    elif name in (b"EXEC", b"DISCARD", b"RESET") and not (queued and other[:4] == b"-ERR"):
+        client.queued = None
+    try:
+        if one == other or (name == b"EXEC" and queued and _same_exec(queued, one, other)):
+            return
+        fine = same(argv, one, other)
+    except Malformed as error:
+        raise Difference(f"{show(seen)}\n  ours is not RESP: {error}", argv) from error
+    if not fine:
+        raise Difference(f"{show(seen)}\n  ours:      {one!r}\n  reference: {other!r}", argv)
+
+
+def _same_exec(queued: Sequence[Argv], one: bytes, other: bytes) -> bool:
+    ours, theirs = parse(one), parse(other)
+    return (
+        isinstance(ours.value, tuple)
+        and isinstance(theirs.value, tuple)
+        and len(ours.value) == len(theirs.value) == len(queued)
+        and all(map(alike, queued, ours.value, theirs.value))
+    )
+
+
+def _breaks(argv: Argv) -> bool:
+    return argv[0].upper() in PICKS or argv[0].upper() in SCANS or _takes_dump(argv)
+
+
+def _takes_dump(argv: Argv) -> bool:
+    return any(word.startswith(b"@DUMP ") for word in argv)
+
+
+def _filled(session: Session, argv: Argv) -> Argv:
+    """`@DUMP key` stands for what this server says to DUMP key."""
+    if not _takes_dump(argv):
+        return argv
+    filled = []
+    for word in argv:
+        if word.startswith(b"@DUMP "):
+            dump = parse(session.send([(b"DUMP", word[6:])])[0]).value
+            word = dump if isinstance(dump, bytes) else b""
+        filled.append(word)
+    return tuple(filled)
+
+
+def _scanned(session: Session, argv: Argv) -> bytes:
+    """A scan to its end: the elements of all its pages, each once, under the last cursor."""
+    where = SCANS[argv[0].upper()]
+    found: dict[object, bytes] = {}
+    first = reply = session.send([argv])[0]
+    width = 1 if where == 1 or argv[0].upper() == b"SSCAN" else 2
+    for _ in range(10_000):
+        node = parse(reply)
+        if not (isinstance(node.value, tuple) and len(node.value) == 2):
+            return reply
+        cursor, page = node.value
+        if not isinstance(page.value, tuple) or not isinstance(cursor.value, bytes):
+            return reply
+        if reply is first and cursor.value == b"0":
+            return reply
+        texts = [b"$%d\r\n%b\r\n" % (len(leaf.value), leaf.value) for leaf in page.value]  # type: ignore[arg-type,str-bytes-safe]
+        for at in range(0, len(texts), width):
+            found[texts[at]] = b"".join(texts[at : at + width])
+        if cursor.value == b"0":
+            pages = b"".join(found.values())
+            return b"*2\r\n$1\r\n0\r\n*%d\r\n%b" % (len(found) * width, pages)
+        reply = session.send([(*argv[:where], cursor.value, *argv[where + 1 :])])[0]
+    raise Difference(f"{quoted(argv)}: a scan without end", argv)
+
+
+_WHOLE = {
+    b"SRANDMEMBER": (b"SMEMBERS",),
+    b"HRANDFIELD": (b"HGETALL",),
+    b"ZRANDMEMBER": (b"ZRANGE", b"0", b"-1", b"WITHSCORES"),
+    b"SPOP": (b"SMEMBERS",),
+}
+
+
+def _check_pick(client: Client, argv: Argv, ours: Node, theirs: Node, seen: Sequence[Argv]) -> None:
+    """What we picked was there to be picked; what was taken away is made equal again."""
+    name = argv[0].upper()
+    if name == b"RANDOMKEY":
+        whole: tuple[Argv, ...] = ((b"KEYS", b"*"),)
+    else:
+        whole = ((_WHOLE[name][0], argv[1], *_WHOLE[name][1:]),)
+    picked, drawn = ours.leaves(), theirs.leaves()
+    there = parse(client.theirs.send(whole)[0]).leaves()
+    if name == b"SPOP":
+        there = there + drawn
+    alone = len(argv) < 3 or not argv[2].startswith(b"-")
+    fine = all(leaf in there or leaf.value is None or leaf.kind == b"_" for leaf in picked)
+    if alone and len(argv) < 4:
+        fine = fine and len(set(picked)) == len(picked)
+    if not fine or shape(ours) != shape(theirs):
+        raise Difference(f"{show(seen)}\n  ours picked {picked}\n  out of {there}", argv)
+    if name == b"SPOP" and set(picked) != set(drawn):
+        back = tuple(leaf.value for leaf in picked if isinstance(leaf.value, bytes))
+        gone = tuple(leaf.value for leaf in drawn if isinstance(leaf.value, bytes))
+        client.ours.send([(b"SADD", argv[1], *back), (b"SREM", argv[1], *gone)])
+
+
+_CONTENT: dict[bytes, tuple[bytes, ...]] = {
+    b"string": (b"GET",),
+    b"list": (b"LRANGE", b"0", b"-1"),
+    b"set": (b"SMEMBERS",),
+    b"hash": (b"HGETALL",),
+    b"zset": (b"ZRANGE", b"0", b"-1", b"WITHSCORES"),
+    b"stream": (b"XRANGE", b"-", b"+"),
+}
+
+Content = tuple[bytes, bytes, Argv, Node]
+"""Of a key: TYPE's reply, PTTL's, the command that was asked for what it holds, its reply."""
+
+
+def _content(session: Session, database: bytes) -> dict[bytes, Content]:
+    names = parse(session.send([(b"SELECT", database), (b"KEYS", b"*")])[1])
+    keys = [node.value for node in names.leaves() if isinstance(node.value, bytes)]
+    if not keys:
+        return {}
+    types = session.send([(b"TYPE", key) for key in keys])
+    lives = session.send([(b"PTTL", key) for key in keys])
+    asked: list[Argv] = []
+    for key, kind in zip(keys, types, strict=True):
+        words = _CONTENT.get(kind[1:-2], (b"EXISTS",))
+        asked.append((words[0], key, *words[1:]))
+    told = map(parse, session.send(asked))
+    return {
+        key: rest
+        for key, *rest in zip(keys, types, lives, asked, told, strict=True)  # type: ignore[misc]
+    }
+
+
+def _same_content(ours: Content | None, theirs: Content | None) -> bool:
+    if ours is None or theirs is None:
+        return False
+    if ours[0] != theirs[0] or not near(parse(ours[1]), parse(theirs[1]), 3000):
+        return False
+    return alike(theirs[2], ours[3], theirs[3])
+
+
+def _told(content: Content | None) -> str:
+    if content is None:
+        return "no such key"
+    return f"{content[0][1:-2].decode()}, PTTL {content[1][1:-2].decode()}, {plain(content[3])}"
+
+
+def plain(node: Node) -> str:
+    """A reply on one line."""
+    if isinstance(node.value, tuple):
+        return f"{node.kind.decode()}[{', '.join(map(plain, node.value))}]"
+    return f"{node.kind.decode()}{node.value!r}"
+
+
+def quoted(argv: Argv) -> str:
+    """A command as a person types it into redis-cli."""
+    return " ".join(map(_quoted, argv))
+
+
+def _quoted(word: bytes) -> str:
+    text = repr(word)[2:-1].replace('"', '\\"').replace("\\'", "'")
+    plain_word = text == word.decode("latin-1") and text and not set(text) & set(" '\"#")
+    return text if plain_word else f'"{text}"'
+
+
+def show(program: Sequence[Argv]) -> str:
+    """A program, one command a line."""
+    return "\n".join(f"  {quoted(argv)}" for argv in program)

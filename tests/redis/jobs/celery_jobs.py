@@ -1,0 +1,31 @@
+"""A Celery application with broker and results on Redis."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ran
+from celery import Celery
+
+app = Celery("celery_jobs", broker=os.environ["SERVER_URL"], backend=os.environ["SERVER_URL"])
+app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    ran.note(f"add:{a}+{b}")
+    return a + b
+
+
+@app.task
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@app.task(bind=True, max_retries=2)
+def fail_once(self: Any) -> str:
+    ran.note("fail_once")
+    if self.request.retries == 0:
+        raise self.retry(countdown=1)
+    return "second try"
