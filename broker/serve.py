@@ -27,6 +27,7 @@ from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.resp.starting import listen, make_face
+from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.replication.errors import ClusterError
@@ -115,6 +116,7 @@ async def _serve(config: Config) -> int:
             progress=log.info,
             working=_StartLog(),
             member=member,
+            make_snapshot=ChildRun,
         )
 
     if config.cluster is None:
