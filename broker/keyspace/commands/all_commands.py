@@ -20,6 +20,11 @@ from delaylog.broker.keyspace.commands import (
     sorted_set_ranges,
     sorted_sets,
     sorting,
+    stream_claims,
+    stream_facts,
+    stream_groups,
+    stream_reads,
+    streams,
     strings,
     transactions,
 )
@@ -44,6 +49,11 @@ __all__ = [
     "sorted_set_ranges",
     "sorted_sets",
     "sorting",
+    "stream_claims",
+    "stream_facts",
+    "stream_groups",
+    "stream_reads",
+    "streams",
     "strings",
     "transactions",
 ]
