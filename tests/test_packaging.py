@@ -91,9 +91,13 @@ def test_the_version_is_said_once_more_and_the_same() -> None:
     assert delaylog.__version__ == project["version"] == version("delaylog")
 
 
-def test_constraints_pin_exact_versions_from_anywhere() -> None:
+@pytest.mark.parametrize(
+    "path",
+    ["constraints.txt", "tests/redis/requirements.txt", "tests/redis/requirements-older.txt"],
+)
+def test_constraints_pin_exact_versions_from_anywhere(path: str) -> None:
     """No address and no path: the same file serves on every machine."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / path).read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
     for pin in pins:

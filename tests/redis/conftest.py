@@ -3,7 +3,7 @@
 One process a kind and test module; each test finds it empty. When a module is done the server is
 ended by SIGTERM, must leave with status 0 and must have logged no error: whatever a client sends is
 never worth a traceback. A test that needs options, or kills its server, asks `start_server` and
-the name of the `kind`.
+the `server_kind`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All tests that have to do with a server run once for each kind."""
-    if "kind" in metafunc.fixturenames:
+    if "server_kind" in metafunc.fixturenames:
         kinds = metafunc.config.getoption("--endpoint") or ENDPOINTS
-        metafunc.parametrize("kind", kinds, indirect=True, scope="module")
+        metafunc.parametrize("server_kind", kinds, indirect=True, scope="module")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,15 +57,15 @@ def _others_leave_connections_open() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kind(request: pytest.FixtureRequest) -> str:
+def server_kind(request: pytest.FixtureRequest) -> str:
     """Who is asked: the reference or our broker."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """The module's server. It leaves cleanly and has logged no error."""
-    server = RedisServer(kind, tmp_path_factory.mktemp(kind))
+    server = RedisServer(server_kind, tmp_path_factory.mktemp(server_kind))
     try:
         server.start()
         yield server
@@ -86,13 +86,13 @@ def endpoint(server: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def start_server(
-    kind: str, tmp_path_factory: pytest.TempPathFactory
+    server_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., RedisServer]]:
     """Makes servers of the kind, with options, that live no longer than the test."""
     made: list[RedisServer] = []
 
     def start(**options: Any) -> RedisServer:
-        server = RedisServer(kind, tmp_path_factory.mktemp(kind), **options)
+        server = RedisServer(server_kind, tmp_path_factory.mktemp(server_kind), **options)
         made.append(server)
         server.start()
         return server

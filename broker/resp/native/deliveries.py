@@ -67,14 +67,24 @@ def dl_receive(run: Run, argv: Args) -> Reply:
         else:
             raise syntax()
         at += 1
-    host.flush()
-    return host.answer_later(run, _receive(host, run, key, group, meta, options))
+    owed = host.flush() or host.owes(run.session)
+    return host.answer_later(run, _receive(host, run, key, group, meta, options, owed=owed))
 
 
 async def _receive(
-    host: NativeHost, run: Run, key: TopicKey, group: str, meta: bool, options: dict[str, Any]
+    host: NativeHost,
+    run: Run,
+    key: TopicKey,
+    group: str,
+    meta: bool,
+    options: dict[str, Any],
+    *,
+    owed: bool,
 ) -> Reply:
     session = run.session
+    if owed:
+        # What the client itself sent before, and has no answer to yet, counts too.
+        await host.node.durable(host.node.engine.state.position)
     delivery = await hand_out(
         host.node, key, group, lambda topic: the_group(topic, group), **options
     )

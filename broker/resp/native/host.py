@@ -13,6 +13,7 @@ from delaylog.broker.engine.sending import send
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
 from delaylog.broker.resp.native.words import refusal
 from delaylog.broker.sending_apart import send_apart
@@ -55,15 +56,19 @@ class NativeHost:
             sends = self._sends[key] = []
         sends.append((single, session.out, place))
 
-    def flush(self) -> None:
-        """Decide the sends of the turn. Raises NotLeadingError only if all of them may come
-        through a moment later."""
+    def flush(self) -> bool:
+        """Decide the sends of the turn so far; False if there were none."""
         if not self._sends:
-            return
+            return False
         sends, self._sends = self._sends, {}
         for (key, merge), items in sends.items():
             for part in self._frames(items):
                 self._send(part, key, merge)
+        return True
+
+    def owes(self, session: Session) -> bool:
+        """Whether a client has not been answered yet what it asked in earlier turns."""
+        return cast("Connection", session.worker).owed > 0
 
     def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
         """What together is no more than one request may be: a frame has its limit too."""

@@ -63,7 +63,7 @@ POP_MATCHING = Script("""\
 local pattern, shards = ARGV[1], tonumber(ARGV[2])
 local due_max, unack_score = tonumber(ARGV[3]), ARGV[4]
 local best_id, best_body, best_score, best_shard
-local finished, left = {}, shards
+local finished, left = {}, math.floor(shards)
 local rank = 0
 while left > 0 do
   for shard = 1, shards do

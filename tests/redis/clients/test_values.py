@@ -196,7 +196,7 @@ def test_expiry_is_not_early(client: redis.Redis) -> None:
     client.set("short", 1, px=300)
     client.psetex("shorter", 150, 1)
     client.set("kept", 1, ex=100)
-    assert client.ttl("kept") in (99, 100)
+    assert 90 < client.ttl("kept") <= 100
     assert client.persist("kept") in (1, True)
     assert client.ttl("kept") == -1
     assert client.ttl("missing") == -2

@@ -48,13 +48,21 @@ def test_a_waiter_is_woken_by_the_release(endpoint: RedisServer) -> None:
             waiter.release()
 
 
-def test_a_lock_that_is_kept_alive_and_all_reset(endpoint: RedisServer) -> None:
+def test_a_lock_that_is_kept_alive(endpoint: RedisServer) -> None:
     with endpoint.client() as client:
-        kept = redis_lock.Lock(client, "kept", expire=1, auto_renewal=True)
+        kept = redis_lock.Lock(client, "kept", expire=3, auto_renewal=True)
         assert kept.acquire()
-        time.sleep(1.5)
+        time.sleep(3.5)
         assert kept.locked()
+        kept.release()
+        assert not kept.locked()
+
+
+def test_all_locks_reset(endpoint: RedisServer) -> None:
+    with endpoint.client() as client:
+        held = [redis_lock.Lock(client, name, expire=30) for name in ("a", "b")]
+        assert all(lock.acquire() for lock in held)
         redis_lock.reset_all(client)
-        assert not redis_lock.Lock(client, "kept").locked()
+        assert not any(lock.locked() for lock in held)
         with pytest.raises(redis_lock.NotAcquired):
-            kept.release()
+            held[0].release()

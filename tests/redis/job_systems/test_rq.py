@@ -62,7 +62,8 @@ def test_a_retry_later(bench: Bench, connection: redis.Redis, tmp_path: Path) ->
         wait_for(job.return_value)
     assert job.return_value() == "second try"
     (_, first), (_, second) = bench.ran()
-    assert second - first >= 1000
+    # rq keeps whole seconds of Unix time, and drops the rest.
+    assert second >= first // 1000 * 1000 + 1000
 
 
 def test_jobs_for_later_are_not_early(bench: Bench, connection: redis.Redis) -> None:
@@ -75,7 +76,6 @@ def test_jobs_for_later_are_not_early(bench: Bench, connection: redis.Redis) -> 
     cancelled.cancel()
     assert queue.scheduled_job_registry.count == 2
     with bench.worker("rq", "worker", "--with-scheduler", "--url", bench.server.url):
-        # rq keeps whole seconds of Unix time.
         assert bench.at_ms("add:1+0") >= begin // 1000 * 1000 + 1000
         assert bench.at_ms("add:3+0") >= begin // 1000 * 1000 + 3000
     assert bench.names() == ["add:1+0", "add:3+0"]

@@ -64,7 +64,8 @@ def start_reference(stack: ExitStack) -> int:
     process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
 
     def stop() -> None:
-        process.terminate()
+        # It has no files to close, and one that a script keeps busy would not listen.
+        process.kill()
         process.wait()
 
     stack.callback(stop)

@@ -1,0 +1,73 @@
+"""A broker with an endpoint for Redis clients, and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import Broker
+from tests.broker.resp.resp_client import RespClient
+
+
+class RespBroker(Broker):
+    """A broker; its endpoint keeps its port over restarts."""
+
+    resp_port = 0
+
+    def start(self) -> None:
+        """Start it, with an endpoint on a free port the first time."""
+        self._options = [
+            option if option != "RESP" else f"127.0.0.1:{self.resp_port}"
+            for option in self._options
+        ]
+        super().start()
+        self.resp_port = int(self.ready_line.split()[2].rpartition(":")[2])
+        at = self._options.index("--resp")
+        self._options[at + 1] = f"127.0.0.1:{self.resp_port}"
+
+    def connect(self, **options: Any) -> RespClient:
+        """A client."""
+        return RespClient(self.resp_port, **options)
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
+    """Starts brokers with these options; they are gone when the test is."""
+    brokers: list[RespBroker] = []
+
+    def start(*options: str, limits: str = "") -> RespBroker:
+        folder = tmp_path / f"broker-{len(brokers)}"
+        folder.mkdir()
+        broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits)
+        brokers.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in brokers:
+        broker.kill()
+
+
+@pytest.fixture(scope="module")
+def resp_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RespBroker]:
+    """One for the tests of a module; it must leave well and have logged no error."""
+    broker = RespBroker(tmp_path_factory.mktemp("broker"), "--resp", "RESP")
+    broker.start()
+    try:
+        yield broker
+        assert broker.stop() == 0, broker.log_path.read_text()
+        broker.assert_clean_logs()
+    finally:
+        broker.kill()
+
+
+@pytest.fixture
+def client(resp_broker: RespBroker) -> Iterator[RespClient]:
+    """A client of an empty keyspace."""
+    client = resp_broker.connect()
+    assert client.call("FLUSHALL") == b"OK"
+    yield client
+    client.close()

@@ -1,0 +1,269 @@
+"""The endpoint for Redis clients as a whole: answers, durability, waits, who may come in."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.broker.conftest import PROGRAM, read_all
+from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.resp_client import RespClient, is_error
+
+Start = Callable[..., RespBroker]
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_what_was_answered_is_there_after_a_kill(start_broker: Start, fsync: str) -> None:
+    broker = start_broker("--resp-fsync", fsync)
+    client = broker.connect()
+    for turn in range(50):
+        client.pipeline(
+            ("SET", f"k{turn}", turn),
+            ("HSET", "h", f"f{turn}", turn),
+            ("RPUSH", "l", turn),
+            ("ZADD", "z", turn, f"m{turn}"),
+            ("INCR", "n"),
+            ("SET", f"gone{turn}", 1, "PX", 1),
+            ("SET", f"kept{turn}", 1, "EX", 1000),
+        )
+    broker.kill()
+    broker.start()
+    client = broker.connect()
+    assert client.call("GET", "n") == b"50"
+    assert client.call("LLEN", "l") == client.call("HLEN", "h") == client.call("ZCARD", "z") == 50
+    assert client.call("MGET", *(f"k{n}" for n in range(50))) == [b"%d" % n for n in range(50)]
+    assert client.call("EXISTS", *(f"gone{n}" for n in range(50))) == 0
+    assert 900 < client.call("TTL", "kept7") <= 1000
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def test_a_transaction_is_there_whole_or_not_at_all(start_broker: Start) -> None:
+    broker = start_broker()
+    client = broker.connect()
+    for turn in range(5):
+        sent = 0
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            client.sock.sendall(b"MULTI\r\nINCR a\r\nINCR b\r\nINCR c\r\nEXEC\r\n")
+            sent += 1
+            if turn % 2:
+                for _ in range(5):
+                    client.reply()
+        broker.kill()
+        broker.start()
+        client = broker.connect()
+        a, b, c = client.call("MGET", "a", "b", "c")
+        assert a == b == c
+        assert int(a) >= (sent if turn % 2 else 0)
+
+
+def test_keys_expire_by_themselves_at_their_time(client: RespClient) -> None:
+    client.pipeline(("SET", "k", "v", "PX", 200), ("SET", "stays", "v"))
+    assert client.call("DBSIZE") == 2
+    time.sleep(0.1)
+    assert client.call("GET", "k") == b"v"
+    time.sleep(0.3)
+    # Nobody has asked for it: it left by its own time.
+    assert client.call("DBSIZE") == 1
+
+
+def test_blocked_clients_are_served_in_their_order(resp_broker: RespBroker) -> None:
+    clients = [resp_broker.connect() for _ in range(3)]
+    clients[0].call("DEL", "queue")
+    for each in clients:
+        each.send("BLPOP", "queue", 5)
+        each.send("PING")
+        time.sleep(0.05)
+    other = resp_broker.connect()
+    assert other.call("RPUSH", "queue", "a", "b", "c") == 3
+    assert [each.reply() for each in clients] == [[b"queue", x] for x in (b"a", b"b", b"c")]
+    assert [each.reply() for each in clients] == [b"PONG"] * 3
+    began = time.monotonic()
+    assert other.call("BLPOP", "queue", 0.2) is None
+    assert time.monotonic() - began >= 0.2
+    for each in (*clients, other):
+        each.close()
+
+
+def test_a_client_that_leaves_while_it_waits_takes_nothing(resp_broker: RespBroker) -> None:
+    leaving, staying = resp_broker.connect(), resp_broker.connect()
+    leaving.send("BRPOP", "left", 0)
+    time.sleep(0.1)
+    leaving.close()
+    time.sleep(0.1)
+    assert staying.call("RPUSH", "left", "x") == 1
+    assert staying.call("LLEN", "left") == 1
+    staying.close()
+
+
+def test_messages_of_channels_reach_both_protocols(resp_broker: RespBroker) -> None:
+    old, new, sender = (resp_broker.connect() for _ in range(3))
+    new.call("HELLO", 3)
+    assert old.call("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
+    new.send("PSUBSCRIBE", "n*")
+    assert list(new.reply()) == [b"psubscribe", b"n*", 1]
+    assert sender.call("PUBLISH", "news", "hello") == 2
+    assert old.reply() == [b"message", b"news", b"hello"]
+    assert list(new.reply()) == [b"pmessage", b"n*", b"news", b"hello"]
+    assert is_error(old.call("GET", "k"), "ERR Can't execute 'get'")
+    assert new.call("PING") in (b"PONG", "PONG")
+    for each in (old, new, sender):
+        each.close()
+
+
+def test_broken_requests_are_answered_and_the_client_closed(resp_broker: RespBroker) -> None:
+    for wire, error in (
+        (b"*1\r\n$x\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*1\r\n:5\r\n", b"-ERR Protocol error: expected '$', got ':'\r\n"),
+        (b'SET "a\r\n', b"-ERR Protocol error: unbalanced quotes in request\r\n"),
+    ):
+        with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10) as sock:
+            sock.sendall(b"PING\r\n" + wire + b"PING\r\n")
+            assert read_all(sock) == b"+PONG\r\n" + error
+
+
+def test_quit_ends_after_the_answers_before_it(resp_broker: RespBroker) -> None:
+    with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10) as sock:
+        sock.sendall(b"SET q 1\r\nGET q\r\nQUIT\r\nGET q\r\n")
+        assert read_all(sock) == b"+OK\r\n$1\r\n1\r\n+OK\r\n"
+
+
+def test_a_client_that_does_not_read_costs_no_memory(resp_broker: RespBroker) -> None:
+    client = resp_broker.connect()
+    client.call("SET", "large", b"x" * 500_000)
+
+    def resident_mib() -> float:
+        pid = resp_broker._process.pid  # type: ignore[union-attr]
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    before = resident_mib()
+    slow = resp_broker.connect()
+    slow.sock.settimeout(2)
+    request = b"GET large\r\n" * 1000
+    try:
+        for _ in range(200):
+            slow.sock.sendall(request)
+    except TimeoutError:
+        pass
+    # It asked for 100 GB.
+    assert resident_mib() - before < 100
+    assert client.call("PING") == b"PONG"
+    slow.close()
+    client.call("DEL", "large")
+    client.close()
+
+
+def test_a_pipeline_of_one_does_not_hold_others_up(resp_broker: RespBroker) -> None:
+    flood, other = resp_broker.connect(), resp_broker.connect()
+    flood.sock.sendall(b"INCR flood\r\n" * 100_000)
+    slowest = 0.0
+    for _ in range(20):
+        began = time.monotonic()
+        assert other.call("PING") == b"PONG"
+        slowest = max(slowest, time.monotonic() - began)
+    last = [flood.reply() for _ in range(100_000)][-1]
+    assert last == 100_000
+    assert slowest < 5
+    flood.call("DEL", "flood")
+    flood.close()
+    other.close()
+
+
+# --------------------------------------------------------------------------- who may come in
+
+
+def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    accounts.write_text("# who may come in\nsecret-of-all\nworker:secret-of-worker\n")
+    broker = start_broker("--resp-auth", str(accounts))
+    client = broker.connect()
+    assert is_error(client.call("GET", "k"), "NOAUTH")
+    assert is_error(client.call("DL.SEND", "t", 0, "x"), "NOAUTH")
+    assert is_error(client.call("AUTH", "wrong"), "WRONGPASS")
+    assert is_error(client.call("HELLO", 3), "NOAUTH")
+    assert client.call("AUTH", "secret-of-all") == b"OK"
+    assert client.call("SET", "k", "v") == b"OK"
+    other = broker.connect()
+    assert is_error(other.call("AUTH", "worker", "secret-of-all"), "WRONGPASS")
+    assert dict(other.call("HELLO", 3, "AUTH", "worker", "secret-of-worker"))[b"proto"] == 3
+    assert other.call("GET", "k") == b"v"
+    hostile = broker.connect()
+    hostile.sock.sendall(b"*100000\r\n")
+    assert is_error(hostile.reply(), "ERR Protocol error: unauthenticated multibulk length")
+    assert "secret" not in broker.log_path.read_text()
+
+
+def test_wrong_settings_are_named(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("me:short\n")
+    (tmp_path / "nobody").write_text("# none yet\n")
+    for options, error in (
+        (["--resp", "nowhere"], "resp must be HOST:PORT"),
+        (["--resp-auth", "file"], "resp-auth goes with resp HOST:PORT"),
+        (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
+        (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
+        (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names nobody"),
+        (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
+        (["--resp", "127.0.0.1:0", "--resp-tls-cert", "absent"], "resp-tls-cert absent"),
+        (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key goes with"),
+    ):
+        ended = subprocess.run(
+            [PROGRAM, "serve", "--data-dir", "data", "--http", "127.0.0.1:0", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert ended.returncode == 2, (options, ended)
+        assert error in ended.stderr, (options, ended.stderr)
+        assert "short\n" not in ended.stderr
+
+
+def test_tls(start_broker: Start, tmp_path: Path) -> None:
+    certificate = tmp_path / "broker.pem"
+    certificate.write_bytes(_certificate())
+    broker = start_broker("--resp-tls-cert", str(certificate))
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.check_hostname = False
+    client = broker.connect(tls=context)
+    assert client.pipeline(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
+    client.close()
+    with socket.create_connection(("127.0.0.1", broker.resp_port), 10) as sock:
+        sock.sendall(b"PING\r\n")
+        assert b"PONG" not in read_all(sock)
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def _certificate() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ) + made.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,210 @@
+"""The delay log's own verbs for Redis clients, against a live broker."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.resp_client import RespClient, is_error
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A fresh one."""
+    return f"t{next(_NUMBERS)}"
+
+
+def received(client: RespClient, topic: str, *options: Any, most: int = 100) -> list[list[Any]]:
+    """What DL.RECEIVE gives."""
+    reply = client.call("DL.RECEIVE", topic, most, *options)
+    assert isinstance(reply, list), reply
+    return reply
+
+
+def test_a_message_comes_at_its_time_and_never_before(client: RespClient, topic: str) -> None:
+    sent_ms = time.time() * 1000
+    text = client.call("DL.SEND", topic, 300, "hello")
+    assert text.startswith(b"~")
+    assert received(client, topic) == []
+    ((message_id, receipt, body, due_ms, attempts),) = received(client, topic, "WAIT", 5000)
+    assert (message_id, body, attempts) == (text, b"hello", 1)
+    assert time.time() * 1000 >= due_ms >= sent_ms + 300
+    assert client.call("DL.ACK", topic, receipt) == 1
+    assert client.call("DL.ACK", topic, receipt) == 0
+
+
+def test_answers_stand_in_the_order_of_their_commands(client: RespClient, topic: str) -> None:
+    replies = client.pipeline(
+        ("SET", "k", "1"),
+        ("DL.SEND", topic, 0, "a"),
+        ("GET", "k"),
+        ("DL.SEND", topic, -5, "b"),
+        ("DL.MSEND", topic, 0, "c", 0, "d"),
+        ("DL.SEND", topic, 0, "e", "ID", "mine"),
+        ("DL.RECEIVE", topic, 10),
+        ("INCR", "k"),
+    )
+    assert replies[0] == b"OK"
+    assert replies[2] == b"1"
+    assert is_error(replies[3], "ERR delay-ms must be 0 to")
+    assert [message[0] for message in replies[6]] == [replies[1], *replies[4], b"mine"]
+    assert [message[2] for message in replies[6]] == [b"a", b"c", b"d", b"e"]
+    assert replies[5] == b"mine"
+    assert replies[7] == 2
+
+
+def test_sends_of_many_clients_meet_in_one_batch(resp_broker: RespBroker, topic: str) -> None:
+    clients = [resp_broker.connect() for _ in range(20)]
+    for number, each in enumerate(clients):
+        each.send("DL.SEND", topic, 0, f"body {number}")
+    ids = {each.reply() for each in clients}
+    assert len(ids) == 20
+    messages = received(clients[0], topic)
+    assert {message[0] for message in messages} == ids
+    assert {message[2] for message in messages} == {f"body {n}".encode() for n in range(20)}
+    for each in clients:
+        each.close()
+
+
+def test_one_wrong_send_of_a_turn_does_not_touch_the_others(client: RespClient, topic: str) -> None:
+    assert client.call("DL.SEND", topic, 100_000, "a", "ID", "one") == b"one"
+    replies = client.pipeline(
+        ("DL.SEND", topic, 0, "b", "MERGE", "reject"),
+        ("DL.SEND", topic, 0, "c", "ID", "one", "MERGE", "reject"),
+        ("DL.SEND", topic, 0, "d", "ID", "~wrong"),
+        ("DL.SEND", topic, 0, "e", "MERGE", "reject"),
+    )
+    assert is_error(replies[1], "CONFLICT")
+    assert is_error(replies[2], "ERR an id must not begin with '~'")
+    assert [message[2] for message in received(client, topic)] == [b"b", b"e"]
+
+
+def test_what_a_send_says_comes_out_with_meta(client: RespClient, topic: str) -> None:
+    client.call(
+        *("DL.SEND", topic, 0, "body", "ID", "x", "PRIORITY", 7, "KEY", "k", "TAGS", 2, "a", "b"),
+        *("TTL", 60_000, "RETRIES", 3),
+    )
+    ((*_, body, _due, attempts, priority, key, tags, headers),) = received(client, topic, "META")
+    assert (body, attempts, priority, key, tags, headers) == (b"body", 1, 7, b"k", [b"a", b"b"], [])
+    found = client.call("DL.GET", topic, "x")
+    members = dict(zip(found[::2], found[1::2], strict=True))
+    assert members[b"state"] == b"leased"
+    assert members[b"max_retry"] == 3
+    assert members[b"body"] == b"body"
+    assert client.call("DL.GET", topic, "nothing") is None
+
+
+def test_filters_and_groups(client: RespClient, resp_broker: RespBroker, topic: str) -> None:
+    client.call("DL.SEND", topic, 0, "first")
+    assert resp_broker.call("PUT", f"/v1/topics/{topic}/groups/late", {}).status == 201
+    client.pipeline(
+        ("DL.SEND", topic, 0, "red", "TAGS", 1, "red"),
+        ("DL.SEND", topic, 0, "blue", "TAGS", 1, "blue"),
+    )
+    assert [m[2] for m in received(client, topic, "TAGS", 1, "blue")] == [b"blue"]
+    assert [m[2] for m in received(client, topic, "GROUP", "late")] == [b"red", b"blue"]
+    assert is_error(client.call("DL.RECEIVE", topic, 1, "GROUP", "none"), "UNKNOWN")
+
+
+def test_nack_extend_cancel_and_reschedule(client: RespClient, topic: str) -> None:
+    client.call("DL.SEND", topic, 0, "x")
+    ((_, receipt, *_),) = received(client, topic, "LEASE", 60_000)
+    assert client.call("DL.EXTEND", topic, 1000, receipt) == 1
+    assert client.call("DL.NACK", topic, "DELAY", 0, receipt) == 1
+    ((_, again, _, _, attempts),) = received(client, topic, "WAIT", 1000)
+    assert attempts == 2
+    assert client.call("DL.ACK", topic, again, receipt) == 1
+    client.call("DL.SEND", topic, 3_600_000, "later", "ID", "l")
+    due_ms = client.call("DL.RESCHEDULE", topic, "l", 7_200_000)
+    assert abs(due_ms - time.time() * 1000 - 7_200_000) < 5_000
+    assert client.call("DL.CANCEL", topic, "l", "unknown") == 1
+    assert is_error(client.call("DL.RESCHEDULE", topic, "l", 5), "TOOLATE")
+    assert is_error(client.call("DL.RESCHEDULE", topic, "unknown", 5), "UNKNOWN")
+    stats = client.call("DL.STATS", topic)
+    counts = dict(zip(stats[::2], stats[1::2], strict=True))
+    assert (counts[b"sent"], counts[b"acked"], counts[b"deleted"]) == (2, 1, 1)
+    assert client.call("DL.STATS", "no-such-topic") is None
+
+
+def test_an_absolute_time_and_a_namespace(
+    client: RespClient, resp_broker: RespBroker, topic: str
+) -> None:
+    due_ms = int(time.time() * 1000) + 150
+    client.call("DL.SEND", f"ns1/{topic}", f"@{due_ms}", "x")
+    assert received(client, topic, "WAIT", 300) == []
+    (message,) = received(client, f"ns1/{topic}", "WAIT", 2000)
+    assert message[3] == due_ms
+    found = resp_broker.call("GET", f"/v1/ns/ns1/topics/{topic}")
+    assert found.status == 200
+
+
+@pytest.mark.parametrize(
+    ("argv", "start"),
+    [
+        (("DL.SEND", "t"), "ERR wrong number of arguments for 'dl.send' command"),
+        (("DL.SEND", "a b", 0, "x"), "ERR a topic is named"),
+        (("DL.SEND", "t", "soon", "x"), "ERR delay-ms must be a whole number"),
+        (("DL.SEND", "t", "@x", "x"), "ERR a time is written @"),
+        (("DL.SEND", "t", 10**15, "x"), "ERR delay-ms must be 0 to"),
+        (("DL.SEND", "t", 0, "x", "PRIORITY"), "ERR syntax error"),
+        (("DL.SEND", "t", 0, "x", "PRIORITY", "high"), "ERR PRIORITY must be a whole number"),
+        (("DL.SEND", "t", 0, "x", "TTL", 0), "ERR TTL must be"),
+        (("DL.SEND", "t", 0, "x", "KEY", b"\xff"), "ERR a key is UTF-8"),
+        (("DL.SEND", "t", 0, "x", "TAGS", 3, "a"), "ERR the count of tags"),
+        (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR at most"),
+        (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE is one of"),
+        (("DL.SEND", "t", 0, "x", "COLOUR", "red"), "ERR syntax error"),
+        (("DL.SEND", "t", 0, b"x" * ((1 << 20) + 1)), "TOOLARGE"),
+        (("DL.MSEND", "t", 0, "x", 5), "ERR after the topic come pairs"),
+        (("DL.MSEND", "t", 0, "x", "y", "z"), "ERR delay-ms must be a whole number"),
+        (("DL.RECEIVE", "t", 0), "ERR max must be"),
+        (("DL.RECEIVE", "t", 1, "WAIT"), "ERR syntax error"),
+        (("DL.RECEIVE", "t", 1, "WAIT", -1), "ERR WAIT must be"),
+        (("DL.ACK", "t", "receipt"), "ERR a receipt is 32 hex digits"),
+        (("DL.ACK", "t", "z" * 32), "ERR a receipt is 32 hex digits"),
+        (("DL.NACK", "t", "DELAY", 5), "ERR syntax error"),
+        (("DL.EXTEND", "t", "x", "0" * 32), "ERR lease-ms must be"),
+        (("DL.CANCEL", "t"), "ERR wrong number of arguments"),
+    ],
+)
+def test_mistakes_are_named(client: RespClient, argv: tuple[Any, ...], start: str) -> None:
+    assert is_error(client.call(*argv), start), client.call(*argv)
+    assert client.call("PING") == b"PONG"
+
+
+def test_the_verbs_are_no_part_of_transactions(client: RespClient, topic: str) -> None:
+    assert client.call("MULTI") == b"OK"
+    reply = client.call("DL.SEND", topic, 0, "x")
+    assert is_error(reply, "ERR Command not allowed inside a transaction")
+    assert is_error(client.call("EXEC"), "EXECABORT")
+
+
+def test_who_waits_is_woken_by_a_send_of_another(resp_broker: RespBroker, topic: str) -> None:
+    waiting, sender = resp_broker.connect(), resp_broker.connect()
+    waiting.send("DL.RECEIVE", topic, 1, "WAIT", 10_000)
+    waiting.send("PING")
+    time.sleep(0.1)
+    sender.call("DL.SEND", topic, 0, "x")
+    assert waiting.reply()[0][2] == b"x"
+    assert waiting.reply() == b"PONG"
+    waiting.close()
+    sender.close()
+
+
+def test_a_large_batch_goes_in_whole(client: RespClient, topic: str) -> None:
+    pairs = [word for n in range(5000) for word in (n % 7, f"{n:090}")]
+    ids = client.call("DL.MSEND", topic, *pairs)
+    assert len(set(ids)) == 5000
+    got: list[bytes] = []
+    while len(got) < 5000:
+        messages = received(client, topic, "WAIT", 2000, most=1000)
+        assert messages
+        got += [message[2] for message in messages]
+        assert client.call("DL.ACK", topic, *(message[1] for message in messages)) == len(messages)
+    assert sorted(got) == sorted(f"{n:090}".encode() for n in range(5000))
