@@ -125,7 +125,9 @@ class Connection(asyncio.Protocol):
         if not self._rest and parser.error is not None and not session.closing:
             encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
-        if session.out or session.closing or executor.keyspace.effects:
+        waits = session.blocked is not None
+        if session.out or session.closing or waits or executor.keyspace.effects:
+            # A wait has a time at which it ends, and that is looked at when turns end.
             face.turns.touch(self)
 
     async def _until_ready(self) -> None:

@@ -93,7 +93,9 @@ class _Options:
                 at += 1
                 self.last_id = parse_id(argv[at])
             else:
-                raise CommandError(b"ERR Unrecognized XCLAIM option '%b'" % argv[at])
+                raise CommandError(
+                    b"ERR Unrecognized XCLAIM option '%b'" % argv[at].partition(b"\0")[0]
+                )
             at += 1
         now_ms = run.now_ms
         if self.delivered_ms < 0 or (self.delivered_ms > now_ms and not run.keyspace.applying):

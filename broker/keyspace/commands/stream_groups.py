@@ -47,14 +47,23 @@ HELP
     Prints this help."""
 
 
+def _c_text(text: bytes) -> bytes:
+    """As much of a text as C shows."""
+    return text.partition(b"\0")[0]
+
+
 def no_group(key: bytes, group: bytes) -> CommandError:
     """A command names a group that is not there."""
-    return CommandError(b"NOGROUP No such consumer group '%b' for key name '%b'" % (group, key))
+    return CommandError(
+        b"NOGROUP No such consumer group '%b' for key name '%b'" % (_c_text(group), _c_text(key))
+    )
 
 
 def no_key_or_group(key: bytes, group: bytes, where: bytes = b"") -> CommandError:
     """The same, where the key may be missing too."""
-    return CommandError(b"NOGROUP No such key '%b' or consumer group '%b'%b" % (key, group, where))
+    return CommandError(
+        b"NOGROUP No such key '%b' or consumer group '%b'%b" % (_c_text(key), _c_text(group), where)
+    )
 
 
 def bad_form(argv: Args) -> CommandError:
