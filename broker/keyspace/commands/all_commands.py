@@ -24,6 +24,11 @@ from delaylog.broker.keyspace.commands import (
     sorted_set_ranges,
     sorted_sets,
     sorting,
+    stream_claims,
+    stream_facts,
+    stream_groups,
+    stream_reads,
+    streams,
     strings,
     transactions,
 )
@@ -52,6 +57,11 @@ __all__ = [
     "sorted_set_ranges",
     "sorted_sets",
     "sorting",
+    "stream_claims",
+    "stream_facts",
+    "stream_groups",
+    "stream_reads",
+    "streams",
     "strings",
     "transactions",
 ]
