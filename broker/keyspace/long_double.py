@@ -91,8 +91,11 @@ def write(value: LongDouble) -> bytes:
     else:
         scaled = _halves_to_even(scaled, 1 << -exponent)
     whole, decimals = divmod(scaled, 10**_DECIMALS)
-    high, low = divmod(whole, 10**_PIECE)
-    text = b"%d" % low if not high else b"%d%0*d" % (high, _PIECE, low)
+    if whole.bit_length() < 3 * _PIECE:
+        text = b"%d" % whole
+    else:
+        high, low = divmod(whole, 10**_PIECE)
+        text = b"%d%0*d" % (high, _PIECE, low) if high else b"%d" % low
     text += (b".%017d" % decimals).rstrip(b"0").removesuffix(b".")
     return b"-" + text if mantissa < 0 and scaled else text
 

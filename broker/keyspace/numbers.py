@@ -17,9 +17,6 @@ _FLOAT: Final = re.compile(
 _HEX_FLOAT: Final = re.compile(
     rb"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
 ).fullmatch
-# A digit before the exponent that counts: what was neither 0 nor `inf` became that.
-_LOST: Final = re.compile(rb"[+-]?[0.]*[1-9]").match
-_HEX_LOST: Final = re.compile(rb"[+-]?0[xX][0.]*[1-9a-fA-F]").match
 
 _SURELY_FITS: Final = 300
 """So short a number without an exponent is neither too large nor too small for a double."""
@@ -43,29 +40,24 @@ def is_int(text: bytes | bytearray) -> bool:
 
 
 def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
-    """A double, also `inf` and hexadecimal; never nan, nothing too large or too small for one.
-
-    Raises CommandError.
-    """
+    """A double, also `inf` and hexadecimal; never nan. Raises CommandError."""
     if _FLOAT(text):
-        value = float(text)
-        if (value and not isinf(value)) or not _LOST(text):
-            return value
-    elif _HEX_FLOAT(text):
-        try:
-            value = float.fromhex(text.decode())
-        except OverflowError:
-            raise CommandError(refusal) from None
-        if value or not _HEX_LOST(text):
-            return value
+        return float(text)
+    if _HEX_FLOAT(text):
+        return float.fromhex(text.decode())
     raise CommandError(refusal)
 
 
 def score_text(value: float) -> bytes:
     """A double with 17 significant digits, as Redis 7.0 writes scores."""
-    if value == (whole := int(value) if abs(value) < 1e17 else None) and (whole or value == 0):
+    if -1e17 < value < 1e17:
+        whole = int(value)
+        if whole != value:
+            return b"%.17g" % value
+        if whole:
+            return b"%d" % whole
         # What C's %.17g gives for -0 keeps its sign.
-        return b"-0" if whole == 0 and str(value)[0] == "-" else b"%d" % whole
+        return b"-0" if str(value)[0] == "-" else b"0"
     if isinf(value):
         return b"inf" if value > 0 else b"-inf"
     if isnan(value):

@@ -41,7 +41,7 @@ def _first_score(text: bytes, *, upper: bool) -> float | None:
 def score_places(order: ScoreOrder, span: ScoreRange) -> tuple[Place, Place]:
     """Where a range of scores begins and ends."""
     low, high = span
-    start = (0, 0) if low == -inf else order.end if low is None else order.find(low)
+    start = 0 if low == -inf else order.end if low is None else order.find(low)
     return start, order.end if high is None else order.find(high)
 
 
@@ -59,24 +59,24 @@ def member_places(
     order: ScoreOrder, low: Bound, high: Bound, *, reverse: bool = False
 ) -> tuple[Place, Place]:
     """Where a range of members begins and ends."""
-    (score, _), (greatest, _) = order.walk((0, 0), order.end, 0, 1)[0], _last(order)
+    (score, _), (greatest, _) = order.walk(0, order.end, 0, 1)[0], _last(order)
     if score == greatest:
         return (
             _member_place(order, low, score, upper=False),
             _member_place(order, high, score, upper=True),
         )
     start, stop = _mixed(list(order), low, high, reverse=reverse)
-    return order.place(start), order.place(stop)
+    return start, stop
 
 
 def _last(order: ScoreOrder) -> Entry:
-    return order.walk_back((0, 0), order.end, 0, 1)[0]
+    return order.walk_back(0, order.end, 0, 1)[0]
 
 
 def _member_place(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) -> Place:
     side, member, exclusive = bound
     if side:
-        return (0, 0) if side < 0 else order.end
+        return 0 if side < 0 else order.end
     # With a zero byte more it is the next member there can be.
     return order.find(score, member if exclusive is upper else member + b"\0")
 

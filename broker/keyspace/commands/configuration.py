@@ -38,8 +38,7 @@ _BOUNDS: Final = b"argument must be between %d and %d inclusive"
 _FAILED: Final = b"ERR CONFIG SET failed (possibly related to argument '%b') - %b"
 _UNKNOWN: Final = b"ERR Unknown option or number of arguments for CONFIG SET - '%b'"
 _NOT_HERE: Final = b"delaylog cannot change this, it stays '%b'"
-_NO_DIGITS_MAX: Final = 127
-_EVENTS: Final = b"keyspace events are not supported"
+_NO_EVENTS: Final = b"keyspace events are not supported"
 
 
 def value_of(server: ServerState, name: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.commands.lists import take_from
-from delaylog.broker.keyspace.commands.timeouts import take_timeout_ms
+from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.numbers import to_int
 from delaylog.broker.keyspace.registry import Args, command
@@ -73,7 +73,7 @@ def _move_or_wait(
 @command("brpoplpush", 4, _BLOCKING + " denyoom", keys=(1, 2, 1))
 def brpoplpush(run: Run, argv: Args) -> Reply:
     """RPOPLPUSH, or wait for an element."""
-    timeout_ms = take_timeout_ms(argv[3])
+    timeout_ms = to_timeout_ms(run, argv[3])
     late = None if not run.may_wait else NO_ARRAY
     return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, late=late)
 
@@ -82,7 +82,7 @@ def brpoplpush(run: Run, argv: Args) -> Reply:
 def blmove(run: Run, argv: Args) -> Reply:
     """LMOVE, or wait for an element."""
     left, to_left = _side(argv[3]), _side(argv[4])
-    timeout_ms = take_timeout_ms(argv[5])
+    timeout_ms = to_timeout_ms(run, argv[5])
     late = None if not run.may_wait else NO_ARRAY
     return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, late=late)
 
@@ -91,9 +91,9 @@ def blmove(run: Run, argv: Args) -> Reply:
 
 
 def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
-    timeout_ms = take_timeout_ms(argv[-1])
+    timeout_ms = to_timeout_ms(run, argv[-1])
     keys = argv[1:-1]
-    for key in keys:
+    for key in keys if run.retried is None else [run.retried.ready]:
         value = run.database.of_kind(ListValue, key)
         if value:
             item = take_from(run, key, value, 1, left=left)[0]
@@ -141,7 +141,7 @@ def _take_count(argv: Args, at: int) -> int:
 
 
 def _take_first(run: Run, keys: list[bytes], count: int, *, left: bool) -> Reply:
-    for key in keys:
+    for key in keys if run.retried is None else [run.retried.ready]:
         value = run.database.of_kind(ListValue, key)
         if value:
             taken = take_from(run, key, value, count, left=left)
@@ -169,7 +169,7 @@ def lmpop(run: Run, argv: Args) -> Reply:
 @command("blmpop", -5, _BLOCKING, keys=_blmpop_keys)
 def blmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
-    timeout_ms = take_timeout_ms(argv[1])
+    timeout_ms = to_timeout_ms(run, argv[1])
     keys, at = take_keys(argv, 2)
     left = _side(argv[at])
     reply = _take_first(run, keys, _take_count(argv, at + 1), left=left)

@@ -41,10 +41,9 @@ class _Query:
     __slots__ = ("aggregate", "limit", "scores", "sources", "weights")
 
     def __init__(self, run: Run, argv: Args, at: int, kind: bytes, *, stores: bool, counts: bool):
-        assert run.command is not None
         count = to_int(argv[at])
         if count < 1:
-            name = run.command.name
+            name = argv[0].lower()
             raise CommandError(b"ERR at least 1 input key is needed for '%b' command" % name)
         if count > len(argv) - at - 1:
             raise syntax()

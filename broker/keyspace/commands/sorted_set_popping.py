@@ -5,13 +5,13 @@ What a blocking command took is logged as a plain pop of the key that had someth
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Final
 
 from delaylog.broker.keyspace.commands.sorted_set_operations import numbered_keys
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply
+from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_float, to_int
+from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.run import Run
@@ -23,7 +23,6 @@ _OUT_OF_RANGE: Final = b"ERR value is out of range"
 _OUTSIDE: Final = _OUT_OF_RANGE + b", value must between %d and %d"
 _NUMKEYS: Final = b"ERR numkeys should be greater than 0"
 _COUNT: Final = b"ERR count should be greater than 0"
-_NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"
 
 
 def _pop(run: Run, key: bytes, value: SortedSetValue, most: int, *, greatest: bool) -> list[Entry]:
@@ -77,6 +76,8 @@ def _of_keys(
     run: Run, keys: list[bytes], most: int, *, greatest: bool
 ) -> tuple[bytes, list[Entry]] | None:
     """Take from the first key that has something. Raises CommandError."""
+    if run.retried is not None:
+        keys = [run.retried.ready]
     for key in keys:
         value = run.database.of_kind(SortedSetValue, key)
         if value is not None:
@@ -97,21 +98,6 @@ def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
         return run.wait(argv, argv[1:-1], timeout_ms, NO_ARRAY)
     key, ((score, member),) = found
     return [key, member, Double(score)]
-
-
-def to_timeout_ms(run: Run, text: bytes) -> int:
-    """How long to wait, given in seconds; 0 = for ever. Raises CommandError."""
-    try:
-        seconds = to_float(text, _NO_TIMEOUT)
-    except OverflowError:
-        raise CommandError(_NO_TIMEOUT) from None
-    # More than 64 bits hold comes out as the least number they hold.
-    timeout_ms = -1 if abs(seconds) * 1000 >= 2.0**63 else ceil(seconds * 1000)
-    if timeout_ms < 0:
-        raise CommandError(b"ERR timeout is negative")
-    if timeout_ms > INT64_MAX - run.now_ms:
-        raise CommandError(b"ERR timeout is out of range")
-    return timeout_ms
 
 
 @command("bzpopmin", -3, "write noscript blocking fast", keys=(1, -2, 1))
@@ -207,5 +193,4 @@ def zrandmember(run: Run, argv: Args) -> Reply:
 
 
 def _entry(value: SortedSetValue, rank: int) -> Entry:
-    order = value.order
-    return order.walk(order.place(rank), order.end, 0, 1)[0]
+    return value.order.walk(rank, rank + 1)[0]

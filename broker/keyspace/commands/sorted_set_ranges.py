@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.numbers import score_text, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.score_order import Entry, Place
+from delaylog.broker.keyspace.score_order import Entry, Place, ScoreOrder
 from delaylog.broker.keyspace.score_ranges import (
+    ScoreRange,
     member_places,
     score_places,
     to_member_bound,
@@ -22,6 +24,7 @@ _LIMIT_BY_RANK: Final = (
     b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
 )
 _SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
+_FEW: Final = 16
 RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
 """What a range is one of; ANY: options say it."""
 
@@ -31,17 +34,17 @@ class _Query:
 
     __slots__ = ("by", "most", "offset", "reverse", "scores")
 
-    def __init__(self, argv: Args, at: int, by: bytes, *, reverse: bool | None, store: bool):
+    def __init__(self, words: tuple[bytes, ...], by: bytes, reverse: bool | None, store: bool):
         self.offset, self.most, self.scores = 0, -1, False
-        count = len(argv)
+        at, count = 0, len(words)
         given = reverse
         chosen = by
         while at < count:
-            option = argv[at].lower()
+            option = words[at].lower()
             if option == b"withscores" and not store:
                 self.scores = True
             elif option == b"limit" and at + 2 < count:
-                self.offset, self.most = to_int(argv[at + 1]), to_int(argv[at + 2])
+                self.offset, self.most = to_int(words[at + 1]), to_int(words[at + 2])
                 at += 2
             elif option == b"rev" and given is None:
                 given = True
@@ -73,6 +76,8 @@ class _Query:
             value = run.database.of_kind(SortedSetValue, key)
             if value is None or self.offset < 0:
                 return []
+            if not reverse and 0 <= self.most <= _FEW:
+                return _few(value.order, span, self.offset, self.most)
             start, stop = score_places(value.order, span)
         else:
             low, high = to_member_bound(first), to_member_bound(last)
@@ -85,14 +90,30 @@ class _Query:
         return walk(start, stop, self.offset, most)
 
 
+_query = lru_cache(maxsize=1_024)(_Query)
+"""What stands behind a range is the same in most calls, and is read once."""
+
+
+def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[Entry]:
+    """The first entries of a range: where it ends need not be searched for."""
+    low, high = span
+    if low is None:
+        return []
+    found = order.following((low, b""), offset, most)
+    if high is not None:
+        while found and found[-1][0] >= high:
+            found.pop()
+    return found
+
+
 def rank_places(value: SortedSetValue, start: int, stop: int) -> tuple[Place, Place]:
     """From where to where these positions go, both included; negative ones count from the end."""
     count = len(value.scores)
     start = max(0, start + count if start < 0 else start)
     stop = min(count - 1, stop + count if stop < 0 else stop)
     if start > stop:
-        return (0, 0), (0, 0)
-    return value.order.place(start), value.order.place(stop + 1)
+        return 0, 0
+    return start, stop + 1
 
 
 def by_rank(value: SortedSetValue, start: int, stop: int, *, reverse: bool) -> list[Entry]:
@@ -111,12 +132,12 @@ def entries_reply(run: Run, entries: list[Entry], *, scores: bool) -> Reply:
         return [[member, Double(score)] for score, member in entries]
     out: list[Reply] = []
     for score, member in entries:
-        out += (member, Double(score))
+        out += (member, score_text(score))
     return out
 
 
 def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
-    query = _Query(argv, 4, by, reverse=reverse, store=False)
+    query = _query(tuple(argv[4:]), by, reverse, False)
     found = query.find(run, argv[1], argv[2], argv[3])
     return entries_reply(run, found, scores=query.scores)
 
@@ -160,7 +181,7 @@ def zrevrangebylex(run: Run, argv: Args) -> Reply:
 @command("zrangestore", -5, "write denyoom", keys=(1, 2, 1))
 def zrangestore(run: Run, argv: Args) -> Reply:
     """Put a range of one set into another key."""
-    query = _Query(argv, 5, ANY, reverse=None, store=True)
+    query = _query(tuple(argv[5:]), ANY, None, True)
     found = query.find(run, argv[2], argv[3], argv[4])
     return store(run, argv[1], {member: score for score, member in found})
 
@@ -186,7 +207,7 @@ def zcount(run: Run, argv: Args) -> Reply:
     """How many have scores from here to there."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(value, *score_places(value.order, span))
+    return 0 if value is None else _count(*score_places(value.order, span))
 
 
 @command("zlexcount", 4, "readonly fast", keys=(1, 1, 1))
@@ -194,14 +215,11 @@ def zlexcount(run: Run, argv: Args) -> Reply:
     """How many members are from here to there."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(value, *member_places(value.order, low, high))
+    return 0 if value is None else _count(*member_places(value.order, low, high))
 
 
-def _count(value: SortedSetValue, start: Place, stop: Place) -> int:
-    order = value.order
-    before = order.rank(start)
-    end = len(order) if stop == order.end else order.rank(stop)
-    return max(0, end - before)
+def _count(start: Place, stop: Place) -> int:
+    return max(0, stop - start)
 
 
 # ---------------------------------------------------------------------- removing

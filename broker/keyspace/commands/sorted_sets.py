@@ -171,8 +171,7 @@ def _rank(run: Run, argv: Args, *, from_end: bool) -> Reply:
     score = value.scores.get(argv[2])
     if score is None:
         return None
-    order = value.order
-    rank = order.rank(order.find(score, argv[2]))
+    rank = value.order.find(score, argv[2])
     return len(value.scores) - 1 - rank if from_end else rank
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax, wrong_type
-from delaylog.broker.keyspace.numbers import to_float, to_int
+from delaylog.broker.keyspace.numbers import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -118,9 +118,9 @@ def _slice_in_place(
     if isinstance(value, SortedSetValue):
         order, size = value.order, len(value)
         if backwards:
-            entries = order.walk_back(order.place(size - end), order.place(size - start))
+            entries = order.walk_back(size - end, size - start)
         else:
-            entries = order.walk(order.place(start), order.place(end))
+            entries = order.walk(start, end)
         return [member for _, member in entries]
     if isinstance(value, ListValue) and backwards:
         return list(islice(reversed(value), start, end))
@@ -149,7 +149,7 @@ def _score(text: bytes) -> float:
     """What strtod makes of a weight. Raises CommandError."""
     if not text:
         return 0.0
-    return to_float(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
 
 
 def _looked_up(run: Run, pattern: bytes, item: bytes) -> bytes | None:

@@ -211,7 +211,10 @@ def mget(run: Run, argv: Args) -> Reply:
     out: list[bytes | None] = []
     for key in argv[1:]:
         value = find(key)
-        out.append(bytes(value) if isinstance(value, bytes | bytearray) else None)
+        if value.__class__ is bytes:
+            out.append(value)
+        else:
+            out.append(bytes(value) if value.__class__ is bytearray else None)
     return out
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
+from math import ceil
+from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.numbers import INT64_MAX, to_float
+from delaylog.broker.keyspace.run import Run
 
-_NOT_FLOAT = b"ERR timeout is not a float or out of range"
+_NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"
 
 
-def take_timeout_ms(text: bytes) -> int:
-    """Seconds with decimals, as whole milliseconds; 0 = for ever. Raises CommandError."""
-    seconds = to_float(text, _NOT_FLOAT)
-    # Redis calls one that is too large negative too, since it has become so on its way.
-    if math.isinf(seconds) or seconds < 0 or seconds * 1000 > INT64_MAX:
+def to_timeout_ms(run: Run, text: bytes) -> int:
+    """How long to wait, given in seconds; 0 = for ever. Raises CommandError."""
+    try:
+        seconds = to_float(text, _NO_TIMEOUT)
+    except OverflowError:
+        raise CommandError(_NO_TIMEOUT) from None
+    # More than 64 bits hold comes out as the least number they hold.
+    timeout_ms = -1 if abs(seconds) * 1000 >= 2.0**63 else ceil(seconds * 1000)
+    if timeout_ms < 0:
         raise CommandError(b"ERR timeout is negative")
-    return math.ceil(seconds * 1000)
+    if timeout_ms > INT64_MAX - run.now_ms:
+        raise CommandError(b"ERR timeout is out of range")
+    return timeout_ms

@@ -9,7 +9,7 @@ entry: form | data | size of form and data, readable backwards
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -18,29 +18,31 @@ from delaylog.broker.keyspace.numbers import is_int
 
 _HEADER: Final = Struct("<IH")
 assert _HEADER.size == 6
+EMPTY_BYTES: Final = _HEADER.size + 1
 _END: Final = 0xFF
 _MANY: Final = 0xFFFF
 _WHOLE_BYTES: Final = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
-def size_of(element: bytes) -> int:
-    """Bytes an element takes, about; never too few."""
-    return len(element) + 10
-
-
-def pack(elements: Sequence[bytes]) -> bytes:
+def pack(elements: Iterable[bytes]) -> bytes:
     """A listpack of these."""
-    out = bytearray(_HEADER.size)
-    for element in elements:
-        entry = _entry(element)
-        out += entry
-        out += _size_backwards(len(entry))
-    out.append(_END)
-    _HEADER.pack_into(out, 0, len(out), min(len(elements), _MANY))
-    return bytes(out)
+    return join([entry(element) for element in elements])
 
 
-def _entry(element: bytes) -> bytes:
+def join(entries: Sequence[bytes]) -> bytes:
+    """A listpack of entries that were made by `entry`."""
+    body = b"".join(entries)
+    size = EMPTY_BYTES + len(body)
+    return b"%b%b%c" % (_HEADER.pack(size, min(len(entries), _MANY)), body, _END)
+
+
+def entry(element: bytes) -> bytes:
+    """An element with all that goes with it."""
+    made = _form_and_data(element)
+    return made + _size_backwards(len(made))
+
+
+def _form_and_data(element: bytes) -> bytes:
     if len(element) <= 20 and is_int(element):
         number = int(element)
         if 0 <= number <= 127:

@@ -46,7 +46,9 @@ class Form:
         self.names = [name.encode() for name in _NAMES.findall(self.text.split(")")[0])[:9]]
         if not self.text.startswith("("):
             self.names = self.names[:1]
+        self.name = self.names[0]
         self.blocks = bool(re.search(r"\bB[LRZ]|BLOCK", self.text))
+        self.timed = bool(re.search(r"\b(p?ttl|p?at)\b", self.text))
         self.words = _Reader(self.text, pools).whole()
 
 
@@ -64,12 +66,13 @@ def forms(path: Path, pools: Mapping[str, Words]) -> list[Form]:
 
 def commands(chosen: Sequence[Form], *, spoilt: bool = True) -> Words:
     """Any command of these forms, some of them spoilt, but none that would wait for ever."""
-    how = st.sampled_from(_HOW).flatmap(lambda spoil: spoil)
+    how, gently = (st.sampled_from(deck).flatmap(lambda spoil: spoil) for deck in (_HOW, _GENTLY))
     deck = []
     for form in chosen:
         words = form.words
         if spoilt and not form.blocks:
-            words = st.builds(lambda argv, spoil: spoil(argv), words, how)
+            spoils = gently if form.timed else how
+            words = st.builds(lambda argv, spoil: spoil(argv), words, spoils)
         deck += [words] * form.weight
     return st.sampled_from(deck).flatmap(lambda words: words)
 
@@ -152,8 +155,10 @@ JUNK = [
 _Spoil = Callable[[Argv], Argv]
 
 
-def _spoils() -> list[SearchStrategy[_Spoil]]:
-    where, junk = st.integers(0, 9), st.sampled_from(JUNK)
+def _spoils(*, gently: bool) -> list[SearchStrategy[_Spoil]]:
+    """Gently: no word becomes a time to live so short that it ends between two replies."""
+    where = st.integers(0, 9)
+    junk = st.sampled_from([word for word in JUNK if not (gently and word == b"1")])
     keep: SearchStrategy[_Spoil] = st.just(lambda argv: argv)
     spoils: list[SearchStrategy[_Spoil]] = [
         where.map(lambda at: lambda argv: _without(argv, at)),
@@ -161,7 +166,7 @@ def _spoils() -> list[SearchStrategy[_Spoil]]:
         junk.map(lambda word: lambda argv: (*argv, word)),
         st.builds(lambda at, word: lambda argv: _replaced(argv, at, word), where, junk),
         st.builds(lambda at, word: lambda argv: _replaced(argv, at, word), where, junk),
-        where.map(lambda at: lambda argv: _swapped(argv, at)),
+        where.map(lambda at: lambda argv: argv if gently else _swapped(argv, at)),
         st.just(lambda argv: (argv[0].lower(), *argv[1:])),
         st.just(lambda argv: tuple(word.lower() for word in argv)),
     ]
@@ -189,4 +194,4 @@ def _swapped(argv: Argv, at: int) -> Argv:
     return (*argv[:at], argv[at + 1], argv[at], *argv[at + 2 :])
 
 
-_HOW = _spoils()
+_HOW, _GENTLY = _spoils(gently=False), _spoils(gently=True)

@@ -94,7 +94,7 @@ POOLS: dict[str, Words] = {
     "pttl": _pool(s * 1000 for s in _AHEAD_S),
     "at": _pool(_NOW_S + s for s in _AHEAD_S),
     "pat": _pool((_NOW_S + s) * 1000 for s in _AHEAD_S),
-    "past": _pool((0, -1, 1, 1000, -1000, -(2**63))),
+    "past": _pool((0, -1, -1000, -(2**63))),
     "toolong": _pool((2**63 - 1, 2**62, 9223372036854775, 10**16, -(2**62))),
     "db": _pool((0, 1, 0, 2, 15, 16, -1)),
     "bitpos": _pool((0, 1, 8, 5, 100, -1, 63, "#0", "#1", "#2", 2**32, "#-1", "#")),

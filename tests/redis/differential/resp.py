@@ -91,7 +91,10 @@ def read(data: bytes, start: int = 0) -> tuple[Node, int]:
 
 def parse(data: bytes) -> Node:
     """One whole reply and nothing behind it."""
-    node, end = read(data)
+    try:
+        node, end = read(data)
+    except Incomplete as error:
+        raise Malformed(data[:40]) from error
     if end != len(data):
         raise Malformed(data[end : end + 40])
     return node

@@ -43,7 +43,7 @@ class Client:
 
 @dataclass
 class Pair:
-    """Two servers; programs leave nothing behind."""
+    """Two servers, which belong to who made them; programs leave nothing behind."""
 
     ours: Endpoint
     theirs: Endpoint
@@ -58,26 +58,29 @@ class Pair:
         client = Client(self.ours.session(), self.theirs.session())
         try:
             _OneSession(client, program).run()
+            self.compare_data(program)
+        except (Malformed, Silent) as error:
+            raise Difference(f"{show(program)}\n  {type(error).__name__} {error}") from error
         finally:
             client.close()
-        self.compare_data(program)
 
     def run_sessions(self, program: Sequence[tuple[int, Argv]], count: int) -> None:
         """A program of several sessions: (which, what)."""
         self._clean()
+        shown = [(b"%d>" % (who + 1), *argv) for who, argv in program]
         clients = [Client(self.ours.session(), self.theirs.session()) for _ in range(count)]
         try:
             _Sessions(clients, program).run()
+            self.compare_data(shown)
+        except (Malformed, Silent) as error:
+            raise Difference(f"{show(shown)}\n  {type(error).__name__} {error}") from error
         finally:
             for client in clients:
                 client.close()
-        self.compare_data([(b"%d>" % (who + 1), *argv) for who, argv in program])
 
     def close(self) -> None:
         for keeper in self.keepers:
             keeper.close()
-        self.ours.close()
-        self.theirs.close()
 
     def _clean(self) -> None:
         for keeper in self.keepers:
@@ -98,7 +101,7 @@ class Pair:
                         f"{show(program)}\nafter this, key {quoted((key,))} of {database.decode()}"
                         f"\n  ours:      {_told(ours.get(key))}"
                         f"\n  reference: {_told(theirs.get(key))}",
-                        next((argv for argv in reversed(program) if key in argv), ()),
+                        next((argv for argv in reversed(program) if key in argv), program[-1]),
                     )
 
 

@@ -30,8 +30,8 @@ LIBRARIES = [
     b"#!lua name=one\nredis.register_function('f1', function(keys, args) return #keys end)\n"
     b"redis.register_function{function_name='f2', callback=function(keys, args) "
     b"return redis.call('get', keys[1]) end, flags={'no-writes'}}",
-    b"#!lua name=two\n"
-    b"local function set(keys, args) return redis.call('set', keys[1], args[1]) end\n"
+    b"#!lua name=two\nlocal function set(keys, args) "
+    b"return redis.call('set', keys[1], args[1]) end\n"
     b"redis.register_function{function_name='f3', callback=set, description='sets'}",
     b"#!lua name=two\nredis.register_function('f1', function() return 'two' end)",
     b"#!lua name=three\nredis.register_function{function_name='f4', callback=function(keys, args) "

@@ -11,7 +11,8 @@
 
 Each section begins on an empty server. A command is written as for redis-cli, `2>` says that the
 second client sends it; below it stand its reply and then what the others received meanwhile.
-`!sleep 20` waits so many milliseconds. The form of replies loses nothing: "bulk", `*[array]`,
+`!sleep 20` waits so many milliseconds; a client that waits for an
+answer gets it before it sends again. The form of replies loses nothing: "bulk", `*[array]`,
 `%[map]`, `~[set]`, `>[push]`, and the first byte of RESP before all else. `record` writes replies.
 """
 
@@ -71,7 +72,7 @@ def sections(path: Path, *, replies: bool = True) -> list[Section]:
         elif text.startswith("  "):
             if not replies:
                 continue
-            who, reply = _addressed(text.strip(), found[-1].lines[-1].who)
+            who, reply = _addressed(text[2:], found[-1].lines[-1].who)
             found[-1].lines[-1].said.append((who, unrendered(reply)))
         elif text.startswith("!sleep "):
             found[-1].lines.append(Line(0, text, sleep_ms=int(text[7:])))
@@ -105,11 +106,23 @@ def play(endpoint: Endpoint, section: Section, *, patient: bool = False) -> list
     """What each line of the section brings; `patient` waits for what is written to come."""
     sessions = [endpoint.session() for _ in range(1 + max(line.who for line in section.lines))]
     sessions[0].send([(b"FLUSHALL",), (b"SCRIPT", b"FLUSH"), (b"FUNCTION", b"FLUSH")])
+    heard: list[list[Said]] = []
+    waits: dict[int, int] = {}
     try:
-        return [list(_heard(sessions, line, patient=patient)) for line in section.lines]
+        for index, line in enumerate(section.lines):
+            if line.who in waits and not line.sleep_ms:
+                # It may speak again only when it has its answer.
+                late = sessions[line.who].later(1)
+                heard[waits.pop(line.who)] += [(line.who, parse(reply)) for reply in late]
+            heard.append(list(_heard(sessions, line, patient=patient)))
+            if not any(who == line.who for who, _ in heard[-1]) and not line.sleep_ms:
+                waits[line.who] = index
+            for who, _ in heard[-1]:
+                waits.pop(who, None)
     finally:
         for session in sessions:
             session.close()
+    return heard
 
 
 def _heard(sessions: Sequence[Session], line: Line, *, patient: bool) -> Iterator[Said]:

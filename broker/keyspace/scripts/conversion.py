@@ -1,0 +1,207 @@
+"""Values between commands and scripts, by the rules of Redis 7.0.
+
+    reply -> Lua       integer number, bulk string, null false (nil under RESP3), status {ok=},
+                       error {err=}, array table; under RESP3 also {map=} {set=} {double=}
+                       {big_number=} {verbatim_string=} and true, false
+    Lua -> reply       number cut to an integer, string, true 1 and false null (booleans under
+                       RESP3), nil null, a table up to its first nil, and the marked tables back
+
+Lua hands back nested results as a stream of pairs kind, value; lua/redis.lua writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from delaylog.broker.keyspace.replies import (
+    NO_ARRAY,
+    BigNumber,
+    Double,
+    ErrorReply,
+    Map,
+    Members,
+    Push,
+    Reply,
+    Status,
+    Verbatim,
+)
+from delaylog.broker.keyspace.scripts.limits import SMALL_BYTES
+
+_INTEGER_MIN: Final = -(1 << 63)
+_EXACT: Final = 1 << 53
+# Arguments of one call into Lua.
+_PART: Final = 4000
+_TOO_LARGE: Final = b"ERR not enough memory for the reply"
+
+
+def number_text(number: float) -> bytes:
+    """A number as the argument of a command: C's %.17g."""
+    if type(number) is int:
+        if -100000000000000000 < number < 100000000000000000:
+            return b"%d" % number
+        number = float(number)
+    if number != number:
+        return b"-nan" if math.copysign(1.0, number) < 0 else b"nan"
+    return b"%.17g" % number
+
+
+def integer(number: float) -> int:
+    """A number as C casts it to a long long."""
+    if type(number) is int and _INTEGER_MIN <= number < -_INTEGER_MIN:
+        return number
+    if not math.isfinite(number) or not _INTEGER_MIN <= number < -_INTEGER_MIN:
+        return _INTEGER_MIN
+    return int(number)
+
+
+def line(text: bytes) -> bytes:
+    """Text that stands on a line of the protocol."""
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+# To Lua.
+
+
+def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
+    """What `command` answers Lua for a reply that is neither a small string nor null."""
+    if type(reply) is int:
+        return _number(reply)
+    size = _size(reply)
+    if size > SMALL_BYTES and size > room():
+        return (None, _TOO_LARGE)
+    if type(reply) is ErrorReply:
+        return (None, reply.text)
+    value = _value(host, reply, resp)
+    return (None, True) if value is None else value
+
+
+def _size(reply: Any) -> int:
+    """About the bytes that a reply takes in Lua."""
+    if isinstance(reply, bytes):
+        return 64 + len(reply)
+    if isinstance(reply, (list, tuple)):
+        return 64 + sum(map(_size, reply))
+    if type(reply) is Map:
+        return 64 + 2 * sum(map(_size, reply.flat))
+    if type(reply) is Members or type(reply) is Push:
+        return 64 + 2 * sum(map(_size, reply.items))
+    if type(reply) is ErrorReply:
+        return 256 + len(reply.text)
+    if type(reply) is BigNumber:
+        return 256 + len(reply.digits)
+    if type(reply) is Verbatim:
+        return 256 + len(reply.text)
+    return 64
+
+
+def _number(number: int) -> float:
+    return number if -_EXACT <= number <= _EXACT else float(number)
+
+
+def _value(host: Any, reply: Any, resp: int) -> Any:
+    kind = type(reply)
+    if kind is bytes:
+        return reply
+    if kind is int:
+        return _number(reply)
+    if reply is None or reply is NO_ARRAY:
+        return False if resp == 2 else None
+    if kind is list or kind is tuple:
+        return _array(host, reply, resp)
+    if kind is Status:
+        return host[b"field"](b"ok", bytes(reply))
+    if kind is ErrorReply:
+        return host[b"failure"](reply.text)
+    if kind is bool:
+        return reply if resp == 3 else int(reply)
+    if kind is Double or kind is float:
+        return host[b"field"](b"double", float(reply)) if resp == 3 else number_text(float(reply))
+    if kind is Map:
+        return _pairs(host, b"map", reply.flat, resp)
+    if kind is Members:
+        return _pairs(host, b"set", reply.items, resp)
+    if kind is Verbatim:
+        return host[b"verbatim"](reply.form, reply.text) if resp == 3 else reply.text
+    if kind is BigNumber:
+        return host[b"field"](b"big_number", reply.digits) if resp == 3 else reply.digits
+    if kind is Push:
+        return _array(host, reply.items, resp)
+    if isinstance(reply, bytes):
+        return bytes(reply)
+    if isinstance(reply, Sequence):
+        return _array(host, reply, resp)
+    return False
+
+
+def _array(host: Any, items: Sequence[Any], resp: int) -> Any:
+    values = [item if type(item) is bytes else _value(host, item, resp) for item in items]
+    if len(values) <= _PART:
+        return host[b"array"](*values)
+    table = host[b"array"]()
+    for start in range(0, len(values), _PART):
+        host[b"extend"](table, start, *values[start : start + _PART])
+    return table
+
+
+def _pairs(host: Any, name: bytes, items: Sequence[Any], resp: int) -> Any:
+    if resp == 2:
+        return _array(host, items, resp)
+    values = [_value(host, item, resp) for item in items]
+    table = host[name](*values[:_PART])
+    if len(values) > _PART:
+        inner = table[name]
+        step = 2 if name == b"map" else 1
+        for start in range(_PART, len(values), step):
+            inner[values[start]] = values[start + 1] if step == 2 else True
+    return table
+
+
+# From Lua.
+
+
+def from_lua(kind: int, values: Sequence[Any], resp: int) -> Reply:
+    """The reply of a script: of one plain value (0), a flat array (1), or a stream (2)."""
+    if kind == 0:
+        return _plain(values[0] if values else None, resp)
+    if kind == 1:
+        return [value if type(value) is bytes else integer(value) for value in values]
+    return _read(iter(values), resp)
+
+
+def _plain(value: Any, resp: int) -> Reply:
+    kind = type(value)
+    if kind is bytes:
+        return value  # type: ignore[no-any-return]
+    if kind is bool:
+        if resp == 3:
+            return value  # type: ignore[no-any-return]
+        return 1 if value else None
+    if kind is int or kind is float:
+        return integer(value)
+    return None
+
+
+def _read(stream: Iterator[Any], resp: int) -> Reply:
+    kind, value = next(stream), next(stream)
+    if kind == 0:
+        return _plain(value, resp)
+    if kind == 1:
+        return [_read(stream, resp) for _ in range(value)]
+    if kind == 2:
+        return Status(line(value.split(b"\0")[0]))
+    if kind == 3:
+        return ErrorReply(line(value.split(b"\0")[0].rstrip(b"\r\n")))
+    if kind == 4:
+        return Double(value)
+    if kind == 5:
+        return Map([_read(stream, resp) for _ in range(2 * value)])
+    if kind == 6:
+        return Members([_read(stream, resp) for _ in range(value)])
+    if kind == 7:
+        return BigNumber(line(value))
+    if kind == 8:
+        next(stream)
+        return Verbatim(next(stream), value[:3])
+    return None

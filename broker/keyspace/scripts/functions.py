@@ -1,0 +1,198 @@
+"""FUNCTION's libraries: code that registers functions when it is loaded, kept by the name of each.
+
+What is kept is the sources; the functions themselves live in the Lua state and are made again from
+the sources when that state is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.scripts.conversion import line
+from delaylog.broker.keyspace.scripts.runtime import Runtime, ScriptFailure
+from delaylog.broker.keyspace.scripts.scripts import Scripts
+from delaylog.broker.keyspace.scripts.shebang import FLAGS, check_name, library_head
+
+# A library's code only registers; Redis gives it half a second too.
+_LOAD_SECONDS: Final = 0.5
+
+
+class Function:
+    """One registered function."""
+
+    __slots__ = ("body", "description", "flags", "library", "name")
+
+    def __init__(
+        self, name: bytes, library: bytes, body: Any, description: bytes | None, flags: list[bytes]
+    ) -> None:
+        self.name = name
+        self.library = library
+        self.body = body
+        self.description = description
+        self.flags = flags
+
+
+class Library:
+    """A source and what it registered, in that order."""
+
+    __slots__ = ("functions", "name", "runtime", "source")
+
+    def __init__(
+        self, name: bytes, source: bytes, functions: dict[bytes, Function], runtime: Runtime
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.functions = functions
+        self.runtime: Runtime | None = runtime
+
+
+class FunctionLibraries:
+    """All libraries of the server."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._libraries: dict[bytes, Library] = {}
+        self._functions: dict[bytes, Function] = {}
+        scripts.on_new_runtime.append(self._forget_bodies)
+
+    def load(self, source: bytes, *, replace: bool = False) -> bytes:
+        """Load a library; its name. CommandError leaves all as it was."""
+        name, code = library_head(source)
+        old = self._libraries.get(name)
+        if old is not None and not replace:
+            raise CommandError(b"ERR Library '%s' already exists" % name)
+        library = self._make(name, source, code)
+        for function in library.functions:
+            other = self._functions.get(function)
+            if other is not None and other.library != name:
+                raise CommandError(b"ERR Function %s already exists" % function)
+        if old is not None:
+            self.delete(name)
+        self._keep(library)
+        return name
+
+    def delete(self, name: bytes) -> None:
+        """Forget a library and its functions."""
+        library = self._libraries.pop(name, None)
+        if library is None:
+            raise CommandError(b"ERR Library not found")
+        for function in library.functions:
+            del self._functions[function]
+
+    def flush(self) -> None:
+        """Forget all."""
+        self._libraries.clear()
+        self._functions.clear()
+
+    def libraries(self) -> Iterable[Library]:
+        """What FUNCTION LIST tells: names, sources, functions with description and flags."""
+        return self._libraries.values()
+
+    def function(self, name: bytes) -> Function | None:
+        """One function, for its flags."""
+        return self._functions.get(name)
+
+    def call(
+        self,
+        name: bytes,
+        keys: list[bytes],
+        args: list[bytes],
+        *,
+        resp: int,  # noqa: ARG002
+        read_only: bool,
+    ) -> Reply:
+        """FCALL, and FCALL_RO with `read_only`."""
+        function = self._functions.get(name)
+        if function is None:
+            raise CommandError(b"ERR Function not found")
+        writes = b"no-writes" not in function.flags
+        if read_only and writes:
+            raise CommandError(b"ERR Can not execute a script with write flag using *_ro command.")
+        runtime = self._scripts.runtime()
+        library = self._libraries[function.library]
+        if library.runtime is not runtime:
+            self._renew(library)
+            function = self._functions[name]
+            runtime = self._scripts.runtime()
+        return self._scripts.start(
+            name,
+            frozenset(function.flags),
+            read_only or not writes,
+            runtime.call_function,
+            function.body,
+            keys,
+            args,
+        )
+
+    def dump(self) -> dict[bytes, bytes]:
+        """Sources by name: all that `restore` needs."""
+        return {library.name: library.source for library in self._libraries.values()}
+
+    def restore(self, sources: Mapping[bytes, bytes], *, policy: str = "append") -> None:
+        """Load what `dump` gave: `flush` first, `append` (an error when there), or `replace`.
+
+        CommandError leaves all as it was.
+        """
+        before = dict(self._libraries), dict(self._functions)
+        try:
+            if policy == "flush":
+                self.flush()
+            for source in sources.values():
+                self.load(source, replace=policy == "replace")
+        except CommandError:
+            self._libraries, self._functions = before
+            raise
+
+    def _keep(self, library: Library) -> None:
+        self._libraries[library.name] = library
+        self._functions.update(library.functions)
+
+    def _forget_bodies(self) -> None:
+        for library in self._libraries.values():
+            library.runtime = None
+            for function in library.functions.values():
+                function.body = None
+
+    def _renew(self, library: Library) -> None:
+        """Make the functions again in the present Lua state."""
+        fresh = self._make(library.name, library.source, library_head(library.source)[1])
+        self._libraries[library.name] = fresh
+        self._functions.update(fresh.functions)
+
+    def _make(self, name: bytes, source: bytes, code: bytes) -> Library:
+        scripts = self._scripts
+        runtime = scripts.runtime()
+        functions: dict[bytes, Function] = {}
+
+        def register(
+            function: bytes, body: Any, description: bytes | None, flags: list[bytes]
+        ) -> bytes | None:
+            try:
+                check_name(function)
+            except CommandError as problem:
+                return problem.text
+            if function in functions:
+                return b"ERR Function already exists in the library"
+            if any(flag not in FLAGS for flag in flags):
+                return b"ERR unknown flag given"
+            functions[function] = Function(function, name, body, description, flags)
+            return None
+
+        try:
+            body = runtime.compile(code, b"@user_function", library=True)
+        except ScriptFailure as failure:
+            raise CommandError(line(b"ERR Error compiling function: " + failure.text)) from None
+        scripts.owner.register = register
+        try:
+            with scripts.loading(_LOAD_SECONDS, b"ERR FUNCTION LOAD timeout"):
+                runtime.load_library(body)
+        except ScriptFailure as failure:
+            raise CommandError(line(b"ERR Error registering functions: " + failure.text)) from None
+        finally:
+            scripts.owner.register = None
+        if not functions:
+            raise CommandError(b"ERR No functions registered")
+        return Library(name, source, functions, runtime)

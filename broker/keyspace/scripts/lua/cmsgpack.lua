@@ -1,0 +1,263 @@
+-- cmsgpack of Redis 7.0 (lua-cmsgpack 0.4.0): no bin and ext types, nests 16 deep when packing.
+local host = ...
+local null, bad_argument, given = host.null, host.bad_argument, host.given
+local write_float, write_double = host.write_float, host.write_double
+local read_float, read_double = host.read_float, host.read_double
+local type, select, next, tostring, error, unpack = type, select, next, tostring, error, unpack
+local tonumber, rawget = tonumber, rawget
+local char, byte, sub, floor, concat = string.char, string.byte, string.sub, math.floor, table.concat
+local format = string.format
+
+local MAX_NESTING = 16
+local cmsgpack = {
+  _NAME = "cmsgpack", _VERSION = "lua-cmsgpack 0.4.0",
+  _COPYRIGHT = "Copyright (C) 2012, Salvatore Sanfilippo",
+  _DESCRIPTION = "MessagePack C implementation for Lua",
+}
+
+local pieces, size
+local function put(text)
+  size = size + 1
+  pieces[size] = text
+end
+
+-- The `n` lowest bytes of a whole number, the highest first.
+local function big_endian(n, value)
+  local bytes = {}
+  for k = n, 1, -1 do
+    bytes[k] = value % 256
+    value = floor(value / 256)
+  end
+  return char(unpack(bytes))
+end
+
+-- Two's complement of eight bytes, exact below 2^53 and for what a double can hold above.
+local function negative_eight(value)
+  local bytes = { byte(big_endian(8, -value - 1), 1, 8) }
+  if -value >= 2 ^ 53 then -- minus one is lost: the complement plus one, by hand
+    bytes = { byte(big_endian(8, -value), 1, 8) }
+    local carry = 1
+    for k = 8, 1, -1 do
+      local b = 255 - bytes[k] + carry
+      carry = b > 255 and 1 or 0
+      bytes[k] = b % 256
+    end
+    return char(unpack(bytes))
+  end
+  for k = 1, 8 do bytes[k] = 255 - bytes[k] end
+  return char(unpack(bytes))
+end
+
+local function put_number(value)
+  if value == floor(value) and value >= -2 ^ 63 and value < 2 ^ 63 then
+    if value >= 0 then
+      if value <= 127 then put(char(value))
+      elseif value <= 255 then put("\204" .. char(value))
+      elseif value <= 65535 then put("\205" .. big_endian(2, value))
+      elseif value <= 4294967295 then put("\206" .. big_endian(4, value))
+      else put("\207" .. big_endian(8, value)) end
+    elseif value >= -32 then put(char(256 + value))
+    elseif value >= -128 then put("\208" .. char(256 + value))
+    elseif value >= -32768 then put("\209" .. big_endian(2, 65536 + value))
+    elseif value >= -2147483648 then put("\210" .. big_endian(4, 4294967296 + value))
+    else put("\211" .. negative_eight(value)) end
+    return
+  end
+  local text = write_float(value)
+  if text then put("\202" .. text) return end
+  text = write_double(value)
+  if not text then error("not enough memory", 0) end
+  put("\203" .. text)
+end
+
+local function put_string(text)
+  local n = #text
+  if n < 32 then put(char(160 + n))
+  elseif n <= 255 then put("\217" .. char(n))
+  elseif n <= 65535 then put("\218" .. big_endian(2, n))
+  else put("\219" .. big_endian(4, n)) end
+  put(text)
+end
+
+local put_value
+
+local function put_table(t, level)
+  local most, items, is_array = 0, 0, true
+  for key in next, t do
+    items = items + 1
+    if type(key) ~= "number" or key < 1 or key ~= floor(key) then is_array = false
+    elseif key > most then most = key end
+  end
+  if is_array and most == items then
+    if items <= 15 then put(char(144 + items))
+    elseif items <= 65535 then put("\220" .. big_endian(2, items))
+    else put("\221" .. big_endian(4, items)) end
+    for k = 1, items do put_value(rawget(t, k), level + 1) end
+    return
+  end
+  if items <= 15 then put(char(128 + items))
+  elseif items <= 65535 then put("\222" .. big_endian(2, items))
+  else put("\223" .. big_endian(4, items)) end
+  for key, value in next, t do
+    put_value(key, level + 1)
+    put_value(value, level + 1)
+  end
+end
+
+function put_value(value, level)
+  local kind = type(value)
+  if kind == "table" and level == MAX_NESTING then put("\192")
+  elseif kind == "string" then put_string(value)
+  elseif kind == "number" then put_number(value)
+  elseif kind == "boolean" then put(value and "\195" or "\194")
+  elseif kind == "table" then put_table(value, level)
+  else put("\192") end
+end
+
+function cmsgpack.pack(...)
+  local n = select("#", ...)
+  if n == 0 then bad_argument(0, "pack", "MessagePack pack needs input.") end
+  pieces, size = {}, 0
+  for k = 1, n do put_value((select(k, ...)), 0) end
+  local text = concat(pieces)
+  pieces = nil
+  return text
+end
+
+-- Unpacking: value, next position; or nil, nil, problem.
+local MISSING, BAD = "Missing bytes in input.", "Bad data format in input."
+
+local function whole(text, at, n)
+  local value = 0
+  for k = at, at + n - 1 do value = value * 256 + byte(text, k) end
+  return value
+end
+
+-- Of eight bytes: two halves, so that only one rounding happens.
+local function eight(text, at)
+  local high, low = whole(text, at, 4), whole(text, at + 4, 4)
+  if high >= 2147483648 then
+    return -((4294967295 - high) * 4294967296 + (4294967295 - low) + 1)
+  end
+  return high * 4294967296 + low
+end
+
+local read_value
+
+local function read_array(text, at, n)
+  local result = {}
+  for k = 1, n do
+    local value, problem
+    value, at, problem = read_value(text, at)
+    if problem then return nil, nil, problem end
+    result[k] = value
+  end
+  return result, at
+end
+
+local function read_map(text, at, n)
+  local result = {}
+  for _ = 1, n do
+    local key, value, problem
+    key, at, problem = read_value(text, at)
+    if problem then return nil, nil, problem end
+    value, at, problem = read_value(text, at)
+    if problem then return nil, nil, problem end
+    if key == nil then error("table index is nil", 0) end
+    if key ~= key then error("table index is NaN", 0) end
+    result[key] = value
+  end
+  return result, at
+end
+
+local function read_text(text, at, n)
+  if at + n - 1 > #text then return nil, nil, MISSING end
+  return sub(text, at, at + n - 1), at + n
+end
+
+-- code -> bytes that follow it
+local FOLLOW = {
+  [202] = 4, [203] = 8, [204] = 1, [205] = 2, [206] = 4, [207] = 8, [208] = 1, [209] = 2,
+  [210] = 4, [211] = 8, [217] = 1, [218] = 2, [219] = 4, [220] = 2, [221] = 4, [222] = 2,
+  [223] = 4,
+}
+
+function read_value(text, at)
+  local c = byte(text, at)
+  if not c then return nil, nil, MISSING end
+  at = at + 1
+  if c < 128 then return c, at
+  elseif c < 144 then return read_map(text, at, c - 128)
+  elseif c < 160 then return read_array(text, at, c - 144)
+  elseif c < 192 then return read_text(text, at, c - 160)
+  elseif c >= 224 then return c - 256, at
+  elseif c == 192 then return nil, at
+  elseif c == 194 then return false, at
+  elseif c == 195 then return true, at end
+  local n = FOLLOW[c]
+  if not n then return nil, nil, BAD end
+  if at + n - 1 > #text then return nil, nil, MISSING end
+  local after = at + n
+  if c == 202 then return read_float(sub(text, at, after - 1)), after
+  elseif c == 203 then return read_double(sub(text, at, after - 1)), after
+  elseif n == 8 then return eight(text, at), after end
+  local value = whole(text, at, n)
+  if c <= 206 then return value, after
+  elseif c <= 210 then
+    local half = 256 ^ n / 2
+    return value >= half and value - 2 * half or value, after
+  elseif c <= 219 then return read_text(text, after, value)
+  elseif c <= 221 then return read_array(text, after, value) end
+  return read_map(text, after, value)
+end
+
+-- `limit` values from `offset`; 0: all of them, and the offset is not told.
+local function unpack_from(what, n, text, limit, offset)
+  if type(text) == "number" then text = tostring(text) end
+  if type(text) ~= "string" then
+    bad_argument(1, what, "string expected, got " .. given(n, 1, text), 3)
+  end
+  if offset < 0 or limit < 0 then
+    error(format("Invalid request to unpack with offset of %d and limit of %d.", offset, #text), 3)
+  elseif offset > #text then
+    error(format("Start offset %d greater than input length %d.", offset, #text), 3)
+  end
+  local all = limit == 0
+  local values, count, at = {}, 0, offset + 1
+  while at <= #text and (all or count < limit) do
+    local value, problem
+    value, at, problem = read_value(text, at)
+    if problem then error(problem, 3) end
+    count = count + 1
+    values[count] = value
+  end
+  if all then return unpack(values, 1, count) end
+  return at > #text and -1 or at - 1, unpack(values, 1, count)
+end
+
+local function whole_argument(what, n, position, value)
+  local number = tonumber(value)
+  if not number then
+    bad_argument(position, what, "number expected, got " .. given(n, position, value), 3)
+  end
+  return number < 0 and -floor(-number) or floor(number)
+end
+
+function cmsgpack.unpack(...)
+  return unpack_from("unpack", select("#", ...), (...), 0, 0)
+end
+function cmsgpack.unpack_one(...)
+  local n = select("#", ...)
+  local text, offset = ...
+  if offset == nil then offset = 0 else offset = whole_argument("unpack_one", n, 2, offset) end
+  return unpack_from("unpack_one", n, text, 1, offset)
+end
+function cmsgpack.unpack_limit(...)
+  local n = select("#", ...)
+  local text, limit, offset = ...
+  limit = whole_argument("unpack_limit", n, 2, limit)
+  if offset == nil then offset = 0 else offset = whole_argument("unpack_limit", n, 3, offset) end
+  return unpack_from("unpack_limit", n, text, limit, offset)
+end
+
+host.cmsgpack = cmsgpack

@@ -1,0 +1,413 @@
+-- The table `redis` of scripts and functions, and how a script's value is handed back.
+local host = ...
+local command, sha1, log, setresp, check = host.command, host.sha1, host.log, host.setresp, host.check
+local error, type, select, rawget, next, tostring = error, type, select, rawget, next, tostring
+local tonumber, unpack, pcall, xpcall, setfenv = tonumber, unpack, pcall, xpcall, setfenv
+local floor, find, gsub, sub = math.floor, string.find, string.gsub, string.sub
+
+local function failure(text) return { err = text, ignore_error_stats_update = true } end
+
+-- command() answers a value; or nil and true for a nil, nil and a text for an error, and nil alone
+-- when memory is short, for then not even a text may be made.
+local function settle_call(value, problem)
+  if value == nil and problem ~= true then
+    if problem then error(failure(problem), 0) end
+    error("not enough memory", 0)
+  end
+  return value
+end
+
+local api = {}
+
+function api.call(...) return settle_call(command(...)) end
+
+function api.pcall(...)
+  local value, problem = command(...)
+  if value == nil and problem ~= true then
+    if problem then return failure(problem) end
+    error("not enough memory", 0)
+  end
+  return value
+end
+
+local WRONG = "ERR wrong number or type of arguments"
+
+-- An error text as Redis writes it: the class first, ERR where there is none.
+local function error_text(text)
+  if sub(text, 1, 1) == "-" then text = sub(text, 2)
+  elseif not find(text, " ", 1, true) then text = "ERR " .. text end
+  return text
+end
+
+function api.error_reply(...)
+  local text = ...
+  if select("#", ...) ~= 1 or type(text) ~= "string" then return { err = WRONG } end
+  return { err = error_text(text) }
+end
+
+function api.status_reply(...)
+  local text = ...
+  if select("#", ...) ~= 1 or type(text) ~= "string" then return { err = WRONG } end
+  return { ok = text }
+end
+
+local function raise(text) error({ err = text }, 0) end
+
+function api.sha1hex(...)
+  if select("#", ...) ~= 1 then raise("ERR wrong number of arguments") end
+  local text = ...
+  local kind = type(text)
+  if kind == "number" then text = tostring(text) elseif kind ~= "string" then text = "" end
+  local digest = sha1(text)
+  if not digest then error("not enough memory", 0) end
+  return digest
+end
+
+function api.log(...)
+  local n = select("#", ...)
+  if n < 2 then raise("ERR redis.log() requires two arguments or more.") end
+  local level = tonumber((...))
+  if type((...)) ~= "number" then raise("ERR First argument must be a number (log level).") end
+  if not (level >= 0 and level <= 3) then raise("ERR Invalid debug level.") end
+  local parts = {}
+  for k = 2, n do
+    local part = select(k, ...)
+    local kind = type(part)
+    if kind == "string" or kind == "number" then parts[#parts + 1] = tostring(part) end
+  end
+  log(floor(level), table.concat(parts, " "))
+end
+
+function api.setresp(...)
+  if select("#", ...) ~= 1 then raise("ERR redis.setresp() requires one argument.") end
+  local version = tonumber((...))
+  if version ~= 2 and version ~= 3 then raise("ERR RESP version must be 2 or 3.") end
+  setresp(version)
+end
+
+function api.set_repl(...)
+  if select("#", ...) ~= 1 then raise("ERR redis.set_repl() requires two arguments.") end
+  local flags = tonumber((...)) or 0
+  if flags < 0 or flags > 3 then
+    raise("ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
+  end
+end
+
+function api.acl_check_cmd(...)
+  local allowed, problem = check(...)
+  if allowed == nil then
+    if problem then error(failure(problem), 0) end
+    error("not enough memory", 0)
+  end
+  return allowed
+end
+
+for name, value in next, {
+  LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
+  REPL_NONE = 0, REPL_AOF = 1, REPL_SLAVE = 2, REPL_REPLICA = 2, REPL_ALL = 3,
+  REDIS_VERSION = "7.0.15", REDIS_VERSION_NUM = 0x0007000F,
+} do api[name] = value end
+
+local function copy(source, ...)
+  local result = {}
+  for key, value in next, source do result[key] = value end
+  return result
+end
+
+-- Of scripts only.
+local script_api = copy(api)
+function script_api.replicate_commands() return true end
+function script_api.breakpoint() return false end
+function script_api.debug() end
+
+-- Environments ------------------------------------------------------------------------------------
+
+local protect, base = host.protect, host.base
+local libraries = {
+  string = protect(host.strings), table = protect(host.tables), math = protect(host.maths),
+  coroutine = protect(host.threads), cjson = protect(host.cjson), bit = protect(host.bit),
+  cmsgpack = protect(host.cmsgpack), struct = protect(host.struct),
+}
+host.finish_strings(libraries.string)
+
+local function globals(redis)
+  local shown = copy(base)
+  for name, library in next, libraries do shown[name] = library end
+  shown.redis = redis
+  local env
+  shown.loadstring, shown.load = host.compilers(function() return env end)
+  local meta
+  env, meta = host.environment(shown)
+  return env, shown, meta
+end
+
+local script_env, script_shown = globals(protect(script_api))
+local library_env, library_shown, library_meta = globals(protect(api))
+
+-- While a library is loaded it sees only what registers functions.
+local register = host.register
+local loading_api = setmetatable({
+  register_function = function(...)
+    local name, callback = ...
+    local n = select("#", ...)
+    local problem
+    if n < 1 or n > 2 then
+      raise("ERR wrong number of arguments to redis.register_function")
+    elseif n == 1 then
+      if type(name) ~= "table" then
+        raise("ERR calling redis.register_function with a single argument is only applicable to "
+          .. "Lua table (representing named arguments).")
+      end
+      local given = name
+      local flags, described
+      name, callback = nil, nil
+      for key, value in next, given do
+        if key == "function_name" then
+          if type(value) ~= "string" and type(value) ~= "number" then
+            raise("ERR function_name argument given to redis.register_function must be a string")
+          end
+          name = tostring(value)
+        elseif key == "description" then
+          if type(value) ~= "string" and type(value) ~= "number" then
+            raise("ERR description argument given to redis.register_function must be a string")
+          end
+          described = tostring(value)
+        elseif key == "callback" then
+          if type(value) ~= "function" then
+            raise("ERR callback argument given to redis.register_function must be a function")
+          end
+          callback = value
+        elseif key == "flags" then
+          if type(value) ~= "table" then
+            raise("ERR flags argument to redis.register_function must be a table representing "
+              .. "function flags")
+          end
+          flags = {}
+          for k = 1, #value do
+            local flag = rawget(value, k)
+            if type(flag) ~= "string" then raise("ERR unknown flag given") end
+            flags[k] = flag
+          end
+        else
+          raise("ERR unknown argument given to redis.register_function")
+        end
+      end
+      if not name then raise("ERR redis.register_function must get a function name argument") end
+      if not callback then raise("ERR redis.register_function must get a callback argument") end
+      problem = register(name, callback, described, flags and table.concat(flags, "\0"))
+    else
+      if type(name) ~= "string" and type(name) ~= "number" then
+        raise("ERR first argument to redis.register_function must be a string")
+      end
+      if type(callback) ~= "function" then
+        raise("ERR second argument to redis.register_function must be a function")
+      end
+      problem = register(tostring(name), callback)
+    end
+    if problem then raise(problem) end
+  end,
+  log = api.log,
+}, { __index = host.missing })
+for name, value in next, api do
+  if type(value) ~= "function" then loading_api[name] = value end
+end
+-- The functions of a library keep the environment that they were made in, so loading changes what
+-- that one environment shows.
+local loading_shown = setmetatable({ redis = protect(loading_api) }, { __index = host.missing })
+local function show(what) library_meta.__index = what end
+
+-- Handing back ------------------------------------------------------------------------------------
+
+local MAX_DEPTH = host.reply_depth
+local FLAT = 4000 -- results that fit on the stack
+
+-- Kinds of the stream; conversion.py reads it.
+local SCALAR, ARRAY, STATUS, ERROR, DOUBLE, MAP, SET, BIG, VERBATIM = 0, 1, 2, 3, 4, 5, 6, 7, 8
+
+local stream, length
+
+local function put(kind, value)
+  stream[length + 1], stream[length + 2] = kind, value
+  length = length + 2
+end
+
+local function flatten(value, depth)
+  local kind = type(value)
+  if kind ~= "table" then
+    if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then value = false end
+    -- nil is a null, and false only looks like one under RESP3.
+    if kind ~= "boolean" and value == false then return put(9, 0) end
+    return put(SCALAR, value)
+  end
+  if depth > MAX_DEPTH then return put(ERROR, "ERR reached lua stack limit") end
+  local part = rawget(value, "err")
+  if type(part) == "string" then return put(ERROR, part) end
+  part = rawget(value, "ok")
+  if type(part) == "string" then return put(STATUS, part) end
+  part = rawget(value, "double")
+  if type(part) == "number" then return put(DOUBLE, part) end
+  part = rawget(value, "map")
+  if type(part) == "table" then
+    local at, n = length + 2, 0
+    put(MAP, 0)
+    for key, item in next, part do
+      flatten(key, depth + 1)
+      flatten(item, depth + 1)
+      n = n + 1
+    end
+    stream[at] = n
+    return
+  end
+  part = rawget(value, "set")
+  if type(part) == "table" then
+    local at, n = length + 2, 0
+    put(SET, 0)
+    for key in next, part do
+      flatten(key, depth + 1)
+      n = n + 1
+    end
+    stream[at] = n
+    return
+  end
+  part = rawget(value, "big_number")
+  if type(part) == "string" then return put(BIG, part) end
+  part = rawget(value, "verbatim_string")
+  if type(part) == "table" then
+    local form, text = rawget(part, "format"), rawget(part, "string")
+    if type(form) == "string" and type(text) == "string" then
+      put(VERBATIM, form)
+      return put(SCALAR, text)
+    end
+  end
+  local at, n = length + 2, 0
+  put(ARRAY, 0)
+  while true do
+    local item = rawget(value, n + 1)
+    if item == nil then break end
+    n = n + 1
+    flatten(item, depth + 1)
+  end
+  stream[at] = n
+end
+
+local function hand_back(value)
+  if type(value) ~= "table" then return 0, nil end
+  if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil
+      and rawget(value, "double") == nil and rawget(value, "map") == nil
+      and rawget(value, "set") == nil and rawget(value, "big_number") == nil
+      and rawget(value, "verbatim_string") == nil then
+    local n = 0
+    while true do
+      local item = rawget(value, n + 1)
+      local item_kind = type(item)
+      if item_kind == "nil" then return 1, unpack(value, 1, n) end
+      if item_kind ~= "string" and item_kind ~= "number" or n >= FLAT then break end
+      n = n + 1
+    end
+  end
+  stream, length = {}, 0
+  flatten(value, 1)
+  return 2, length
+end
+
+function host.slice(first, last) return unpack(stream, first, last) end
+function host.forget() stream = nil end
+
+local function handed(ok, ...)
+  if ok then return ... end
+  return 9, "ERR " .. tostring((...))
+end
+
+local function finish(ok, value)
+  if ok then
+    local kind = type(value)
+    if kind == "string" or kind == "number" then return value end
+    if kind == "boolean" then return 0, value end
+    return handed(pcall(hand_back, value))
+  end
+  -- A failure of memory, or in the handler itself, comes without it: as a text. Nothing is made here.
+  if type(value) ~= "table" then return 8, value end
+  return 9, value.text, value.source, value.line
+end
+
+local on_error = host.on_error
+
+-- Argument lists longer than the stack come in parts.
+local pending
+function host.begin() pending = {} end
+function host.add(...)
+  local n, items = #pending, { ... }
+  for k = 1, #items do pending[n + k] = items[k] end
+end
+
+-- The first `n` of the values, and the rest. Longer lists than the stack takes are gathered before.
+local function split(n, ...)
+  if n == 0 then return {}, { ... } end
+  if n == 1 then return { (...) }, { select(2, ...) } end
+  if n < 0 then
+    local all = pending
+    pending = nil
+    local keys, args, at = {}, {}, -n - 1
+    for k = 1, at do keys[k] = all[k] end
+    for k = at + 1, #all do args[k - at] = all[k] end
+    return keys, args
+  end
+  return { unpack({ ... }, 1, n) }, { select(n + 1, ...) }
+end
+
+function host.run(body, n, ...)
+  script_shown.KEYS, script_shown.ARGV = split(n, ...)
+  return finish(xpcall(body, on_error))
+end
+function host.call_function(body, n, ...)
+  local keys, args = split(n, ...)
+  return finish(xpcall(function() return body(keys, args) end, on_error))
+end
+
+function host.load_library(body)
+  setfenv(body, library_env)
+  show(loading_shown)
+  local ok, problem = xpcall(body, on_error)
+  show(library_shown)
+  if ok then return true end
+  if type(problem) ~= "table" then return false, problem end
+  return false, problem.text
+end
+
+function host.restore_environment() show(library_shown) end
+
+function host.compile(text, name)
+  local body, problem = loadstring(text, name)
+  if not body then return nil, problem end
+  return string.dump(body)
+end
+
+function host.revive(dump, is_library)
+  return setfenv(loadstring(dump), is_library and library_env or script_env)
+end
+
+-- Tables for replies, made here because a Python list would be a Python object to the script.
+function host.array(...) return { ... } end
+function host.extend(t, at, ...)
+  local items = { ... }
+  for k = 1, select("#", ...) do t[at + k] = items[k] end
+end
+function host.field(name, value) return { [name] = value } end
+function host.failure(text) return failure(text) end
+function host.verbatim(form, text)
+  return { verbatim_string = { format = form, string = text } }
+end
+function host.map(...)
+  local flat, items = { ... }, {}
+  for k = 1, select("#", ...), 2 do
+    if flat[k] ~= nil then items[flat[k]] = flat[k + 1] end
+  end
+  return { map = items }
+end
+function host.set(...)
+  local flat, items = { ... }, {}
+  for k = 1, select("#", ...) do
+    if flat[k] ~= nil then items[flat[k]] = true end
+  end
+  return { set = items }
+end

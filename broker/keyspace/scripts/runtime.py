@@ -1,0 +1,388 @@
+"""One Lua state, and the few Python functions that Lua may call.
+
+The rules that keep it safe: scripts never hold a Python object, only Lua closures around one; no
+exception of Python crosses Lua; nothing is pushed into Lua without room for it, because a push that
+fails outside a protected call ends the process. A state that ran out of memory is thrown away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.scripts.bits import OPERATIONS
+from delaylog.broker.keyspace.scripts.bytecode import keep_frames
+from delaylog.broker.keyspace.scripts.conversion import from_lua, integer, number_text, to_lua
+from delaylog.broker.keyspace.scripts.limits import (
+    NATIVE_STEPS,
+    REPLY_DEPTH,
+    ROOM_BYTES,
+    SMALL_BYTES,
+    ScriptLimits,
+)
+
+_MODULES: Final = (
+    "sandbox",
+    "random",
+    "patterns",
+    "bit",
+    "cjson",
+    "cmsgpack",
+    "struct",
+    "redis",
+)
+_ARGUMENTS: Final = b"ERR Lua redis lib command arguments must be strings or integers"
+_NO_COMMAND: Final = b"ERR Please specify at least one argument for this redis lib call"
+_NO_MEMORY: Final = b"ERR not enough memory for the script"
+# Values that fit on Lua's stack in one call.
+_PART: Final = 4000
+
+
+class ScriptFailure(Exception):
+    """A script raised: the text, and the line of its code where."""
+
+    def __init__(self, text: bytes, source: bytes | None = None, line: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.source = source
+        self.line = line
+
+
+class Owner:
+    """What a runtime asks of whoever runs scripts in it."""
+
+    __slots__ = ("call", "check", "late", "log", "register", "resp")
+
+    def __init__(
+        self,
+        call: Callable[[list[bytes], int], Reply | ErrorReply],
+        late: Callable[[], bool],
+        log: Callable[[int, bytes], None],
+        check: Callable[[list[bytes]], bool | None],
+    ) -> None:
+        self.call = call
+        self.late = late
+        self.log = log
+        self.check = check
+        self.resp = 2
+        self.register: Callable[[bytes, Any, bytes | None, list[bytes]], bytes | None] | None = None
+
+
+def _refuse(_object: object, _name: object, _setting: bool) -> object:
+    raise AttributeError("scripts hold no objects")
+
+
+def new_lua(memory_bytes: int) -> Any:
+    """A bare Lua 5.1 state; CommandError when the library is not installed."""
+    try:
+        from lupa import lua51
+    except ImportError:
+        raise CommandError(
+            b"ERR scripts need Lua: install delaylog[redis] (the package lupa) on the server"
+        ) from None
+    return lua51.LuaRuntime(
+        encoding=None,
+        unpack_returned_tuples=True,
+        register_eval=False,
+        register_builtins=False,
+        attribute_filter=_refuse,
+        max_memory=memory_bytes,
+    )
+
+
+class Runtime:
+    """A sandboxed Lua state."""
+
+    def __init__(self, owner: Owner, limits: ScriptLimits) -> None:
+        self.owner = owner
+        self.spoiled = False
+        self._soft = limits.memory_bytes
+        self._hard = limits.memory_bytes + ROOM_BYTES
+        self._lua = lua = new_lua(self._hard)
+        self._used: Callable[[], int] = lua.get_memory_used
+        host = lua.table()
+        self._fill(host, limits)
+        load = lua.eval(
+            b"function(code, host)"
+            b" return string.dump(loadstring(code, '=scripts')),"
+            b" function(code) return loadstring(code)(host) end end"
+        )
+        folder = resources.files(__package__) / "lua"
+        for name in _MODULES:
+            dump, start = load((folder / f"{name}.lua").read_bytes(), host)
+            start(keep_frames(dump, everywhere=True))
+        self._run = host[b"run"]
+        self._call_function = host[b"call_function"]
+        self._load_library = host[b"load_library"]
+        self._restore = host[b"restore_environment"]
+        self._compile = host[b"compile"]
+        self._revive = host[b"revive"]
+        self._slice = host[b"slice"]
+        self._forget = host[b"forget"]
+        self._rearm = host[b"rearm"]
+        self._begin, self._add = host[b"begin"], host[b"add"]
+
+    # Of scripts.
+
+    def compile(self, source: bytes, name: bytes, *, library: bool = False) -> Any:
+        """The function of `source`; ScriptFailure with Lua's own text when it is none."""
+        # The compiled form of a text takes some ten times its size.
+        self._need(12 * len(source))
+        try:
+            dump, problem = self._results(self._compile(source, name), 2)
+            if dump is None:
+                raise ScriptFailure(problem)
+            return self._revive(keep_frames(dump), library)
+        except ScriptFailure:
+            raise
+        except Exception as problem:
+            raise self._broken(problem) from None
+
+    def run(self, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
+        """A script, with KEYS and ARGV; ScriptFailure when it raises."""
+        return self._start(self._run, body, keys, args)
+
+    def call_function(self, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
+        """A registered function."""
+        return self._start(self._call_function, body, keys, args)
+
+    def load_library(self, body: Any) -> None:
+        """Run a library's code, which registers its functions."""
+        try:
+            ok, text = self._results(self._load_library(body), 2)
+        except Exception as problem:
+            raise self._broken(problem) from None
+        finally:
+            if not self.spoiled:
+                self._restore()
+                self._rearm()
+        if not ok:
+            raise ScriptFailure(text)
+
+    def is_worn(self) -> bool:
+        """Whether to start over: Lua 5.1 does not collect in an emergency."""
+        return self.spoiled or self._used() > self._soft // 2
+
+    def collect(self) -> None:
+        """Give back what no script holds."""
+        self._lua.gccollect()
+
+    def rearm(self) -> None:
+        """Forget that a script was stopped."""
+        self._rearm()
+
+    def _start(self, run: Any, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
+        words = [*keys, *args]
+        size = len(b"".join(words))
+        if size > SMALL_BYTES:
+            self._need(size)
+        try:
+            if len(words) <= _PART:
+                result = run(body, len(keys), *words)
+            else:
+                self._need(size + 64 * len(words))
+                self._begin()
+                for start in range(0, len(words), _PART):
+                    self._add(*words[start : start + _PART])
+                result = run(body, -len(keys) - 1)
+            kind = type(result)
+            if kind is bytes:
+                return result  # type: ignore[no-any-return]
+            if kind is not tuple:
+                return integer(result)
+            kind = result[0]
+            if kind == 8:
+                self.spoiled = True
+                raise ScriptFailure(b"ERR " + result[1])
+            if kind == 9:
+                text, source, line = self._results(result[1:], 3)
+                if b"not enough memory" in text:
+                    self.spoiled = True
+                raise ScriptFailure(text, source, line)
+            if kind == 2:
+                try:
+                    return from_lua(2, self._stream(result[1]), self.owner.resp)
+                finally:
+                    self._forget()
+            return from_lua(kind, result[1:], self.owner.resp)
+        except ScriptFailure:
+            raise
+        except Exception as problem:
+            raise self._broken(problem) from None
+
+    def _stream(self, length: int) -> list[Any]:
+        items: list[Any] = []
+        for start in range(1, length + 1, _PART):
+            part = self._slice(start, min(start + _PART - 1, length))
+            if type(part) is tuple:
+                items.extend(part)
+            else:
+                items.append(part)
+        return items
+
+    @staticmethod
+    def _results(result: Any, count: int) -> tuple[Any, ...]:
+        values = result if type(result) is tuple else (result,)
+        return (*values, *(None,) * (count - len(values)))
+
+    def _need(self, size: int) -> None:
+        if self._used() + size > self._hard - SMALL_BYTES:
+            self.collect()
+            if self._used() + size > self._hard - SMALL_BYTES:
+                raise ScriptFailure(_NO_MEMORY)
+
+    def _broken(self, problem: Exception) -> ScriptFailure:
+        """An error that left Lua without going through the script's own handler."""
+        self.spoiled = True
+        text = problem.args[0] if problem.args else type(problem).__name__
+        if not isinstance(text, bytes):
+            text = str(text).encode("utf-8", "replace")
+        return ScriptFailure(b"ERR " + (text.split(b"\n")[0] or b"not enough memory"))
+
+    # What Lua calls. None of these may raise, nor answer what Lua has no room for.
+
+    def _fill(self, host: Any, limits: ScriptLimits) -> None:
+        owner, used, soft, hard = self.owner, self._used, self._soft, self._hard
+        lua, call = self._lua, self.owner.call
+
+        def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
+            words = list(argv)
+            for place, item in enumerate(words):
+                kind = type(item)
+                if kind is int or kind is float:
+                    words[place] = number_text(item)
+                elif kind is not bytes:
+                    return _ARGUMENTS
+            return words or _NO_COMMAND
+
+        def command(*argv: Any) -> Any:
+            if used() > soft:
+                return None
+            try:
+                for item in argv:
+                    if type(item) is not bytes:
+                        words = words_of(argv)
+                        break
+                else:
+                    words = list(argv) or _NO_COMMAND
+                if type(words) is bytes:
+                    return (None, words)
+                reply = call(words, owner.resp)  # type: ignore[arg-type]
+                if type(reply) is bytes and len(reply) < SMALL_BYTES:
+                    return reply
+                if reply is None:
+                    return False if owner.resp == 2 else (None, True)
+                return to_lua(host, reply, owner.resp, lambda: hard - used() - SMALL_BYTES)
+            except Exception as problem:
+                if used() > soft:
+                    return None
+                return (None, b"ERR " + str(problem).encode("utf-8", "replace")[:1000])
+
+        def check(*argv: Any) -> Any:
+            if used() > soft:
+                return None
+            try:
+                words = words_of(argv)
+                if type(words) is bytes:
+                    return (None, words)
+                allowed = owner.check(words)  # type: ignore[arg-type]
+                if allowed is None:
+                    return (None, b"ERR Invalid command passed to redis.acl_check_cmd()")
+                return bool(allowed)
+            except Exception:
+                return False
+
+        def late() -> bool:
+            try:
+                return owner.late()
+            except Exception:
+                return True
+
+        def log(level: int, text: bytes) -> None:
+            try:
+                owner.log(level, text)
+            except Exception:
+                return
+
+        def setresp(version: int) -> None:
+            owner.resp = version
+
+        def sha1(text: bytes) -> bytes | None:
+            if used() > soft:
+                return None
+            return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+        def register(name: bytes, body: Any, described: Any = None, flags: Any = None) -> Any:
+            if owner.register is None or used() > soft:
+                return b"ERR redis.register_function can only be called on FUNCTION LOAD command"
+            try:
+                return owner.register(name, body, described, flags.split(b"\0") if flags else [])
+            except Exception as problem:
+                return b"ERR " + str(problem).encode("utf-8", "replace")[:1000]
+
+        host[b"command"] = command
+        host[b"check"] = check
+        host[b"late"] = late
+        host[b"log"] = log
+        host[b"setresp"] = setresp
+        host[b"sha1"] = sha1
+        host[b"register"] = register
+        host[b"memory_bytes"] = limits.memory_bytes
+        host[b"native_steps"] = NATIVE_STEPS
+        host[b"reply_depth"] = REPLY_DEPTH
+        for name, function in _floats(used, soft).items():
+            host[name] = function
+        bits = lua.table()
+        for name, operation in OPERATIONS.items():
+            bits[name] = operation
+        host[b"bits"] = bits
+
+
+def _floats(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., Any]]:
+    """IEEE 754 for cmsgpack and struct."""
+
+    def write_float(value: float) -> bytes | None:
+        """Four bytes, when these hold the value exactly."""
+        if used() > soft:
+            return None
+        try:
+            text = struct.pack(">f", value)
+        except (OverflowError, struct.error):
+            return None
+        return text if struct.unpack(">f", text)[0] == value else None
+
+    def write_double(value: float) -> bytes | None:
+        return None if used() > soft else struct.pack(">d", value)
+
+    def read_float(text: bytes) -> Any:
+        return struct.unpack(">f", text)[0]
+
+    def read_double(text: bytes) -> Any:
+        return struct.unpack(">d", text)[0]
+
+    def write_struct(value: float, is_double: bool, little: bool) -> bytes | None:
+        if used() > soft:
+            return None
+        order = "<" if little else ">"
+        try:
+            return struct.pack(order + ("d" if is_double else "f"), value)
+        except OverflowError:
+            return struct.pack(order + "f", math.copysign(math.inf, value))
+
+    def read_struct(text: bytes, is_double: bool, little: bool) -> Any:
+        return struct.unpack(("<" if little else ">") + ("d" if is_double else "f"), text)[0]
+
+    return {
+        b"write_float": write_float,
+        b"write_double": write_double,
+        b"read_float": read_float,
+        b"read_double": read_double,
+        b"write_struct_float": write_struct,
+        b"read_struct_float": read_struct,
+    }

@@ -1,0 +1,236 @@
+"""EVAL's scripts: compiled once, known by their SHA1, run one at a time.
+
+`call` runs a command for a script and answers an ErrorReply instead of raising; it reads
+`read_only` to refuse writes and says `note_write()` when it wrote. What it wrote before an error or
+a stop stays written: there is no undo (see limits.py for when a script is stopped).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.scripts.conversion import line
+from delaylog.broker.keyspace.scripts.limits import ScriptLimits
+from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure
+from delaylog.broker.keyspace.scripts.shebang import script_head
+
+
+class _Script:
+    """A source, its flags, and its function in the present runtime once it ran there."""
+
+    __slots__ = ("body", "code", "flags", "runtime", "source")
+
+    def __init__(self, source: bytes, code: bytes, flags: frozenset[bytes] | None) -> None:
+        self.source = source
+        self.code = code
+        self.flags = flags
+        self.body: Any = None
+        self.runtime: Runtime | None = None
+
+
+class Scripts:
+    """The script cache and the Lua state that scripts and functions share."""
+
+    def __init__(
+        self,
+        call: Callable[[list[bytes], int], Reply | ErrorReply],
+        now: Callable[[], float],
+        limits: ScriptLimits | None = None,
+        *,
+        log: Callable[[int, bytes], None] = lambda level, text: None,
+        check: Callable[[list[bytes]], bool | None] = lambda argv: True,
+    ) -> None:
+        """`log` takes redis.log; `check` is acl_check_cmd: None where there is no such command."""
+        self.limits = limits or ScriptLimits()
+        self.wrote = False
+        self.running = False
+        self.read_only = False
+        self.flags: frozenset[bytes] | None = None
+        self.on_new_runtime: list[Callable[[], None]] = []
+        self._now = now
+        self._owner = Owner(call, self._late, log, check)
+        self._scripts: dict[bytes, _Script] = {}
+        self._runtime: Runtime | None = None
+        self._started = 0.0
+        self._seconds = 0.0
+        self._stopped = b""
+
+    # The cache.
+
+    def load(self, source: bytes) -> bytes:
+        """Compile and keep; its SHA1 in hex. CommandError when it does not compile."""
+        sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+        if sha not in self._scripts:
+            flags, code = script_head(source)
+            script = _Script(source, code, flags)
+            self._body(script)
+            if len(self._scripts) >= self.limits.scripts_max:
+                del self._scripts[next(iter(self._scripts))]
+            self._scripts[sha] = script
+        return sha
+
+    def known(self, sha: bytes) -> bool:
+        """Whether EVALSHA would find it."""
+        return sha in self._scripts or sha.lower() in self._scripts
+
+    def source(self, sha: bytes) -> bytes | None:
+        """The text of a known script."""
+        script = self._scripts.get(sha) or self._scripts.get(sha.lower())
+        return None if script is None else script.source
+
+    def shas(self) -> list[bytes]:
+        """All that are known."""
+        return list(self._scripts)
+
+    def script_flags(self, sha: bytes) -> frozenset[bytes] | None:
+        """Of a known script: None without a shebang."""
+        script = self._scripts.get(sha) or self._scripts.get(sha.lower())
+        return None if script is None else script.flags
+
+    def flush(self) -> None:
+        """Forget all scripts. The Lua state is kept: function libraries live in it too."""
+        self._scripts.clear()
+        if self._runtime is not None and not self.running:
+            self._runtime.collect()
+
+    # Running.
+
+    def run(
+        self,
+        sha: bytes,
+        keys: list[bytes],
+        args: list[bytes],
+        *,
+        resp: int,  # noqa: ARG002
+        read_only: bool,
+    ) -> Reply:
+        """One script; `resp` is the client's and does not matter to it, as in Redis.
+
+        CommandError when it is not known, or raises. A returned {err=...} is an ErrorReply.
+        """
+        script = self._scripts.get(sha)
+        if script is None:
+            sha = sha.lower()
+            script = self._scripts.get(sha)
+            if script is None:
+                raise CommandError(NO_SCRIPT)
+        runtime = self._runtime
+        body = script.body
+        if runtime is None or script.runtime is not runtime or runtime.is_worn():
+            body = self._body(script)
+            runtime = self.runtime()
+        flags = script.flags
+        is_read_only = read_only or (flags is not None and b"no-writes" in flags)
+        return self.start(sha, flags, is_read_only, runtime.run, body, keys, args)
+
+    def note_write(self) -> None:
+        """The running script has written: from now on only the hard limit stops it."""
+        self.wrote = True
+
+    # For functions.py, which shares the Lua state.
+
+    @property
+    def owner(self) -> Owner:
+        """What the Lua state asks of the server."""
+        return self._owner
+
+    def runtime(self) -> Runtime:
+        """The Lua state: a new one when the last ran out of memory, or is half full."""
+        runtime = self._runtime
+        if runtime is not None and not self.running and runtime.is_worn():
+            if not runtime.spoiled:
+                runtime.collect()
+            if runtime.is_worn():
+                runtime = None
+        if runtime is None:
+            # What was compiled would keep the old state alive.
+            for script in self._scripts.values():
+                script.body = script.runtime = None
+            for forget in self.on_new_runtime:
+                forget()
+            runtime = self._runtime = Runtime(self._owner, self.limits)
+        return runtime
+
+    def start(
+        self,
+        name: bytes,
+        flags: frozenset[bytes] | None,
+        read_only: bool,
+        run: Callable[[Any, list[bytes], list[bytes]], Reply],
+        body: Any,
+        keys: list[bytes],
+        args: list[bytes],
+    ) -> Reply:
+        """Run a script or a function under the limits; its errors carry `name` and the line."""
+        if self.running:
+            raise CommandError(b"ERR This Redis command is not allowed from script")
+        self.running = True
+        self.wrote = False
+        self.read_only = read_only
+        self.flags = flags
+        self._owner.resp = 2
+        self._seconds = self.limits.seconds
+        self._started = self._now()
+        try:
+            return run(body, keys, args)
+        except ScriptFailure as failure:
+            text = self._stopped or failure.text
+            source, where = failure.source, failure.line
+            if source is None:
+                raise CommandError(line(text + b" script: " + name)) from None
+            tail = b" script: %s, on %s:%d." % (name, source, where or 0)
+            raise CommandError(line(text.split(b"\0")[0].rstrip(b"\r\n") + tail)) from None
+        finally:
+            self.running = False
+            self.read_only = False
+            if self._stopped:
+                self._disarm()
+
+    @contextmanager
+    def loading(self, seconds: float, stopped: bytes) -> Iterator[None]:
+        """The limits while a library's code runs."""
+        self.running = True
+        self.wrote = False
+        self._seconds = seconds
+        self._started = self._now()
+        try:
+            yield
+        except ScriptFailure as failure:
+            raise ScriptFailure(stopped if self._stopped else failure.text) from None
+        finally:
+            self.running = False
+            if self._stopped:
+                self._disarm()
+
+    def _disarm(self) -> None:
+        self._stopped = b""
+        if self._runtime is not None and not self._runtime.spoiled:
+            self._runtime.rearm()
+
+    def _late(self) -> bool:
+        """Asked by Lua's hook: whether the running script is to be stopped now."""
+        if not self.running:
+            return False
+        seconds = self.limits.seconds_after_write if self.wrote else self._seconds
+        if self._now() - self._started < seconds:
+            return False
+        self._stopped = b"ERR Script stopped: it ran longer than %.10g seconds" % seconds + (
+            b"; what it wrote stays" if self.wrote else b" without writing"
+        )
+        return True
+
+    def _body(self, script: _Script) -> Any:
+        runtime = self.runtime()
+        try:
+            script.body = runtime.compile(script.code, b"@user_script")
+        except ScriptFailure as failure:
+            raise CommandError(
+                line(b"ERR Error compiling script (new function): " + failure.text)
+            ) from None
+        script.runtime = runtime
+        return script.body

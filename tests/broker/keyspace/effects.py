@@ -1,0 +1,80 @@
+"""A keyspace that commands are sent to, and one that only applies its effects.
+
+`Pair.send` gives replies as text without the lengths of bulk strings; `Pair.check` compares what
+the two hold.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from random import Random
+from typing import Any
+
+from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.values import TYPE_NAMES
+
+NOW_MS = 1_700_000_000_000
+
+
+def words(line: str) -> list[bytes]:
+    r"""The words of a line; `\xff` inside of double quotes is a byte."""
+    found = [word.encode("latin-1").decode("unicode_escape") for word in shlex.split(line)]
+    return [word.encode("latin-1") for word in found]
+
+
+def shown(reply: bytes) -> str:
+    """A reply in one line, without the lengths of bulk strings."""
+    text = re.sub(rb"\$\d+\r\n", b"", reply).removesuffix(b"\r\n")
+    return text.replace(b"\r\n", b" ").decode("latin-1").encode("unicode_escape").decode()
+
+
+def plain(value: Any) -> Any:
+    """What a value holds, to be compared."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    return dict(value.scores) if hasattr(value, "scores") else value
+
+
+class Pair:
+    """A leader and what follows it."""
+
+    def __init__(self) -> None:
+        self.leader = Keyspace(Random(1))
+        self.follower = Keyspace(Random(2))
+        self.follower.may_expire = False
+        self.executor = Executor(self.leader)
+        self.executor.begin(NOW_MS)
+        self.session = self.executor.connect(NOW_MS)
+        self.effects: list[list[bytes]] = []
+        """All so far."""
+
+    def call(self, *argv: bytes) -> bytes:
+        """The bytes of a reply."""
+        out: list[bytes] = []
+        encode_into(out, self.executor.execute(self.session, list(argv)), self.session.resp)
+        effects = self.leader.take_effects()
+        self.effects += effects
+        self.follower.apply(effects)
+        return b"".join(out)
+
+    def send(self, line: str) -> str:
+        """Run a line, show the reply."""
+        return shown(self.call(*words(line)))
+
+    def effects_of(self, line: str) -> list[list[bytes]]:
+        """What a line leaves for the log."""
+        before = len(self.effects)
+        self.send(line)
+        return self.effects[before:]
+
+    def check(self) -> None:
+        """Both hold the same."""
+        for one, other in zip(self.leader.databases, self.follower.databases, strict=True):
+            assert one.expires == other.expires
+            assert one.values.keys() == other.values.keys()
+            for key, value in one.values.items():
+                assert TYPE_NAMES[value.__class__] == TYPE_NAMES[other.values[key].__class__]
+                assert plain(value) == plain(other.values[key]), key

@@ -1,0 +1,111 @@
+"""Libraries as a whole: replacing, deleting, dumping; the words of refusals are compared with Redis
+in test_against_redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delaylog.broker.keyspace.errors import CommandError
+
+
+def _library(name: str, *functions: str) -> bytes:
+    lines = [
+        f"redis.register_function('{f}', function(k, a) return '{name}' end)" for f in functions
+    ]
+    return "\n".join([f"#!lua name={name}", *lines]).encode()
+
+
+def _call(toy: Any, name: bytes, **options: Any) -> Any:
+    return toy.functions.call(name, [], [], **{"resp": 2, "read_only": False, **options})
+
+
+def test_a_library_replaces_deletes_and_lists(toy: Any) -> None:
+    functions = toy.functions
+    assert functions.load(_library("x", "f", "g")) == b"x"
+    assert _call(toy, b"g") == b"x"
+    with pytest.raises(CommandError, match="Library 'x' already exists"):
+        functions.load(_library("x", "h"))
+    with pytest.raises(CommandError, match="Function g already exists"):
+        functions.load(_library("y", "g"))
+    functions.load(_library("x", "g", "h"), replace=True)
+    with pytest.raises(CommandError, match="Function not found"):
+        _call(toy, b"f")
+    (library,) = functions.libraries()
+    assert (library.name, list(library.functions)) == (b"x", [b"g", b"h"])
+    functions.delete(b"x")
+    with pytest.raises(CommandError, match="Library not found"):
+        functions.delete(b"x")
+    assert list(functions.libraries()) == []
+
+
+def test_a_replacement_that_fails_changes_nothing(toy: Any) -> None:
+    toy.functions.load(_library("x", "f"))
+    toy.functions.load(_library("y", "g"))
+    for source in (_library("x"), b"#!lua name=x\nbad bad", _library("x", "g")):
+        with pytest.raises(CommandError):
+            toy.functions.load(source, replace=True)
+    assert _call(toy, b"f") == b"x"
+    assert _call(toy, b"g") == b"y"
+
+
+def test_named_arguments_are_listed(toy: Any) -> None:
+    toy.functions.load(
+        b"#!lua name=x\nredis.register_function{function_name='f', description='does f', "
+        b"flags={'no-writes', 'allow-stale'}, "
+        b"callback=function(keys, args) return {keys[1], args[2]} end}"
+    )
+    function = toy.functions.function(b"f")
+    assert (function.description, function.flags) == (b"does f", [b"no-writes", b"allow-stale"])
+    assert toy.functions.call(b"f", [b"k"], [b"1", b"2"], resp=2, read_only=True) == [b"k", b"2"]
+    assert toy.functions.function(b"g") is None
+
+
+def test_a_function_without_writes_cannot_write(toy: Any) -> None:
+    toy.functions.load(
+        b"#!lua name=x\nredis.register_function{function_name='f', flags={'no-writes'}, "
+        b"callback=function() return redis.call('set', 'a', 'b') end}"
+    )
+    with pytest.raises(CommandError, match="Write commands are not allowed"):
+        _call(toy, b"f")
+
+
+def test_locals_of_a_library_are_kept_between_calls(toy: Any) -> None:
+    toy.functions.load(
+        b"#!lua name=x\nlocal n = 0\n"
+        b"redis.register_function('f', function() n = n + 1 return n end)"
+    )
+    assert [_call(toy, b"f") for _ in range(3)] == [1, 2, 3]
+
+
+def test_dump_and_restore(toy: Any, make_toy: Any) -> None:
+    toy.functions.load(_library("x", "f"))
+    toy.functions.load(_library("y", "g"))
+    dump = toy.functions.dump()
+    assert list(dump) == [b"x", b"y"]
+    other = make_toy()
+    other.functions.load(_library("z", "h"))
+    other.functions.restore(dump)
+    assert _call(other, b"g") == b"y"
+    with pytest.raises(CommandError):
+        other.functions.restore(dump)
+    other.functions.restore(dump, policy="replace")
+    assert sorted(other.functions.dump()) == [b"x", b"y", b"z"]
+    other.functions.restore(dump, policy="flush")
+    assert other.functions.dump() == dump
+    with pytest.raises(CommandError):
+        other.functions.restore({b"x": _library("x", "a"), b"w": b"bad"}, policy="flush")
+    assert other.functions.dump() == dump
+    assert _call(other, b"f") == b"x"
+
+
+def test_a_library_that_does_not_end(toy: Any) -> None:
+    toy.eval("redis.call('set', 'a', 'b')")  # which gives no library more time
+    with pytest.raises(
+        CommandError, match="Error registering functions: ERR FUNCTION LOAD timeout"
+    ):
+        toy.functions.load(b"#!lua name=x\nwhile true do end")
+    assert toy.functions.load(_library("x", "f")) == b"x"
+    assert _call(toy, b"f") == b"x"
+    assert toy.eval("return {#KEYS, type(redis.call)}") == [0, b"function"]

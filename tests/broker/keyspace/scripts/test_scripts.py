@@ -1,0 +1,165 @@
+"""The script cache, conversions that the comparison with Redis cannot reach, and log and flags."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.replies import (
+    NO_ARRAY,
+    BigNumber,
+    Double,
+    ErrorReply,
+    Map,
+    Members,
+    Status,
+    Verbatim,
+)
+from delaylog.broker.keyspace.scripts import ScriptLimits
+from delaylog.broker.keyspace.scripts.conversion import integer, number_text
+
+
+def test_scripts_are_known_by_their_sha(toy: Any) -> None:
+    source = b"return ARGV[1]"
+    sha = toy.scripts.load(source)
+    assert sha == hashlib.sha1(source).hexdigest().encode()
+    assert toy.scripts.known(sha)
+    assert toy.scripts.known(sha.upper())
+    assert toy.scripts.source(sha) == source
+    assert toy.scripts.run(sha.upper(), [], [b"x"], resp=2, read_only=False) == b"x"
+    toy.scripts.flush()
+    assert not toy.scripts.known(sha)
+    with pytest.raises(CommandError, match=r"^NOSCRIPT No matching script"):
+        toy.scripts.run(sha, [], [], resp=2, read_only=False)
+
+
+def test_what_does_not_compile_is_not_kept(toy: Any) -> None:
+    with pytest.raises(CommandError) as caught:
+        toy.scripts.load(b"this is bad")
+    assert caught.value.text == (
+        b"ERR Error compiling script (new function): user_script:1: '=' expected near 'is'"
+    )
+    assert toy.scripts.shas() == []
+
+
+def test_the_oldest_script_makes_room(make_toy: Any) -> None:
+    toy = make_toy(ScriptLimits(scripts_max=2))
+    shas = [toy.scripts.load(b"return %d" % n) for n in range(3)]
+    assert [toy.scripts.known(sha) for sha in shas] == [False, True, True]
+
+
+def test_scripts_and_functions_outlive_their_lua_state(make_toy: Any) -> None:
+    toy = make_toy(ScriptLimits(seconds=60))
+    sha = toy.scripts.load(b"return 'here'")
+    toy.functions.load(b"#!lua name=lib\nredis.register_function('f', function() return 7 end)")
+    assert b"not enough memory" in toy.eval("local s = 'a' while true do s = s .. s end").text
+    assert toy.functions.call(b"f", [], [], resp=2, read_only=False) == 7
+    assert toy.scripts.run(sha, [], [], resp=2, read_only=False) == b"here"
+    assert b"not enough memory" in toy.eval("local s = 'b' while true do s = s .. s end").text
+    assert toy.scripts.run(sha, [], [], resp=2, read_only=False) == b"here"
+
+
+def test_flags_of_the_shebang(toy: Any) -> None:
+    source = b"#!lua flags=no-writes,allow-stale\nreturn redis.call('set', 'a', 'b')"
+    sha = toy.scripts.load(source)
+    assert toy.scripts.script_flags(sha) == {b"no-writes", b"allow-stale"}
+    assert toy.eval(source).text == (
+        b"ERR Write commands are not allowed from read-only scripts. script: %s, "
+        b"on @user_script:2." % sha
+    )
+    assert toy.eval("return redis.call('set', 'a', 'b')") == Status(b"OK")
+    assert toy.scripts.script_flags(toy.scripts.load(b"return 1")) is None
+    assert b"read-only" in toy.eval("redis.call('set', 'a', 'b')", read_only=True).text
+
+
+def test_the_log(toy: Any) -> None:
+    toy.eval("redis.log(redis.LOG_WARNING, 'a', 1, true, 'b')")
+    assert toy.logged == [(3, b"a 1 b")]
+
+
+def test_arguments_are_written_as_redis_writes_them(toy: Any) -> None:
+    toy.eval("redis.call('echo', 1, 1.5, 0.1, 1e17, -3, 2^53, 1e100, '1.50')")
+    assert toy.calls[-1][1:] == [
+        b"1",
+        b"1.5",
+        b"0.10000000000000001",
+        b"1e+17",
+        b"-3",
+        b"9007199254740992",
+        b"1e+100",
+        b"1.50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "old", "new"),
+    [
+        (5, "number:5", "number:5"),
+        (2**63 - 1, "number:9.2233720368547758e+18", "number:9.2233720368547758e+18"),
+        (b"x", "string:x", "string:x"),
+        (None, "boolean:false", "nil:nil"),
+        (NO_ARRAY, "boolean:false", "nil:nil"),
+        (True, "number:1", "boolean:true"),
+        (False, "number:0", "boolean:false"),
+        (Double(1.5), "string:1.5", "double=1.5"),
+        (BigNumber(b"123"), "string:123", "big_number=123"),
+        (Status(b"OK"), "ok=OK", "ok=OK"),
+        ([1, None, b"x"], "1=1 2=false 3=x", "1=1 3=x"),
+        ([], "", ""),
+        (Map([b"a", 1, b"b", None]), "1=a 2=1 3=b 4=false", "map={a=1}"),
+        (Members([b"a"]), "1=a", "set={a=true}"),
+        (Verbatim(b"hi"), "string:hi", "verbatim_string={format=txt string=hi}"),
+        ([[1], ErrorReply(b"ERR x")], "1={1=1} 2={err=ERR x ignore_error_stats_update=true}", None),
+    ],
+)
+def test_replies_in_lua(toy: Any, reply: Any, old: str, new: str | None) -> None:
+    toy.extra[b"give"] = lambda argv, resp: reply
+    source = """
+    redis.setresp(tonumber(ARGV[1]))
+    local function show(t)
+      local parts = {}
+      for k, v in pairs(t) do
+        local text = type(v) == 'table' and '{' .. show(v) .. '}' or tostring(v)
+        parts[#parts + 1] = tostring(k) .. '=' .. text
+      end
+      table.sort(parts)
+      return table.concat(parts, ' ')
+    end
+    local v = redis.call('give')
+    if type(v) == 'table' then return show(v) end
+    if type(v) == 'number' then return 'number:' .. string.format('%.17g', v) end
+    return type(v) .. ':' .. tostring(v)
+    """
+    assert toy.eval(source, args=[b"2"]) == old.encode()
+    assert toy.eval(source, args=[b"3"]) == (old if new is None else new).encode()
+
+
+def test_long_replies_and_results(toy: Any) -> None:
+    many = [b"%d" % n for n in range(9001)]
+    toy.extra[b"many"] = lambda argv, resp: many
+    toy.extra[b"map"] = lambda argv, resp: Map([part for n in many[:9000] for part in (n, n)])
+    assert toy.eval("return redis.call('many')") == many
+    assert toy.eval("local t = redis.call('many') return {#t, t[9001]}") == [9001, b"9000"]
+    assert toy.eval("redis.setresp(3) return redis.call('map').map['8999']") == b"8999"
+    assert toy.eval("redis.setresp(3) return redis.call('many')") == many
+    assert toy.eval("local t = {} for i = 1, 9000 do t[i] = {i} end return t") == [
+        [n] for n in range(1, 9001)
+    ]
+
+
+def test_numbers() -> None:
+    assert number_text(3) == b"3"
+    assert number_text(0.1) == b"0.10000000000000001"
+    assert number_text(10**17) == b"1e+17"
+    assert number_text(float("inf")) == b"inf"
+    assert integer(1.9) == 1
+    assert integer(-1.9) == -1
+    assert integer(1e300) == integer(float("nan")) == -(2**63)
+
+
+def test_a_scripts_error_text_stands_on_one_line(toy: Any) -> None:
+    assert toy.eval("error('a\\r\\nb')").text.startswith(b"ERR user_script:1: a  b script: ")
+    assert toy.eval("return {err = 'MY a\\nb'}") == ErrorReply(b"MY a b")

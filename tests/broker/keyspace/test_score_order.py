@@ -1,0 +1,64 @@
+"""The order of a sorted set against a plain sorted list, step by step."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delaylog.broker.keyspace.score_order import ScoreOrder
+
+MEMBERS = [b"", b"a", b"a\0", b"b", *(b"m%d" % number for number in range(60))]
+SCORES = st.sampled_from([0.0, 1.0, 1.0, 1.0, 2.5, -3.0, float("inf"), float("-inf")])
+RANKS = st.integers(0, 70)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(MEMBERS), SCORES),
+        st.tuples(st.just("put"), st.sampled_from(MEMBERS), SCORES),
+        st.tuples(st.just("take"), st.sampled_from(MEMBERS)),
+        st.tuples(st.just("pop"), st.booleans()),
+        st.tuples(st.just("delete"), RANKS, RANKS),
+        st.tuples(st.just("ask"), RANKS, RANKS, st.integers(0, 8), st.integers(0, 20)),
+        st.tuples(st.just("find"), SCORES, st.sampled_from(MEMBERS)),
+    ),
+    max_size=120,
+)
+
+
+@given(first=st.dictionaries(st.sampled_from(MEMBERS), SCORES), steps=STEPS)
+def test_it_is_a_sorted_list(first: dict[bytes, float], steps: list[tuple]) -> None:
+    scores = dict(first)
+    order = ScoreOrder((score, member) for member, score in first.items())
+    for name, *given_ in steps:
+        model = sorted((score, member) for member, score in scores.items())
+        if name == "put":
+            member, score = given_
+            if member in scores:
+                order.remove(scores[member], member)
+            scores[member] = score
+            order.add(score, member)
+        elif name == "take" and given_[0] in scores:
+            order.remove(scores.pop(given_[0]), given_[0])
+        elif name == "pop" and model:
+            entry = order.pop(greatest=given_[0])
+            assert entry == model[-1 if given_[0] else 0]
+            del scores[entry[1]]
+        elif name == "delete":
+            start, stop = sorted(min(rank, len(model)) for rank in given_)
+            if start < stop:
+                order.delete(start, stop)
+            for _, member in model[start:stop]:
+                del scores[member]
+        elif name == "ask":
+            start, stop, offset, most = given_
+            places = min(start, len(model)), min(stop, len(model))
+            asked = model[start:stop]
+            assert order.walk(*places) == asked
+            assert order.walk(*places, offset, most) == asked[offset : offset + most]
+            asked.reverse()
+            assert order.walk_back(*places) == asked
+            assert order.walk_back(*places, offset, most) == asked[offset : offset + most]
+        elif name == "find":
+            rank = order.find(*given_)
+            assert rank == sum(entry < tuple(given_) for entry in model)
+        assert list(order) == sorted((score, member) for member, score in scores.items())
+        assert len(order) == len(scores)
