@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax, wrong_type
-from delaylog.broker.keyspace.numbers import to_int, to_score
+from delaylog.broker.keyspace.number_texts import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run

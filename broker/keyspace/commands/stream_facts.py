@@ -8,7 +8,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.stream_groups import bad_form, no_group
 from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply, Status
 from delaylog.broker.keyspace.run import Run

@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.commands.stream_claims import Claims, log_claims, 
 from delaylog.broker.keyspace.commands.stream_groups import no_key_or_group, see_consumer
 from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.run import Run

@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.dumps.listpack import unpack
 from delaylog.broker.keyspace.dumps.lzf import unpacked
 from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import is_int, to_float
+from delaylog.broker.keyspace.number_texts import is_int, to_float
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 

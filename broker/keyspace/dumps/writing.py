@@ -28,7 +28,7 @@ from delaylog.broker.keyspace.dumps.types import (
     ZSET_LISTPACK,
     BadDump,
 )
-from delaylog.broker.keyspace.numbers import is_int, score_text
+from delaylog.broker.keyspace.number_texts import is_int, score_text
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 
