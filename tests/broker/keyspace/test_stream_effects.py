@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 
 from delaylog.broker.keyspace.stream import StreamValue
@@ -108,7 +109,8 @@ def test_effects(seed: int) -> None:
                 assert isinstance(value, StreamValue)
                 assert isinstance(followed, StreamValue)
                 assert group_plain(value) == group_plain(followed), words
-                again = StreamValue.from_plain(value.plain())
+                packed: bytes = msgpack.packb(value.plain())
+                again = StreamValue.from_plain(msgpack.unpackb(packed))
                 assert again.plain() == value.plain()
                 assert len(again) == len(value) == sum(1 for _ in value.entries_back())
     assert refused < 450
