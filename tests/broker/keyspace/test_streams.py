@@ -139,6 +139,7 @@ REPLIES: list[tuple[str, str]] = [
         "*1 *12 name g consumers :2 pending :1 last-delivered-id 6-7 entries-read $-1 lag $-1",
     ),
     ("XTRIM s MAXLEN 0", ":2"),
+    ('XGROUP "no\\x00pe" s g', "-ERR unknown subcommand 'no'. Try XGROUP HELP."),
     ("TYPE s", "+stream"),
     ("OBJECT ENCODING s", "stream"),
     ("EXISTS s", ":1"),
