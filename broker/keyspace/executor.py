@@ -232,7 +232,7 @@ class Executor:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
         sub = command.subcommands.get(argv[1].lower())
         if sub is None:
-            shown = argv[1][:_SHOWN_BYTES]
+            shown = argv[1].partition(b"\0")[0][:_SHOWN_BYTES]
             text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
             return ErrorReply(text)
         return sub
