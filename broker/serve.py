@@ -28,6 +28,7 @@ from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.resp.metrics import RespMetrics
 from delaylog.broker.resp.starting import listen, make_face
+from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.replication.errors import ClusterError
@@ -116,6 +117,7 @@ async def _serve(config: Config) -> int:
             progress=log.info,
             working=_StartLog(),
             member=member,
+            make_snapshot=ChildRun,
         )
 
     if config.cluster is None:

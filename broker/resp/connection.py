@@ -137,6 +137,8 @@ class Connection(asyncio.Protocol):
         if not self._rest and parser.error is not None and not session.closing:
             encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
+        if session.blocked is not None:
+            face.arm()
         if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
 

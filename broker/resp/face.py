@@ -140,16 +140,17 @@ class RespFace:
 
     def _before_end(self) -> None:
         self.native.flush()
-        self._arm()
+        self.arm()
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
+        """Be there when the next command that waits has waited long enough."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         first_ms = self.executor.end_late()
         if first_ms is not None:
             delay = max(first_ms - self.executor.waited_ms(), 0) / 1000 + 0.001
-            self._timer = self.loop.call_later(delay, self._arm)
+            self._timer = self.loop.call_later(delay, self.arm)
 
     # ------------------------------------------------------------------ leading
 

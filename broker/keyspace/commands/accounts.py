@@ -11,7 +11,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.commands.introspection import CATEGORIES, entry_named, in_category
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply
 from delaylog.broker.keyspace.run import Run

@@ -12,7 +12,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.connection import check_name
 from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import COMMANDS, Args, command
 from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Map, Members, Reply, Verbatim
 from delaylog.broker.keyspace.run import Run

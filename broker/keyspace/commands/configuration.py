@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.commands.settings_table import ALIASES, SETTINGS, Setting
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
-from delaylog.broker.keyspace.numbers import is_int
+from delaylog.broker.keyspace.number_texts import is_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.run import Run

@@ -6,7 +6,7 @@ from hmac import compare_digest
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run

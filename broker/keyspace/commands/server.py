@@ -11,7 +11,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.connection import REDIS_VERSION
 from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status, Verbatim
 from delaylog.broker.keyspace.run import Run
