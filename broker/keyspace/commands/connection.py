@@ -41,7 +41,11 @@ def echo(run: Run, argv: Args) -> Reply:
 @command("select", 2, "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
-    number = to_int(argv[1], b"ERR invalid DB index")
+    number = to_int(argv[1])
+    if not -(2**31) <= number < 2**31:
+        raise CommandError(
+            b"ERR value is out of range, value must between -2147483648 and 2147483647"
+        )
     databases = run.keyspace.databases
     if not 0 <= number < len(databases):
         raise CommandError(b"ERR DB index is out of range")
@@ -59,7 +63,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     run.session.look()
 
 
-@command("auth", -2, _FLAGS + " now")
+@command("auth", -2, _FLAGS)
 def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:

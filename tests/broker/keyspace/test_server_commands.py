@@ -224,6 +224,11 @@ CLUSTER INFO
 CLUSTER NOSUCH
 CLUSTER KEYSLOT
 CLUSTER KEYSLOT a
+SELECT a
+SELECT 16
+SELECT -1
+SELECT 99999999999
+SELECT 99999999999999999999
 """
 
 OURS = [
@@ -403,6 +408,15 @@ def test_help(ours: Ours, family: str) -> None:
     assert lines[0].startswith(family.encode())
     assert b"HELP" in lines
     assert all(line.startswith(b"    ") for line in lines[2::2])
+
+
+def test_in_a_transaction(ours: Ours) -> None:
+    """AUTH waits for EXEC as others do; what Redis refuses before it would be queued spoils it."""
+    replies = ours.run(["MULTI", "AUTH x", "EXEC"])
+    assert replies.startswith(b"+OK\r\n+QUEUED\r\n*1\r\n-ERR AUTH <password> called without")
+    replies = ours.run(["MULTI", "DEBUG NOSUCH", "EXEC"])
+    assert replies.startswith(b"+OK\r\n-ERR DEBUG command not allowed")
+    assert b"-EXECABORT" in replies
 
 
 # ---------------------------------------------------------------------- clients
