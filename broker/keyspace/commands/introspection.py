@@ -244,9 +244,13 @@ def _keys(run: Run, argv: Args) -> tuple[Command, list[bytes]]:
     if not entry.takes(len(called)):
         raise CommandError(b"ERR Invalid number of arguments specified for command")
     try:
-        return entry, keys_of(entry, called)
+        keys = keys_of(entry, called)
     except (CommandError, IndexError):
-        raise CommandError(b"ERR Invalid arguments specified for command") from None
+        keys = []
+    # Only scripts may be called without keys.
+    if not keys and group_of(entry) != "scripting":
+        raise CommandError(b"ERR Invalid arguments specified for command")
+    return entry, keys
 
 
 @command("command|getkeys", -4, _FLAGS)
