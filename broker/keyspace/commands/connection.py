@@ -13,7 +13,7 @@ from delaylog.broker.keyspace.run import Run
 
 REDIS_VERSION: Final = b"7.0.15"
 """What clients are told; what they may expect of the server goes by it."""
-_FLAGS: Final = "noscript loading stale fast no_auth"
+_FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
 _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "
     b"Are you sure your configuration is correct?"
@@ -32,7 +32,7 @@ def ping(run: Run, argv: Args) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@command("echo", 2, "fast")
+@command("echo", 2, "loading stale fast")
 def echo(run: Run, argv: Args) -> Reply:
     """What was given."""
     return argv[1]
@@ -41,7 +41,11 @@ def echo(run: Run, argv: Args) -> Reply:
 @command("select", 2, "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
-    number = to_int(argv[1], b"ERR invalid DB index")
+    number = to_int(argv[1])
+    if not -(2**31) <= number < 2**31:
+        raise CommandError(
+            b"ERR value is out of range, value must between -2147483648 and 2147483647"
+        )
     databases = run.keyspace.databases
     if not 0 <= number < len(databases):
         raise CommandError(b"ERR DB index is out of range")
@@ -59,7 +63,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     run.session.look()
 
 
-@command("auth", -2, _FLAGS + " now")
+@command("auth", -2, _FLAGS)
 def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:
