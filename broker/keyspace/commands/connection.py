@@ -41,7 +41,7 @@ def echo(run: Run, argv: Args) -> Reply:
 @command("select", 2, "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
-    number = to_int(argv[1], b"ERR invalid DB index")
+    number = to_int(argv[1])
     databases = run.keyspace.databases
     if not 0 <= number < len(databases):
         raise CommandError(b"ERR DB index is out of range")
