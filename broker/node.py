@@ -420,6 +420,11 @@ class Node:
             self.admission.look_after_space()
             if engine.upkeep.checkpoint_due(now_ms):
                 self.spawn("checkpoint", self._checkpoint)
+            short = engine.upkeep.short_of_space
+            if engine.upkeep.snapshots.due(now_ms, short_of_space=short):
+                self.spawn("keyspace snapshot", self._snapshot)
+            if state.keyspace.garbage:
+                self.free_garbage()
             if engine.states_due():
                 self.spawn("states", engine.states_work)
             if engine.flush_due():
@@ -449,6 +454,16 @@ class Node:
 
     def _checkpoint(self) -> Work:
         return self.engine.upkeep.checkpoint(self._state_ms)
+
+    def _snapshot(self) -> Work:
+        """A snapshot of the keyspace; the end of the node does not wait for one."""
+        upkeep = self.engine.upkeep
+        upkeep.snapshots.on_failure = _snapshot_failed
+        return upkeep.snapshots.work(
+            self._state_ms,
+            short_of_space=upkeep.short_of_space,
+            stopping=lambda: self._stopping,
+        )
 
     def _state_ms(self) -> int:
         """The time of what the engine holds: that of the leader it follows, or its own."""
@@ -489,3 +504,10 @@ class Node:
         """Wait while cancels and reschedules leave more in memory than gets written."""
         await self.admission.room_for_changes()
         self.standing.check()
+
+
+def _snapshot_failed(why: str) -> None:
+    log.error(
+        "no snapshot of the keyspace was made; it is tried again, and the log kept until then",
+        extra={"why": why},
+    )

@@ -8,7 +8,7 @@ its position stands, durable, in its hour.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -18,6 +18,14 @@ from delaylog.storage.layout import CHECKPOINT_MAGIC, open_file, seal_file
 
 KEPT: Final = 2
 _PREFIX: Final = "checkpoint-"
+
+
+class Kept(NamedTuple):
+    """What a checkpoint that is kept needs of the log."""
+
+    position: int
+    log_from: int
+    """The first frame that a start from it reads: at or in front of its position."""
 
 
 def checkpoint_names(fs: FileSystem, folder: str) -> list[str]:
@@ -65,9 +73,18 @@ def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | Non
 
 
 def write_checkpoint(
-    fs: FileSystem, folder: str, state: Mapping[str, Any], position: int
-) -> list[int]:
-    """Write a checkpoint durably, drop all but the newest two; returns the kept positions."""
+    fs: FileSystem,
+    folder: str,
+    state: Mapping[str, Any],
+    position: int,
+    log_from: int | None = None,
+) -> list[Kept]:
+    """Write a checkpoint durably, drop all but the newest two; returns those kept, oldest first.
+
+    `log_from` = from where on the log is needed to start from it, if not from its position.
+    """
+    behind = 0 if log_from is None else position - log_from
+    assert 0 <= behind <= position, "nothing behind its position is part of a checkpoint"
     payload = msgpack.packb(state)
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
@@ -76,7 +93,7 @@ def write_checkpoint(
         fs.unlink(aside)
     file = fs.open(aside, create=True)
     try:
-        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position)], 0)
+        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position, b=behind)], 0)
         file.fdatasync()
     finally:
         file.close()
@@ -84,16 +101,17 @@ def write_checkpoint(
     fs.sync_folder(folder)
     for name in checkpoint_names(fs, folder)[:-KEPT]:
         fs.unlink(f"{folder}/{name}")
-    return kept_positions(fs, folder)
+    return kept_checkpoints(fs, folder)
 
 
-def kept_positions(fs: FileSystem, folder: str) -> list[int]:
-    """Positions of the newest two checkpoints, as far as they are whole, oldest first."""
+def kept_checkpoints(fs: FileSystem, folder: str) -> list[Kept]:
+    """The newest two checkpoints, as far as they are whole, oldest first."""
     kept = []
     for name in checkpoint_names(fs, folder)[-KEPT:]:
         raw = fs.open(f"{folder}/{name}")
         opened = open_file(CHECKPOINT_MAGIC, raw.pread(raw.size(), 0))
         raw.close()
         if opened is not None:
-            kept.append(opened[1])
+            _, position, behind = opened
+            kept.append(Kept(position, position - behind))
     return kept

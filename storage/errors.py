@@ -17,6 +17,7 @@ class CorruptionError(StorageError):
     """
 
     def __init__(self, what: str, *, path: str, position: int, detail: str = "") -> None:
+        self.what = what
         self.path = path
         self.position = position
         self.detail = detail

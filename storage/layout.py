@@ -15,7 +15,9 @@ always deliberate.
                                each entry is sealed (state_seal.py)
       extents                  EXTENT (128), one per flushed range
     tick                       2 x TICK_SLOT (64, in sectors of 512)
-    checkpoint-<n>             FILE_HEADER (32) + msgpack
+    checkpoint-<n>             FILE_HEADER (32) + msgpack; its two numbers are the position, and how
+                               far in front of that the log is needed too
+    keyspace/<position>.snapshot   see broker/keyspace/snapshots/layout.py
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Final
 from delaylog.broker.backup.copying import CopiedFile
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
 from delaylog.broker.config import ConfigError
+from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.folder_lock import HOLD, LOCK, lock_folder
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem, parent_of
@@ -203,5 +204,6 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
 def _sync_folders(target: FileSystem, place: str) -> None:
     for name in target.listdir(f"{place}/hours"):
         target.sync_folder(f"{place}/hours/{name}")
-    for folder in (f"{place}/hours", f"{place}/log", place):
-        target.sync_folder(folder)
+    for folder in (f"{place}/hours", f"{place}/log", f"{place}/{KEYSPACE}", place):
+        if target.exists(folder):
+            target.sync_folder(folder)

@@ -24,6 +24,9 @@ from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
 from delaylog.broker.cluster.whose import node_of
 from delaylog.broker.config import ConfigError
+from delaylog.broker.engine.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.keyspace_files import base_of
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.folder_lock import LOCK, held_retention
 from delaylog.storage.checkpoint import checkpoint_names, decode_checkpoint
@@ -57,6 +60,16 @@ class Start:
             for hour, values in self.members.get("hours", {}).items()
         }
         return {hour: counts for hour, counts in found.items() if counts.rows}
+
+    @property
+    def keyspace(self) -> KeyspaceBase:
+        """What the keyspace comes back from."""
+        return base_of(self.members, self.position)
+
+    @property
+    def log_from(self) -> int:
+        """The first frame that is needed."""
+        return self.keyspace.position
 
 
 def take_backup(
@@ -142,7 +155,7 @@ def _partial_folder(dest: str) -> Iterator[str]:
 
 
 def _check_ours(partial: str) -> None:
-    known = {LOCK, "log", "hours", "tick", MANIFEST}
+    known = {LOCK, "log", "hours", KEYSPACE, "tick", MANIFEST}
     for name in os.listdir(partial):
         if name not in known and not name.startswith("checkpoint-"):
             raise ConfigError(
@@ -196,11 +209,12 @@ class FolderCopy:
         start = self._start()
         hours = self._present(start)
         places = {hour: f"hours/{hour_name(hour)}" for hour in sorted(hours)}
-        self._total = log_size_from(self._source, self._folder, start.position) + sum(
+        self._total = log_size_from(self._source, self._folder, start.log_from) + sum(
             bytes_of_hour(self._source, self._folder, place, hours[hour].rows)
             for hour, place in places.items()
         )
-        entries: list[FileEntry] = []
+        self._total += start.keyspace.size
+        entries = self._copy_keyspace(start)
         rows = copied = 0
         self._target.mkdir(f"{self._partial}/hours")
         for hour, place in places.items():
@@ -215,7 +229,7 @@ class FolderCopy:
             self._folder,
             self._target,
             self._partial,
-            position=start.position,
+            position=start.log_from,
             durable_end=max(durable_end, start.position),
             node=node_of(self._source, self._folder),
             progress=self._progress,
@@ -298,6 +312,31 @@ class FolderCopy:
             return hour.copy(self._target, self._partial, self._progress)
         finally:
             hour.close()
+
+    def _copy_keyspace(self, start: Start) -> list[FileEntry]:
+        """The snapshot that the checkpoint names, if it names one. It never changes."""
+        name = start.keyspace.file
+        if not name:
+            return []
+        path = f"{KEYSPACE}/{name}"
+        try:
+            file = self._source.open(f"{self._folder}/{path}")
+        except FileNotFoundError:
+            if not self._still_kept(start):
+                raise Vanished(path) from None
+            raise CorruptionError(
+                "a snapshot is missing", path=f"{self._folder}/{path}", position=0
+            ) from None
+        self._target.mkdir(f"{self._partial}/{KEYSPACE}")
+        copied = CopiedFile(self._target, self._partial, path, self._progress)
+        try:
+            copied.copy(file, 0, start.keyspace.size)
+            entry = copied.finish()
+        finally:
+            copied.close()
+            file.close()
+        self._target.sync_folder(f"{self._partial}/{KEYSPACE}")
+        return [entry]
 
     def _tick(self) -> tuple[Tick, int]:
         """(tick, durable end) of the newest slot."""

@@ -25,6 +25,9 @@ from delaylog.broker.cli.dump_contents import (
     dump_text,
 )
 from delaylog.broker.config import ConfigError
+from delaylog.broker.engine.keyspace_files import Reader, position_of_name
+from delaylog.broker.keyspace.snapshots.layout import SnapshotError
+from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.batch import decode_send
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
@@ -49,6 +52,9 @@ from delaylog.storage.tick_slots import decode_slot
 
 _PART_RECORDS = 4_096
 _REFS_SHOWN = 5
+_EFFECTS_SHOWN = 20
+_WORDS_SHOWN = 12
+_WORD_SHOWN = 64
 
 
 def _time(ms: int) -> str | None:
@@ -123,10 +129,26 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
+    if kind == FrameKind.KEYSPACE:
+        effects = msgpack.unpackb(frame.payload)
+        return {"n": len(effects), "effects": [_effect(argv) for argv in effects[:_EFFECTS_SHOWN]]}
     if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         return members
     return {}
+
+
+def _effect(argv: list[bytes]) -> str:
+    """A command as people read it, and no more of it than that."""
+    shown = " ".join(_word(word) for word in argv[:_WORDS_SHOWN])
+    return shown + " …" if len(argv) > _WORDS_SHOWN else shown
+
+
+def _word(word: bytes) -> str:
+    cut = word[:_WORD_SHOWN]
+    text = cut.decode("ascii", "backslashreplace")
+    text = text if text.isprintable() and text and " " not in text else repr(cut)[1:]
+    return text + "…" if len(word) > _WORD_SHOWN else text
 
 
 # --------------------------------------------------------------------------- an hour's files
@@ -238,6 +260,17 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     yield {"position": position} | members
 
 
+def dump_snapshot(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """Where it stands, then a line a chunk."""
+    try:
+        check = ChunkCheck(Reader(file))
+        yield {"position": check.summary.position}
+        while (line := check.next()) is not None:
+            yield line
+    except SnapshotError as error:
+        yield {"offset": error.offset, "error": error.what}
+
+
 def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     by_name = {
         "delay.index": dump_index,
@@ -255,12 +288,15 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_state
     if path.name.startswith("checkpoint-") and not path.name.endswith(".tmp"):
         return dump_checkpoint
+    if position_of_name(path.name) is not None:
+        return dump_snapshot
     if path.suffix == ".log" and path.stem.isdigit():
         return dump_segment
     raise ConfigError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
-        "delay.log, second.index, state, extents, tick, a checkpoint, ids/data.mdb, crash or "
-        "backup.json (lock, hold, reserve and what is in ready say nothing by their bytes)"
+        "delay.log, second.index, state, extents, tick, a checkpoint, a snapshot of the keyspace, "
+        "ids/data.mdb, crash or backup.json (lock, hold, reserve and what is in ready say nothing "
+        "by their bytes)"
     )
 
 

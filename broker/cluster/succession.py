@@ -69,7 +69,8 @@ class Succession:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._fallen and self._is_committed:
+        settled = self._is_committed and not self._node.engine.state.keyspace.effects
+        if self._fallen and settled:
             # It has led until now; as a follower it takes a last checkpoint like any other.
             await self._node.background.halt()
             self._node.engine.stand_down()
@@ -99,7 +100,8 @@ class Succession:
             self.leading = False
             self._fallen = True
             state = self._node.engine.state
-            self._is_committed = state.position <= commit
+            # Effects that are not in the log can be lost like frames that are not committed.
+            self._is_committed = state.position <= commit and not state.keyspace.effects
             state.retire(min(commit, state.log.durable_position))
         self._wake.set()
 
@@ -118,7 +120,7 @@ class Succession:
         node = self._node
         if self._fallen:
             await node.background.halt()
-            if self._is_committed:
+            if self._is_committed and not node.engine.state.keyspace.effects:
                 node.engine.stand_down()
             else:
                 node.replace_engine(self._make_engine)

@@ -88,6 +88,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
     elif kind is FrameKind.KEYSPACE:
         state.keyspace.apply(msgpack.unpackb(payload))
+        state.keyspace_base.note(len(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
 

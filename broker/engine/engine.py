@@ -18,6 +18,9 @@ from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
 from delaylog.broker.engine.jobs import Jobs
+from delaylog.broker.engine.keyspace_files import base_of, load_base, replay_keyspace
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.late_holders import end_late_holders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
@@ -80,7 +83,9 @@ class Engine:
         working: Callable[[str, int, int], None] = lambda what, done, total: None,
         ids_path: str | None = None,
         member: Membership | None = None,
+        make_snapshot: SnapshotRunner | None = None,
     ) -> None:
+        """`make_snapshot` makes snapshots of the keyspace: in another process, where one serves."""
         self.folder = folder
         self.limits = limits or Limits()
         if not fs.exists(folder):
@@ -112,6 +117,7 @@ class Engine:
             self.state,
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
             freed=self.refill_reserve,
+            make_snapshot=make_snapshot,
         )
         self.jobs = Jobs(self.state, self.flush_work)
         self._state_bytes = 0
@@ -162,6 +168,8 @@ class Engine:
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
         state.begin_own_epoch(now_ms)
+        state.keyspace.now_ms = now_ms
+        state.keyspace.begin_expiring()
         state.log.write_pending()
         state.log.sync()
         self.dispatcher.start(now_ms)
@@ -181,6 +189,7 @@ class Engine:
             # The ticks say it too, but nothing syncs them.
             told_ms = members.get("told_ms", 0)
             restore(state, members, start)
+            self._restore_keyspace(members, start, working)
         else:
             state.hours.recover({}, 0)
         if state.ids.set_aside:
@@ -189,6 +198,25 @@ class Engine:
             progress("rebuilding the id index")
             self._rebuild_ids(working)
         return start, told_ms
+
+    def _restore_keyspace(
+        self,
+        members: dict[str, Any],
+        start: int,
+        working: Callable[[str, int, int], None],
+    ) -> None:
+        """The keyspace as of a checkpoint: a snapshot, and frames up to there."""
+        state = self.state
+        base = state.keyspace_base = base_of(members, start)
+        load_base(state.fs, self.folder, base, state.keyspace)
+        replay_keyspace(
+            state.fs,
+            self.folder,
+            base,
+            state.keyspace,
+            start,
+            working=lambda done, total: working("replaying the keyspace", done, total),
+        )
 
     # ------------------------------------------------------------------ a member of a cluster
 
@@ -235,6 +263,8 @@ class Engine:
         state.forget_ready()
         state.woken.clear()
         state.wheel = TimingWheel(now_ms)
+        state.keyspace.now_ms = max(state.keyspace.now_ms, now_ms)
+        state.keyspace.begin_expiring()
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
 
@@ -247,7 +277,9 @@ class Engine:
         state = self.state
         # Told before it retires: from then on its loader takes everything for past.
         state.told_ms = self.dispatcher.loader.now_ms
+        assert not state.keyspace.effects, "everything applied is committed"
         self.dispatcher.retire()
+        state.keyspace.stop_expiring()
         state.exposures.clear()
         state.forget_ready()
         state.following = state.replaying = True
@@ -297,14 +329,17 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do."""
-        wheel, leases = self.dispatcher.next_wake_ms(), self.state.leases.next_expiry_ms()
-        paced = self.state.paced
-        if paced:
-            first = min(paced.values())
-            wheel = first if wheel is None else min(wheel, first)
-        if wheel is None or leases is None:
-            return wheel if leases is None else leases
-        return min(wheel, leases)
+        state = self.state
+        first = self.dispatcher.next_wake_ms()
+        leases, keys = state.leases.next_expiry_ms(), state.keyspace.next_expiry_ms()
+        if leases is not None and (first is None or leases < first):
+            first = leases
+        if keys is not None and (first is None or keys < first):
+            first = keys
+        if state.paced:
+            paced = min(state.paced.values())
+            first = paced if first is None else min(first, paced)
+        return first
 
     def jump_ahead(self, jump_ms: int, now_ms: int) -> None:
         """The time went ahead by so much more than passed."""
@@ -315,6 +350,7 @@ class Engine:
         assert self._member is None, "a member begins no epoch by itself"
         shown = self.dispatcher.retire()
         set_back(self.state, step_ms, now_ms)
+        self.state.keyspace.now_ms = now_ms
         self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
         self.dispatcher.start(now_ms, shown_position=shown)
@@ -325,10 +361,19 @@ class Engine:
         """Release due messages and expire leases, one bounded slice; True if more is due."""
         self.dispatcher.dispatch(now_ms)
         expire_leases(self.state, now_ms)
+        self._expire_keys(now_ms)
         if self.state.paced:
             wake_paced(self.state, now_ms)
         wake = self.next_wake_ms()
         return wake is not None and wake <= now_ms
+
+    def _expire_keys(self, now_ms: int) -> None:
+        keyspace = self.state.keyspace
+        first = keyspace.next_expiry_ms()
+        if first is not None and first <= now_ms:
+            keyspace.expire_due(now_ms)
+        if keyspace.effects:
+            log_keyspace(self.state, now_ms)
 
     def retire_unused(self, now_ms: int) -> None:
         """Drop what nobody uses any more, end what holds others up. Called every few seconds."""

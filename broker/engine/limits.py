@@ -51,6 +51,14 @@ class Limits:
     a quiet broker holds nothing in memory and is back at once."""
     checkpoint_idle_bytes: int = 4 << 20
     """See `checkpoint_idle_ms`."""
+    keyspace_bytes: int = 64 << 20
+    """Effects of Redis commands after which a snapshot of the keyspace is made, if that is not
+    larger itself: bounds what a start applies again, and keeps the writing in proportion."""
+    keyspace_log_bytes: int = 1 << 30
+    """Log of any kind that is held for a few effects in it, or eight times the snapshot if that is
+    more, before a snapshot lets it go."""
+    keyspace_retry_ms: int = 30_000
+    """Time between tries to make a snapshot when one has failed."""
     segment_bytes_max: int = SEGMENT_BYTES_MAX
     """One file of the log: what is removed of it at once when nobody needs it any more."""
     disk_reserve_bytes: int = 256 << 20

@@ -20,6 +20,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.job_table import JobTable
 from delaylog.broker.engine.key_gate import KeyGate
+from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
@@ -90,6 +91,9 @@ class EngineState:
         self.producers = ProducerTable()
         self.jobs = JobTable()
         self.keyspace = Keyspace(random)
+        # Not before it is known what has ended, and that this node says so.
+        self.keyspace.stop_expiring()
+        self.keyspace_base = KeyspaceBase()
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
         self.epochs: list[tuple[int, int]] = []
@@ -147,6 +151,7 @@ class EngineState:
         The log goes on without this state, so nothing that it says later counts here.
         """
         self.retired = True
+        self.keyspace.stop_expiring()
         self.committed = lambda: commit
 
     def begin_epoch(self, epoch: int, position: int) -> None:

@@ -12,11 +12,20 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
+from delaylog.broker.engine.keyspace_files import base_of, drop_snapshots
+from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import follow_settings
-from delaylog.storage.checkpoint import kept_positions, write_checkpoint
+from delaylog.storage.checkpoint import (
+    KEPT,
+    Kept,
+    checkpoint_names,
+    kept_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts, Work
@@ -69,6 +78,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "leases": state.leases.snapshot(),
         "producers": state.producers.snapshot(),
         "jobs": state.jobs.snapshot(),
+        "keyspace": state.keyspace_base.saved(state.position),
     }
 
 
@@ -161,11 +171,17 @@ class Upkeep:
     """Checkpoints and retention of one engine."""
 
     def __init__(
-        self, state: EngineState, *, lean_bytes: int, freed: Callable[[], None] = lambda: None
+        self,
+        state: EngineState,
+        *,
+        lean_bytes: int,
+        freed: Callable[[], None] = lambda: None,
+        make_snapshot: SnapshotRunner | None = None,
     ) -> None:
         """While space is short a checkpoint is taken every `lean_bytes` of log.
 
-        `freed` is called, from any thread, at once when files were removed.
+        `freed` is called, from any thread, at once when files were removed. `make_snapshot` makes
+        snapshots of the keyspace; see `KeyspaceSnapshots`.
         """
         self._state = state
         self.held: Callable[[], bool] = lambda: False
@@ -176,7 +192,11 @@ class Upkeep:
         self._freed = freed
         self.short_of_space = False
         """Set by the host: checkpoints come often and begin new segments, to free old ones."""
-        self.kept_positions: list[int] = []
+        self.kept: list[Kept] = []
+        """The newest two checkpoints."""
+        self._kept_files: list[str] = []
+        """The snapshots of the keyspace that they name."""
+        self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
         self.checkpoint_running = False
@@ -188,6 +208,12 @@ class Upkeep:
         """The clock went back: nothing was seen or done later than now."""
         self.checkpoint_ms = min(self.checkpoint_ms, now_ms)
         self._seen_ms = min(self._seen_ms, now_ms)
+        self.snapshots.set_back(now_ms)
+
+    @property
+    def kept_positions(self) -> list[int]:
+        """Where the kept checkpoints stand, oldest first."""
+        return [one.position for one in self.kept]
 
     def checkpoint_due(self, now_ms: int) -> bool:
         """Enough log or time has passed since the last one."""
@@ -198,13 +224,17 @@ class Upkeep:
         if self.checkpoint_running:
             return False
         limits = state.limits
-        if self.short_of_space and (grown or self._frees_log):
+        made = state.keyspace_base.file
+        if made and self._kept_files[-1:] != [made]:
+            # A new snapshot saves a start what it would apply, and log, once a checkpoint names it.
+            return True
+        if self.short_of_space and (grown or self._lets_go):
             since_ms = now_ms - self.checkpoint_ms
             held = state.log.end_position - state.log.first_position
             return (
                 grown >= self._lean_bytes
                 or since_ms >= limits.checkpoint_idle_ms
-                or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS)
+                or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go)
             )
         if grown == 0:
             return False
@@ -218,12 +248,14 @@ class Upkeep:
         )
 
     @property
-    def _frees_log(self) -> bool:
-        """Whether one more checkpoint at the same position would let a segment go.
+    def _lets_go(self) -> bool:
+        """Whether more checkpoints would let log go, even at the same position.
 
-        Segments are kept for both kept checkpoints.
+        It is kept for both kept ones, and for the keyspace until a snapshot is made.
         """
-        return len(self.kept_positions) < 2 or self.kept_positions[0] != self.kept_positions[1]
+        state = self._state
+        needed = state.keyspace_base.needed(state.position)
+        return len(self.kept) < KEPT or self.kept[0].log_from < needed
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:
         """Drain tails, sync hours off the loop, write the checkpoint, drop what it frees."""
@@ -238,6 +270,7 @@ class Upkeep:
             state.forget_epochs()
             position = state.hours.boundary = state.position
             small = snapshot(state, now_ms)
+            base = small["keyspace"]
             state.ids.begin_flush()
             yield from state.until_committed()
             if self.short_of_space:
@@ -250,7 +283,9 @@ class Upkeep:
             yield from state.ids.flush_jobs(position)
 
             def finish() -> None:
-                self.kept_positions = write_checkpoint(state.fs, state.folder, small, position)
+                log_from = base["position"]
+                self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
+                self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
 
             yield finish
             state.ids.end_flush()
@@ -260,6 +295,7 @@ class Upkeep:
             state.hot.drop_read()
             if not self.held():
                 yield self._drop_segments
+                yield self._drop_snapshots
                 yield from self._drop_hours(clock())
         finally:
             state.hours.boundary = 0
@@ -267,17 +303,31 @@ class Upkeep:
 
     def find_checkpoints(self) -> None:
         """At a start: what both kept checkpoints are past can go before anything is written."""
-        self.kept_positions = kept_positions(self._state.fs, self._state.folder)
+        fs, folder = self._state.fs, self._state.folder
+        self.kept = kept_checkpoints(fs, folder)
+        for name in checkpoint_names(fs, folder)[-KEPT:]:
+            found = read_checkpoint(fs, f"{folder}/{name}")
+            if found is not None:
+                self._kept_files.append(base_of(*found).file)
         self._drop_segments()
+        # Nobody else writes here: what is unfinished was given up.
+        keep_all = len(self.kept) < KEPT
+        drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
 
     def _drop_segments(self) -> None:
-        if len(self.kept_positions) >= 2 and self.drop_log(min(self.kept_positions)):
+        log_from = [one.log_from for one in self.kept]
+        if len(log_from) >= KEPT and self.drop_log(min(log_from)):
+            self._freed()
+
+    def _drop_snapshots(self) -> None:
+        # With one checkpoint, another one may be there that cannot be read at the moment.
+        if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
             self._freed()
 
     def _drop_hours(self, now_ms: int) -> Work:
         """Delete hours in which nothing lives, nothing must stay readable and no one has a home."""
         state = self._state
-        if len(self.kept_positions) < 2:
+        if len(self.kept) < KEPT:
             return
         covered = min(self.kept_positions)
         for hour, counts in sorted(state.hours.counts.items()):

@@ -114,7 +114,8 @@ class Database:
             self.expires.pop(key, None)
             return
         self.expires[key] = at_ms
-        self.keyspace.expiry.add(self.number, key, at_ms)
+        if self.keyspace.may_expire:
+            self.keyspace.expiry.add(self.number, key, at_ms)
 
     def expire(self, key: bytes) -> None:
         """Its time has come: remove it, with a DEL as its effect."""

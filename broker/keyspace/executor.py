@@ -161,6 +161,7 @@ class Executor:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
         self.server.commands_run += done
+        session.used_ms = keyspace.now_ms
         session.used_word = commands[done - 1][0] if done else b""
         return done
 
@@ -224,6 +225,8 @@ class Executor:
         if command is None:
             return ErrorReply(_unknown(argv))
         if not command.subcommands:
+            return command
+        if len(argv) < 2 and command.arity == -1:
             return command
         if len(argv) < 2:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)

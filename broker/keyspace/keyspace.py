@@ -28,12 +28,15 @@ class Keyspace:
         self.random = random
         self.databases = [Database(self, number) for number in range(databases)]
         self.expiry = ExpiryWheel()
+        self._to_line_up: list[tuple[Database, list[bytes]]] = []
+        """Keys that may expire and are not lined up yet, of each database."""
         self.libraries: dict[bytes, bytes] = {}
         """Function libraries: name -> source. They are compiled when one is first called."""
         self.now_ms = 0
         """The time commands see; the host sets it before each turn."""
         self.may_expire = True
-        """Whether keys are removed when their time has come; not on a follower."""
+        """Whether keys are removed when their time has come; not on a follower. Changed by
+        `begin_expiring` and `stop_expiring`."""
         self.applying = False
         """Effects are being applied: no clock counts and nothing is logged."""
         self.dirty = 0
@@ -82,20 +85,59 @@ class Keyspace:
 
     def next_expiry_ms(self) -> int | None:
         """When `expire_due` has something to look at."""
-        return self.expiry.next_ms() if self.may_expire else None
+        if not self.may_expire:
+            return None
+        return 0 if self._to_line_up else self.expiry.next_ms()
+
+    def begin_expiring(self) -> None:
+        """From now on keys are removed when their time has come.
+
+        No hints were kept until now; `expire_due` makes them in slices.
+        """
+        self.may_expire = True
+        self.expiry = ExpiryWheel()
+        self._to_line_up = [
+            (database, list(database.expires)) for database in self.databases if database.expires
+        ]
+
+    def stop_expiring(self) -> None:
+        """From now on somebody else says which keys have ended."""
+        self.may_expire = False
+        self.expiry = ExpiryWheel()
+        self._to_line_up = []
 
     def expire_due(self, now_ms: int, most: int = 1_000) -> int:
         """Remove up to `most` keys whose time has come; returns how many."""
+        if self._to_line_up:
+            self._line_up_slice(4 * most)
         self.now_ms = max(self.now_ms, now_ms)
         places = self.expiry.due(now_ms, most, self._expires_at)
-        for number, key in places:
+        # A key that was given the same time once more stands there twice.
+        for number, key in dict.fromkeys(places):
             self.databases[number].expire(key)
         if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
             self.line_up_expiry()
         return len(places)
 
+    def _line_up_slice(self, most: int) -> None:
+        while self._to_line_up and most > 0:
+            database, keys = self._to_line_up[-1]
+            first = max(len(keys) - most, 0)
+            most -= len(keys) - first
+            expires, add = database.expires, self.expiry.add
+            for key in keys[first:]:
+                at_ms = expires.get(key)
+                if at_ms is not None:
+                    add(database.number, key, at_ms)
+            del keys[first:]
+            if not keys:
+                self._to_line_up.pop()
+
     def line_up_expiry(self) -> None:
         """Make the hints of the wheel anew."""
+        self._to_line_up = []
+        if not self.may_expire:
+            return
         self.expiry.rebuild(
             (database.number, key, at_ms)
             for database in self.databases

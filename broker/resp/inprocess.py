@@ -8,6 +8,7 @@ from time import time
 
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
 
 
@@ -59,7 +60,7 @@ class Shared:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.keyspace = Keyspace(Random())
-        self.executor = Executor(self.keyspace)
+        self.executor = Executor(self.keyspace, ServerState(started_ms=now_ms()))
         self.connections: list[Connection] = []
         self.logged: list[list[bytes]] = []
         """All effects so far, as they would stand in the log."""

@@ -11,9 +11,13 @@ import numpy as np
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.cluster.whose import META, node_of
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.keyspace_files import base_of
 from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
 from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
+from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
@@ -36,7 +40,7 @@ from delaylog.storage.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {"backup.json", META, "vote"}
+    | {"backup.json", META, "vote", KEYSPACE}
 )
 
 
@@ -64,6 +68,7 @@ def verify_folder(
     )
     _reach(positions, log, report)
     yield from _hours(fs, folder, newest, log, report)
+    yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
     yield from _ids(fs, folder, after, report)
     return report
 
@@ -127,12 +132,15 @@ class _Newest:
     """Where states alone do not tell what lives: the groups of each topic."""
     sealed: bool = False
     """States carry seals: they do since the first checkpoint of a broker that writes them."""
+    bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
+    """Of each whole checkpoint, oldest first: what its keyspace comes back from, its position."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
     """Positions of the whole checkpoints, oldest first; what the newest says."""
     positions: list[int] = []
     newest = _Newest()
+    bases: list[tuple[KeyspaceBase, int]] = []
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
@@ -141,6 +149,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             continue
         members, position = found
         positions.append(position)
+        bases.append((base_of(members, position), position))
         counts = {
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
@@ -152,6 +161,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             members["epoch"],
             groups_of(members),
             bool(members.get("sealed")),
+            bases,
         )
     return positions, newest
 

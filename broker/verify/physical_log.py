@@ -7,7 +7,7 @@ damage.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
@@ -24,6 +24,8 @@ class LogRange:
     first: int
     end: int
     changed: bool
+    keyspace: list[int] = field(default_factory=list)
+    """Positions of KEYSPACE frames."""
 
 
 def verify_log(
@@ -41,6 +43,7 @@ def verify_log(
             report.damaged("log", 0, f"no segment is there; it was durable to {durable_end}")
         return LogRange(0, 0, changed=False)
     changed = False
+    keyspace: list[int] = []
     end = bases[0]
     for at, base in enumerate(bases):
         name = f"log/{segment_name(base)}"
@@ -59,7 +62,11 @@ def verify_log(
                 report.frames += 1
                 report.bytes_read += frame.end - frame.header.position
                 late = frame.header.position >= after
-                changed |= late and frame.header.kind != FrameKind.EPOCH_BEGIN
+                kind = frame.header.kind
+                if kind == FrameKind.KEYSPACE:
+                    keyspace.append(frame.header.position)
+                else:
+                    changed |= late and kind != FrameKind.EPOCH_BEGIN
                 yield
         finally:
             file.close()
@@ -78,4 +85,4 @@ def verify_log(
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable to {durable_end}")
-    return LogRange(bases[0], end, changed)
+    return LogRange(bases[0], end, changed, keyspace)

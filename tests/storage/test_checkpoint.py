@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.storage.checkpoint import checkpoint_names, load_newest, write_checkpoint
+from delaylog.storage.checkpoint import (
+    Kept,
+    checkpoint_names,
+    kept_checkpoints,
+    load_newest,
+    write_checkpoint,
+)
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
@@ -27,7 +33,7 @@ def written(count: int) -> FakeDisk:
     disk.sync_all()
     for number in range(1, count + 1):
         kept = write_checkpoint(disk, FOLDER, state(number), number * 100)
-        assert kept == [n * 100 for n in range(max(number - 1, 1), number + 1)]
+        assert kept == [Kept(n * 100, n * 100) for n in range(max(number - 1, 1), number + 1)]
     return disk
 
 
@@ -64,7 +70,16 @@ def test_a_damaged_one_does_not_count_as_kept() -> None:
     """The positions kept say which log is still needed, so a damaged checkpoint frees nothing."""
     disk = written(2)
     disk.flip("data/checkpoint-2", 300)
-    assert write_checkpoint(disk, FOLDER, state(3), 300) == [300]
+    assert write_checkpoint(disk, FOLDER, state(3), 300) == [Kept(300, 300)]
+
+
+def test_log_in_front_of_it_may_be_needed_too() -> None:
+    """What a checkpoint says of that is kept with it, whatever the other one needs."""
+    disk = written(2)
+    assert write_checkpoint(disk, FOLDER, state(3), 300, 120) == [Kept(200, 200), Kept(300, 120)]
+    disk = disk.restart("nothing")
+    assert kept_checkpoints(disk, FOLDER)[1] == Kept(300, 120)
+    assert write_checkpoint(disk, FOLDER, state(4), 400) == [Kept(300, 120), Kept(400, 400)]
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)

@@ -25,6 +25,7 @@ from delaylog.broker.backup.manifest import (
     read_manifest,
 )
 from delaylog.broker.cluster.copies.limits import SYNC_BYTES
+from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.storage.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import TICK_SLOT_SIZE
 from delaylog.storage.tick_slots import TickRecord, encode_slot
@@ -36,7 +37,7 @@ MARK: Final = "damaged"
 """A file that says what damage a node met while it served."""
 ASIDE: Final = "damaged-"
 """Folders that hold what was set aside."""
-FOLDERS: Final = ("log", "hours", "ids", "ready")
+FOLDERS: Final = ("log", "hours", KEYSPACE, "ids", "ready")
 """Of a data folder: what is derived from its log, and the log."""
 TICK: Final = "tick"
 CHECKPOINT: Final = "checkpoint-"
@@ -120,8 +121,10 @@ class IncomingFolder:
             self._check(entry)
         for name in self._fs.listdir(f"{self._place}/hours"):
             self._fs.sync_folder(f"{self._place}/hours/{name}")
-        for folder in (f"{self._place}/hours", f"{self._place}/log", self._place):
-            self._fs.sync_folder(folder)
+        for name in ("hours", "log", KEYSPACE):
+            if self._fs.exists(f"{self._place}/{name}"):
+                self._fs.sync_folder(f"{self._place}/{name}")
+        self._fs.sync_folder(self._place)
         return manifest
 
     def _check(self, entry: FileEntry) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run

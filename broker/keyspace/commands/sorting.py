@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax, wrong_type
-from delaylog.broker.keyspace.numbers import to_int, to_score
+from delaylog.broker.keyspace.number_texts import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -27,6 +27,8 @@ class _Wish:
     start: int = 0
     count: int = -1
     by: bytes | None = None
+    in_place: bool = False
+    """A BY without `*` was among them: nothing is sorted, whatever another BY says."""
     get: list[bytes] = field(default_factory=list)
     store: bytes | None = None
 
@@ -63,6 +65,7 @@ def _wish(argv: Args, *, read_only: bool) -> _Wish:
         elif option == b"by" and left >= 1:
             at += 1
             wish.by = argv[at]
+            wish.in_place |= b"*" not in wish.by
         elif option == b"get" and left >= 1:
             at += 1
             wish.get.append(argv[at])
@@ -80,7 +83,7 @@ def _sort(run: Run, argv: Args, wish: _Wish) -> Reply:
         # Redis turns it into its large form here, and OBJECT ENCODING shows that.
         value.shown_large = True
     by = wish.by
-    in_place = by is not None and b"*" not in by
+    in_place = wish.in_place
     if in_place and isinstance(value, SetValue) and (wish.store is not None or run.in_script):
         # The order of a set is nobody's: what is kept must not depend on it.
         in_place, by, wish.by_bytes = False, None, True
@@ -151,7 +154,10 @@ def _word(text: bytes, ends: bytes | None) -> bytes:
 
 
 def _score(text: bytes) -> float:
-    """What strtod makes of a weight. Raises CommandError."""
+    """What strtod makes of a weight: blanks before it, and all behind a zero byte, do not count.
+
+    Raises CommandError.
+    """
     if not text:
         return 0.0
     return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)

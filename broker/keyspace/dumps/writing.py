@@ -11,7 +11,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps import listpack
 from delaylog.broker.keyspace.dumps.crc64 import crc64
-from delaylog.broker.keyspace.dumps.types import (
+from delaylog.broker.keyspace.dumps.forms import (
     ENCODED,
     HASH,
     HASH_LISTPACK,
@@ -28,7 +28,7 @@ from delaylog.broker.keyspace.dumps.types import (
     ZSET_LISTPACK,
     BadDump,
 )
-from delaylog.broker.keyspace.numbers import is_int, score_text
+from delaylog.broker.keyspace.number_texts import is_int, score_text
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 

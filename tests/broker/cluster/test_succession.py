@@ -13,6 +13,8 @@ import pytest
 from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.keyspace.executor import Executor
 from delaylog.replication.events import Serving
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.file_system import OsFileSystem
@@ -173,6 +175,36 @@ def test_what_was_cut_off_is_forgotten(tmp_path: Path, more: int) -> None:
         await it.until(lambda: it.node.engine.state.position == it.commit)
         assert it.topics == []
         assert it.node.engine.state.epoch_counter == 1 + more
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_effects_that_are_not_in_the_log_are_not_committed(tmp_path: Path, pending: bool) -> None:
+    """A keyspace that is ahead of its log is dropped, one that is not goes on."""
+
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        engine = it.node.engine
+        keyspace = engine.state.keyspace
+        executor = Executor(keyspace)
+        session = executor.connect(NOW_MS)
+        executor.execute(session, [b"SET", b"a", b"1"])
+        log_keyspace(engine.state, NOW_MS)
+        it.commit = it.sync()
+        if pending:
+            executor.execute(session, [b"SET", b"a", b"2"])
+        it.succession.step_down(it.commit)
+        executor.execute(session, [b"SET", b"b", b"late"])
+        with pytest.raises(NotLeadingError):
+            log_keyspace(engine.state, NOW_MS)
+        keyspace.effects[:] = keyspace.effects[: 1 if pending else 0]
+        await it.until(lambda: it.node.engine.state.following)
+        await it.until(lambda: it.node.engine.state.position == it.commit)
+        assert (it.node.engine is engine) is not pending
+        assert it.node.engine.state.keyspace.databases[0].values[b"a"] == b"1"
+        await it.lead(2)
+        assert it.node.engine.state.keyspace.may_expire
 
     run(tmp_path, test)
 

@@ -1,0 +1,183 @@
+"""What each kind of value is in a snapshot: plain lists, maps and bytes, large ones in parts.
+
+A kind turns a value into its parts (each with about its size) and back: the first part makes the
+value, the others extend it. The numbers stand in files; a new kind takes a new one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
+
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+
+PART_BYTES: Final = 1 << 20
+"""A part of a large value; what is in memory beside the keyspace is a few of them."""
+_ELEMENT_BYTES: Final = 8
+"""An element's own cost in a part, so that a million empty ones are not one."""
+
+T = TypeVar("T")
+
+
+class Kind(NamedTuple):
+    """How values of one class are written and read."""
+
+    number: int
+    parts: Callable[[Any], Iterator[tuple[Any, int]]]
+    make: Callable[[Any], Value]
+    extend: Callable[[Any, Any], None]
+
+
+def _in_parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[list[T], int]]:
+    """The items in lists of about PART_BYTES; at least one list."""
+    part: list[T] = []
+    size = 0
+    for item in items:
+        if size >= PART_BYTES:
+            yield part, size
+            part, size = [], 0
+        part.append(item)
+        size += size_of(item) + _ELEMENT_BYTES
+    yield part, size
+
+
+def _marks(value: Any) -> list[Any]:
+    """What a value of a built-in's subclass carries beside its elements."""
+    return [getattr(value, name) for name in type(value).__slots__]
+
+
+def _mark(value: Any, marks: list[Any]) -> None:
+    # A file from before a mark came to be leaves it as it is in a new value.
+    for name, mark in zip(type(value).__slots__, marks, strict=False):
+        setattr(value, name, mark)
+
+
+def _no_more(value: Any, content: Any) -> None:  # noqa: ARG001
+    raise ValueError("a value of this kind has one part")
+
+
+# --------------------------------------------------------------------------- strings
+
+
+def _string_parts(value: bytes | bytearray) -> Iterator[tuple[Any, int]]:
+    yield value, len(value)
+
+
+def _same(content: bytes) -> bytes:
+    return content
+
+
+# --------------------------------------------------------------------------- hashes
+
+
+def _hash_parts(value: HashValue) -> Iterator[tuple[Any, int]]:
+    size = sum(map(len, value)) + sum(map(len, value.values())) + _ELEMENT_BYTES * len(value)
+    if size <= PART_BYTES:
+        yield [_marks(value), dict(value)], size
+        return
+    for pairs, size in _in_parts(value.items(), lambda pair: len(pair[0]) + len(pair[1])):
+        yield [_marks(value), dict(pairs)], size
+
+
+def _make_hash(content: Any) -> HashValue:
+    value = HashValue(content[1])
+    _mark(value, content[0])
+    return value
+
+
+def _extend_hash(value: HashValue, content: Any) -> None:
+    value.update(content[1])
+
+
+# --------------------------------------------------------------------------- lists and sets
+
+
+def _many_parts(value: ListValue | SetValue) -> Iterator[tuple[Any, int]]:
+    size = sum(map(len, value)) + _ELEMENT_BYTES * len(value)
+    if size <= PART_BYTES:
+        yield [_marks(value), list(value)], size
+        return
+    for items, size in _in_parts(value, len):
+        yield [_marks(value), items], size
+
+
+def _make_list(content: Any) -> ListValue:
+    value = ListValue(content[1])
+    _mark(value, content[0])
+    return value
+
+
+def _extend_list(value: ListValue, content: Any) -> None:
+    value.extend(content[1])
+
+
+def _make_set(content: Any) -> SetValue:
+    value = SetValue(content[1])
+    _mark(value, content[0])
+    return value
+
+
+def _extend_set(value: SetValue, content: Any) -> None:
+    value.update(content[1])
+
+
+# --------------------------------------------------------------------------- sorted sets
+
+
+def _zset_parts(value: SortedSetValue) -> Iterator[tuple[Any, int]]:
+    """[large, members, scores as doubles], in order."""
+    for pairs, size in _in_parts(value.order, lambda pair: len(pair[1]) + 8):
+        scores = array("d", [score for score, _ in pairs])
+        yield [value.large, [member for _, member in pairs], scores.tobytes()], size
+
+
+def _pairs_of(content: Any) -> tuple[list[bytes], list[float]]:
+    scores = array("d")
+    scores.frombytes(content[2])
+    return content[1], scores.tolist()
+
+
+def _make_zset(content: Any) -> SortedSetValue:
+    value = SortedSetValue()
+    value.large = content[0]
+    _extend_zset(value, content)
+    return value
+
+
+def _extend_zset(value: SortedSetValue, content: Any) -> None:
+    members, scores = _pairs_of(content)
+    value.scores.update(zip(members, scores, strict=True))
+    value.order.update(zip(scores, members, strict=True))
+
+
+# --------------------------------------------------------------------------- streams
+
+
+def _stream_parts(value: Any) -> Iterator[tuple[Any, int]]:
+    """A stream says itself what it is; as one part."""
+    yield value.plain(), PART_BYTES
+
+
+def _make_stream(content: Any) -> StreamValue:
+    make: Callable[[Any], StreamValue] = getattr(StreamValue, "from_plain")  # noqa: B009
+    return make(content)
+
+
+# --------------------------------------------------------------------------- all
+
+STRING: Final = 1
+CHANGED_STRING: Final = 2
+
+KINDS: Final[dict[type, Kind]] = {
+    bytes: Kind(STRING, _string_parts, _same, _no_more),
+    bytearray: Kind(CHANGED_STRING, _string_parts, bytearray, _no_more),
+    HashValue: Kind(3, _hash_parts, _make_hash, _extend_hash),
+    ListValue: Kind(4, _many_parts, _make_list, _extend_list),
+    SetValue: Kind(5, _many_parts, _make_set, _extend_set),
+    SortedSetValue: Kind(6, _zset_parts, _make_zset, _extend_zset),
+    StreamValue: Kind(7, _stream_parts, _make_stream, _no_more),
+}
+BY_NUMBER: Final = {kind.number: (name, kind) for name, kind in KINDS.items()}

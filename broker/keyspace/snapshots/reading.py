@@ -1,0 +1,150 @@
+"""Reads a snapshot back, or only checks that each byte of it is the one that was written."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgpack
+
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.snapshots.kinds import BY_NUMBER, STRING, Kind
+from delaylog.broker.keyspace.snapshots.layout import Chunks, Read, SnapshotError, What
+from delaylog.broker.keyspace.snapshots.writing import Summary
+from delaylog.broker.keyspace.values import TYPE_NAMES, Value
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """A million new objects are no garbage: looking for some doubles the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def load_snapshot(keyspace: Keyspace, read: Read) -> Summary:
+    """Fill an empty keyspace. Raises SnapshotError; the keyspace is of no use then."""
+    chunks = Chunks(read)
+    filler = _Filler(keyspace)
+    with _no_collector():
+        while True:
+            at = chunks.offset
+            try:
+                end = filler.take(chunks.next())
+            except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
+                raise SnapshotError(f"a chunk that makes no sense ({error})", at) from None
+            if end is not None:
+                break
+    keys = sum(len(database.values) for database in keyspace.databases)
+    if end != (keys, len(keyspace.libraries)):
+        raise SnapshotError("an end mark that counts something else", at)
+    chunks.ended()
+    return Summary(chunks.position, *end, size=chunks.offset, chunks=chunks.number)
+
+
+class _Filler:
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self._last: tuple[Kind, Value] | None = None
+
+    def take(self, parts: list[Any]) -> tuple[int, int] | None:
+        """Take a chunk; the counts of the end mark, if it is that."""
+        what = parts[0]
+        if what == What.VALUES:
+            self._values(*parts[1:])
+        elif what == What.MORE:
+            if self._last is None:
+                raise ValueError("more of nothing")
+            kind, value = self._last
+            kind.extend(value, parts[1])
+        elif what == What.LIBRARIES:
+            self._keyspace.libraries.update(parts[1])
+        elif what == What.END:
+            return parts[1], parts[2]
+        else:
+            raise ValueError(f"kind {what!r}")
+        return None
+
+    def _values(
+        self,
+        number: int,
+        kind_number: int,
+        keys: list[bytes],
+        contents: list[Any],
+        ends: list[int | None] | None,
+    ) -> None:
+        database = self._keyspace.databases[number]
+        _, kind = BY_NUMBER[kind_number]
+        made = contents if kind_number == STRING else [kind.make(content) for content in contents]
+        database.values.update(zip(keys, made, strict=True))
+        self._last = (kind, made[-1])
+        if ends is not None:
+            pairs = zip(keys, ends, strict=True)
+            # Whoever goes on with the keyspace lines them up: see `Keyspace.begin_expiring`.
+            database.expires.update((key, at_ms) for key, at_ms in pairs if at_ms is not None)
+
+
+class ChunkCheck:
+    """Checks a snapshot chunk by chunk, without making its values."""
+
+    def __init__(self, read: Read) -> None:
+        """Raises SnapshotError."""
+        self._chunks = Chunks(read)
+        self._over = False
+        self.summary = Summary(self._chunks.position)
+
+    def next(self) -> dict[str, Any] | None:
+        """What the next chunk holds, in words; None behind the end mark. Raises SnapshotError."""
+        if self._over:
+            return None
+        chunks, summary = self._chunks, self.summary
+        at = chunks.offset
+        parts = chunks.next()
+        line: dict[str, Any] = {"offset": at, "bytes": chunks.offset - at}
+        try:
+            line["what"] = What(parts[0]).name
+            if parts[0] == What.VALUES:
+                line |= self._values(*parts[1:])
+            elif parts[0] == What.LIBRARIES:
+                summary.libraries += len(parts[1])
+                line["names"] = [name.decode(errors="replace") for name in parts[1]]
+            elif parts[0] == What.END:
+                if parts[1:] != [summary.keys, summary.libraries]:
+                    raise ValueError("it counts something else")
+                line |= {"keys": parts[1], "libraries": parts[2]}
+                self._over = True
+                chunks.ended()
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise SnapshotError(f"a chunk that makes no sense ({error})", at) from None
+        summary.size, summary.chunks = chunks.offset, chunks.number
+        return line
+
+    def _values(
+        self,
+        database: int,
+        kind: int,
+        keys: list[bytes],
+        contents: list[Any],
+        ends: list[int | None] | None,
+    ) -> dict[str, Any]:
+        if len(keys) != len(contents) or (ends is not None and len(ends) != len(keys)):
+            raise ValueError("keys without values")
+        self.summary.keys += len(keys)
+        cls, _ = BY_NUMBER[kind]
+        volatile = sum(end is not None for end in ends or ())
+        name = TYPE_NAMES[cls].decode()
+        return {"database": database, "type": name, "keys": len(keys), "volatile": volatile}
+
+
+def read_chunks(read: Read, told: Callable[[dict[str, Any]], None]) -> Summary:
+    """Check a whole snapshot; tells what each chunk holds. Raises SnapshotError."""
+    check = ChunkCheck(read)
+    while (line := check.next()) is not None:
+        told(line)
+    return check.summary

@@ -1,0 +1,656 @@
+"""The keyspace in the engine: what was committed comes back, whatever was made of it meanwhile.
+
+Method: sets, deletions and expiries by the commands themselves beside messages; checkpoints,
+snapshots, restarts and kills in between. A model knows which key holds what at each position of the
+log; the log's end says which of that has happened. Snapshots are made in process.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace_files import (
+    FOLDER,
+    SnapshotTask,
+    make_snapshot,
+    snapshot_name,
+)
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.registry import WORDS
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import FrameKind
+from tests.broker.engine.test_standby import Member
+from tests.broker.keyspace.snapshots.contents import contents_of
+from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
+
+HAS_EXPIRY = b"PEXPIREAT" in WORDS and b"DEL" in WORDS
+needs_expiry = pytest.mark.skipif(not HAS_EXPIRY, reason="there is no command for it yet")
+SMALL = Limits(
+    disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
+)
+
+
+def execute(engine: Engine, now_ms: int, *commands: list[bytes]) -> int:
+    """Run commands as a client's turn does; returns the position to wait for."""
+    executor = Executor(engine.state.keyspace)
+    session = executor.connect(now_ms)
+    executor.begin(now_ms)
+    for argv in commands:
+        executor.execute(session, argv)
+    return log_keyspace(engine.state, now_ms)
+
+
+def put(engine: Engine, now_ms: int, key: bytes, value: bytes, at_ms: int | None = None) -> int:
+    """SET, and PEXPIREAT."""
+    commands = [[b"SET", key, value]]
+    if at_ms is not None:
+        commands.append([b"PEXPIREAT", key, b"%d" % at_ms])
+    return execute(engine, now_ms, *commands)
+
+
+def snapshot(engine: Engine, now_ms: int = 0) -> bool:
+    """Have one made, if there is anything new."""
+    before = engine.upkeep.snapshots.made
+    work = engine.upkeep.snapshots.work(lambda: now_ms)
+    failure: Exception | None = None
+    while True:
+        try:
+            step = next(work) if failure is None else work.throw(failure)
+        except StopIteration:
+            return engine.upkeep.snapshots.made > before
+        failure = None
+        if callable(step):
+            # A job that fails tells the work, as in the node.
+            try:
+                step()
+            except SnapshotFailed as error:
+                failure = error
+        else:
+            engine.state.log.write_pending()
+            engine.state.log.sync()
+
+
+@pytest.fixture
+def member(tmp_path: Path, host: Any) -> Any:
+    made = Member(tmp_path / "member", host.now_ms)
+    yield made
+    made.close()
+
+
+def files_in(folder: Path) -> list[str]:
+    place = folder / FOLDER
+    return sorted(os.listdir(place)) if place.is_dir() else []
+
+
+# --------------------------------------------------------------------------- a broker alone
+
+
+def test_it_comes_back_from_the_log_alone(host: Any) -> None:
+    end = execute(host.engine, host.now_ms, [b"SET", b"a", b"1"], [b"SET", b"b", b"2"])
+    assert end == host.engine.state.log.end_position
+    frames = host.engine.state.keyspace_base.frames
+    assert frames == 1, "a turn is one frame"
+    assert execute(host.engine, host.now_ms, [b"GET", b"a"]) == end, "nothing changed: no frame"
+    host.restart()
+    assert host.engine.state.keyspace.databases[0].values == {b"a": b"1", b"b": b"2"}
+    assert host.engine.state.keyspace_base.frames == frames
+    assert not host.engine.state.keyspace.effects, "a replay leaves no effects"
+
+
+def test_a_turn_that_is_not_durable_is_gone(host: Any) -> None:
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    host.sync()
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"2"])
+    host.crash()
+    assert host.engine.state.keyspace.databases[0].values == {b"a": b"1"}
+
+
+def test_a_checkpoint_needs_the_log_from_the_snapshot_on(open_host: Any) -> None:
+    """Frames in front of a checkpoint are applied once, other kinds are passed over."""
+    host = open_host(limits=SMALL)
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    first = host.engine.state.position
+    for turn in range(6):
+        host.send(20)
+        execute(host.engine, host.now_ms, [b"SET", b"k%d" % turn, b"x"])
+        host.checkpoint()
+    log = host.engine.state.log
+    assert log.first_position < first, "kept for the first frame"
+    assert [one.log_from for one in host.engine.upkeep.kept] == [0, 0]
+    expected = contents_of(host.engine.state.keyspace)
+    host.restart()
+    assert contents_of(host.engine.state.keyspace) == expected
+    assert len(host.receive()) == 120
+
+
+def test_without_frames_the_log_goes_as_ever(open_host: Any) -> None:
+    """Whoever uses no Redis command keeps nothing for it."""
+    host = open_host(limits=SMALL)
+    for _ in range(6):
+        host.send([b"x" * 500] * 3)
+        host.checkpoint()
+    kept = host.engine.upkeep.kept
+    assert all(one.log_from == one.position for one in kept)
+    assert host.engine.state.log.first_position > 0
+    assert files_in(host.folder) == []
+
+
+def test_a_snapshot_lets_the_log_go(open_host: Any) -> None:
+    """Its position moves up with checkpoints as long as no frame comes; the file stays."""
+    host = open_host(limits=SMALL)
+    for turn in range(10):
+        execute(host.engine, host.now_ms, [b"SET", b"k%d" % turn, b"x" * 100])
+        host.send(10)
+    assert host.engine.upkeep.snapshots.due(host.now_ms, short_of_space=False)
+    assert snapshot(host.engine)
+    base = host.engine.state.keyspace_base
+    assert (base.frames, base.bytes) == (0, 0)
+    made_at = base.position
+    assert host.engine.upkeep.checkpoint_due(host.now_ms), "it is of use once one names it"
+    assert files_in(host.folder) == [snapshot_name(made_at)]
+    for _ in range(4):
+        host.send([b"x" * 500] * 3)
+        host.checkpoint()
+    assert host.engine.state.log.first_position > made_at
+    assert files_in(host.folder) == [snapshot_name(made_at)]
+    expected = contents_of(host.engine.state.keyspace)
+    host.restart()
+    assert contents_of(host.engine.state.keyspace) == expected
+    assert host.engine.state.keyspace_base.file == snapshot_name(made_at)
+
+
+def test_files_of_kept_checkpoints_stay(open_host: Any) -> None:
+    """The older checkpoint's snapshot is there as long as it may be needed, then it goes."""
+    host = open_host(limits=SMALL)
+    names = []
+    for turn in range(5):
+        execute(host.engine, host.now_ms, [b"SET", b"k%d" % turn, b"x" * 100])
+        assert snapshot(host.engine)
+        names.append(host.engine.state.keyspace_base.file)
+        host.send(1)
+        host.checkpoint()
+        assert files_in(host.folder) == names[-2:]
+    # The newest checkpoint is damaged: the one before it, with its snapshot, is enough.
+    newest = max(host.folder.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    raw = bytearray(newest.read_bytes())
+    raw[100] ^= 1
+    expected = contents_of(host.engine.state.keyspace)
+    host.sync()
+    host.engine.close()
+    newest.write_bytes(raw)
+    host._open()
+    assert contents_of(host.engine.state.keyspace) == expected
+    assert files_in(host.folder) == names[-2:], "one cannot be read: all stay"
+
+
+def test_snapshots_are_made_when_they_are_worth_it(open_host: Any) -> None:
+    limits = Limits(keyspace_bytes=1_000, keyspace_log_bytes=50_000)
+    host = open_host(limits=limits)
+    due = lambda: host.engine.upkeep.snapshots.due(host.now_ms, short_of_space=False)  # noqa: E731
+    host.send([b"x" * 60_000])
+    assert not due(), "no frame of the keyspace"
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    host.checkpoint()
+    assert due(), "one frame holds much log"
+    assert snapshot(host.engine)
+    assert not due()
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1" * 999])
+    assert due(), "many effects"
+    assert snapshot(host.engine)
+    size = host.engine.state.keyspace_base.size
+    assert size > 1_000
+    execute(host.engine, host.now_ms, [b"SET", b"b", b"1" * 1_000])
+    assert host.engine.state.keyspace_base.bytes < size
+    assert not due(), "it has to be in proportion to the snapshot"
+    assert not host.engine.upkeep.snapshots.due(host.now_ms, short_of_space=True)
+
+
+def test_without_space_a_small_one_is_made_here(open_host: Any) -> None:
+    """With the reserve behind it; and as long as none is there, checkpoints free nothing."""
+    host = open_host(limits=Limits(segment_bytes_max=2_000))
+    upkeep, state = host.engine.upkeep, host.engine.state
+    upkeep.short_of_space = True
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    lean = upkeep._lean_bytes
+    while state.position < 5 * lean:
+        host.send([bytes(1 << 20)] * 4)
+    host.checkpoint()
+    host.checkpoint()
+    host.now_ms += 1_000
+    assert not upkeep.checkpoint_due(host.now_ms), "the log waits for a snapshot"
+    assert upkeep.snapshots.due(host.now_ms, short_of_space=True)
+
+    def child(task: SnapshotTask) -> Any:
+        raise AssertionError("a child has no reserve")
+
+    upkeep.snapshots._run = child
+    work = upkeep.snapshots.work(lambda: host.now_ms, short_of_space=True)
+    host.engine.run_inline(work)
+    assert upkeep.checkpoint_due(host.now_ms)
+    host.checkpoint()
+    assert upkeep.checkpoint_due(host.now_ms + 1_000), "the other one still keeps it"
+    host.checkpoint()
+    assert state.log.first_position > 4 * lean
+    assert not upkeep.checkpoint_due(host.now_ms + 1_000)
+
+
+def test_a_try_that_fails_is_made_again(open_host: Any) -> None:
+    host = open_host(limits=SMALL)
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1" * 400])
+    snapshots = host.engine.upkeep.snapshots
+    told: list[str] = []
+    snapshots.on_failure = told.append
+
+    def fail(task: SnapshotTask) -> Any:
+        Path(task.aside).parent.mkdir(exist_ok=True)
+        Path(task.aside).write_bytes(b"half of it")
+        raise SnapshotFailed("killed")
+
+    here, snapshots._run = snapshots._run, fail
+    assert not snapshot(host.engine, host.now_ms)
+    assert told == ["killed"]
+    assert files_in(host.folder) == [], "nothing is left of it"
+    assert not snapshots.due(host.now_ms, short_of_space=False)
+    snapshots._run = here
+    host.now_ms += SMALL.keyspace_retry_ms
+    assert snapshots.due(host.now_ms, short_of_space=False)
+    assert snapshot(host.engine)
+
+
+def test_work_goes_on_while_one_is_made(open_host: Any) -> None:
+    """Frames and checkpoints meanwhile belong to the next; an end does not wait for it."""
+    host = open_host(limits=SMALL)
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    snapshots = host.engine.upkeep.snapshots
+    stopped: list[bool] = []
+
+    class Slow:
+        ready = False
+
+        def __init__(self, task: SnapshotTask) -> None:
+            self.task = task
+
+        def size(self) -> int | None:
+            return make_snapshot(OsFileSystem(), self.task).size if self.ready else None
+
+        def stop(self) -> None:
+            stopped.append(True)
+
+    runs: list[Slow] = []
+    snapshots._run = lambda task: runs.append(Slow(task)) or runs[-1]
+    host.sync()
+    work = snapshots.work(lambda: host.now_ms)
+    step = next(work)
+    assert callable(step)
+    step()
+    assert isinstance(next(work), float)
+    assert not snapshots.due(host.now_ms, short_of_space=False), "one at a time"
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"2"])
+    host.checkpoint()
+    assert host.engine.state.keyspace_base.frames == 2
+    Slow.ready = True
+    with pytest.raises(StopIteration):
+        next(work)
+    base = host.engine.state.keyspace_base
+    assert (base.frames, base.position) == (1, runs[0].task.position)
+    host.checkpoint()
+    host.restart()
+    assert host.engine.state.keyspace.databases[0].values == {b"a": b"2"}
+    assert stopped == [True]
+
+    host.engine.upkeep.snapshots._run = lambda task: runs.append(Slow(task)) or runs[-1]
+    Slow.ready = False
+    leaving = host.engine.upkeep.snapshots.work(lambda: host.now_ms, stopping=lambda: True)
+    host.engine.run_inline(leaving)
+    assert stopped == [True, True]
+    assert not host.engine.upkeep.snapshots.running
+
+
+@pytest.mark.parametrize("what", ["flipped", "missing", "other"])
+def test_a_damaged_snapshot_is_named(open_host: Any, what: str) -> None:
+    host = open_host(limits=SMALL)
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1" * 400])
+    assert snapshot(host.engine)
+    host.checkpoint()
+    host.engine.close()
+    [name] = files_in(host.folder)
+    path = host.folder / FOLDER / name
+    if what == "flipped":
+        raw = bytearray(path.read_bytes())
+        raw[60] ^= 4
+        path.write_bytes(raw)
+    elif what == "missing":
+        path.rename(path.with_suffix(".kept"))
+    else:
+        task = SnapshotTask(str(host.folder), "", 0, 0, 0, 0, "x")
+        make_snapshot(OsFileSystem(), task)
+        os.replace(host.folder / FOLDER / snapshot_name(0), path)
+    with pytest.raises(CorruptionError) as caught:
+        host._open()
+    assert caught.value.path == str(path)
+    path.unlink(missing_ok=True)
+    # For the fixture's end.
+    for checkpoint in host.folder.glob("checkpoint-*"):
+        checkpoint.unlink()
+    host._open()
+
+
+def test_a_frame_that_is_missed_is_damage(open_host: Any) -> None:
+    """In front of a checkpoint payloads of other kinds are not read, so a frame whose kind has
+    rotted into one of those would be passed over.
+    """
+    host = open_host(limits=SMALL)
+    start = host.engine.state.position
+    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
+    host.checkpoint()
+    host.engine.close()
+    [segment] = (host.folder / "log").glob("*.log")
+    raw = bytearray(segment.read_bytes())
+    assert raw[start + 5] == FrameKind.KEYSPACE
+    raw[start + 5] = FrameKind.SETTLE
+    segment.write_bytes(raw)
+    with pytest.raises(CorruptionError, match="frames of the keyspace are missing"):
+        host._open()
+    raw[start + 5] = FrameKind.KEYSPACE
+    segment.write_bytes(raw)
+    host._open()
+    assert host.engine.state.keyspace.databases[0].values == {b"a": b"1"}
+
+
+# --------------------------------------------------------------------------- expiry
+
+
+@needs_expiry
+def test_keys_end_by_a_frame_of_the_leader(host: Any) -> None:
+    put(host.engine, host.now_ms, b"soon", b"x", host.now_ms + 1_500)
+    put(host.engine, host.now_ms, b"stays", b"x")
+    host.turn()
+    values = host.engine.state.keyspace.databases[0].values
+    host.advance(1_499)
+    assert b"soon" in values
+    frames = host.engine.state.keyspace_base.frames
+    host.advance(1)
+    assert values == {b"stays": b"x"}
+    assert host.engine.state.keyspace_base.frames == frames + 1
+    host.restart()
+    assert host.engine.state.keyspace.databases[0].values == {b"stays": b"x"}
+
+
+@needs_expiry
+def test_keys_from_a_snapshot_are_lined_up_in_slices(open_host: Any) -> None:
+    host = open_host(limits=SMALL)
+    for number in range(10_000):
+        commands = [[b"SELECT", b"%d" % (number % 3)], [b"SET", b"%d" % number, b"x"]]
+        commands.append([b"PEXPIREAT", b"%d" % number, b"%d" % (host.now_ms + 5_000)])
+        execute(host.engine, host.now_ms, *commands)
+    assert snapshot(host.engine)
+    host.checkpoint()
+    host.restart()
+    keyspace = host.engine.state.keyspace
+    assert sum(len(database.expires) for database in keyspace.databases) == 10_000
+    assert keyspace.expiry.hints == 10_000, "the first turn has lined all of them up"
+    host.advance(5_001)
+    assert not any(database.expires or database.values for database in keyspace.databases[1:3])
+
+
+# --------------------------------------------------------------------------- members
+
+
+@needs_expiry
+def test_a_follower_applies_and_leads(host: Any, member: Any) -> None:
+    """It expires nothing by itself until it leads, makes its own snapshots, and goes on."""
+    put(host.engine, host.now_ms, b"a", b"1")
+    host.send(5)
+    host.sync()
+    theirs = host.engine.state.log
+    member.copy(theirs, theirs.end_position)
+    member.follow(theirs.end_position)
+    keyspace = member.engine.state.keyspace
+    assert contents_of(keyspace) == contents_of(host.engine.state.keyspace)
+    assert not keyspace.may_expire
+    keyspace.databases[0].set_expiry(b"a", 1)
+    assert member.engine.next_wake_ms() is None
+    assert keyspace.expiry.hints == 0
+    assert snapshot(member.engine)
+    member.engine.run_inline(member.engine.upkeep.checkpoint(lambda: host.now_ms))
+    [name] = files_in(member.folder)
+    assert name == snapshot_name(theirs.end_position)
+
+    member.lead_after(host)
+    assert keyspace.may_expire
+    assert member.engine.next_wake_ms() == 0
+    member.engine.run_due(host.now_ms)
+    assert not keyspace.databases[0].values, "its time had come"
+    assert member.engine.state.position == member.log.end_position
+    member.log.write_pending()
+    member.commit = member.log.sync()
+
+    member.engine.stand_down()
+    assert not keyspace.may_expire
+    assert keyspace.next_expiry_ms() is None
+    member.close()
+    member.open()
+    member.follow(member.commit)
+    assert not member.engine.state.keyspace.databases[0].values
+
+
+def test_effects_that_find_no_leader_are_not_lost(member: Any, host: Any) -> None:
+    """They stay, so the state is known to be ahead of its log."""
+    member.lead_after(host)
+    state = member.engine.state
+    end = state.position
+    state.may_append = lambda: False
+    with pytest.raises(NotLeadingError):
+        put(member.engine, host.now_ms, b"a", b"1")
+    assert state.keyspace.effects == [[b"SET", b"a", b"1"]]
+    assert state.position == end
+    state.may_append = lambda: True
+    assert log_keyspace(state, host.now_ms) > end
+    assert not state.keyspace.effects
+    assert state.keyspace_base.frames == 1
+
+
+@needs_expiry
+def test_a_retired_leader_expires_nothing(member: Any, host: Any) -> None:
+    member.lead_after(host)
+    state = member.engine.state
+    put(member.engine, host.now_ms, b"a", b"1", host.now_ms + 1)
+    state.retire(state.position)
+    state.keyspace.now_ms += 10
+    assert state.keyspace.databases[0].find(b"a") is None, "it is over"
+    assert not state.keyspace.effects, "and nothing of that is to be logged"
+
+
+# --------------------------------------------------------------------------- the model
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), KEYS, st.binary(max_size=200)),
+        st.tuples(st.just("end"), KEYS, st.integers(1, 5_000)),
+        st.tuples(st.just("send"), st.integers(1, 8)),
+        st.tuples(st.just("advance"), st.integers(1, 4_000)),
+        st.tuples(st.sampled_from(["sync", "checkpoint", "snapshot", "begin", "finish"])),
+        st.tuples(st.sampled_from(["restart", "kill", "kill"])),
+    ),
+    max_size=60,
+)
+
+
+class Slowly:
+    """A snapshot that is made when it is looked at for the second time."""
+
+    def __init__(self, task: SnapshotTask) -> None:
+        self.task = task
+        self.finished = False
+
+    def size(self) -> int | None:
+        return make_snapshot(OsFileSystem(), self.task).size if self.finished else None
+
+    def stop(self) -> None:
+        pass
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=STEPS)
+def test_against_a_model(
+    host_class: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
+    """Whatever is killed when: the keys are those of the log's surviving end."""
+    folder = tmp_path_factory.mktemp("model")
+    host = host_class(folder, limits=SMALL)
+    seen: dict[int, Any] = {host.engine.state.log.end_position: ({}, {})}
+    work: Any = None
+    run: list[Slowly] = []
+
+    def note() -> None:
+        database = host.engine.state.keyspace.databases[0]
+        seen[host.engine.state.log.end_position] = (
+            dict(database.values),
+            dict(database.expires),
+        )
+
+    try:
+        for what, *how in steps:
+            engine = host.engine
+            if what == "set":
+                # As the command does, an expiry ends by it.
+                put(engine, host.now_ms, how[0], how[1])
+            elif what == "end":
+                if HAS_EXPIRY:
+                    at_ms = b"%d" % (host.now_ms + how[1])
+                    execute(engine, host.now_ms, [b"PEXPIREAT", how[0], at_ms])
+            elif what == "send":
+                host.send(how[0])
+            elif what == "advance":
+                host.advance(how[0])
+            elif what == "sync":
+                host.sync()
+            elif what == "checkpoint":
+                host.checkpoint()
+            elif what == "snapshot" and work is None:
+                engine.upkeep.snapshots._run = engine.upkeep.snapshots._here
+                snapshot(engine)
+            elif what == "begin" and work is None:
+                host.sync()
+                engine.upkeep.snapshots._run = lambda task: run.append(Slowly(task)) or run[-1]
+                work = engine.upkeep.snapshots.work(lambda: 0)
+                step = next(work, None)
+                if step is None:
+                    work = None
+                else:
+                    step()
+                    assert isinstance(next(work), float)
+            elif what == "finish" and work is not None:
+                run[-1].finished = True
+                assert next(work, None) is None
+                work = None
+            elif what in ("restart", "kill"):
+                if work is not None:
+                    work.close()
+                    work = None
+                note()
+                (host.restart if what == "restart" else host.crash)()
+                # The end that was found, in front of this life's EPOCH_BEGIN and of what was due.
+                database = host.engine.state.keyspace.databases[0]
+                found = host.engine.state.log.found_end
+                values, expires = seen[max(at for at in seen if at <= found)]
+                over = {key for key, at_ms in expires.items() if at_ms <= host.now_ms}
+                assert database.values == {k: v for k, v in values.items() if k not in over}
+                assert database.expires == {k: v for k, v in expires.items() if k not in over}
+                seen = {}
+            note()
+            kept = host.engine.upkeep.kept
+            first = host.engine.state.log.first_position
+            assert all(first <= one.log_from for one in kept), "what a start needs is there"
+    finally:
+        if work is not None:
+            work.close()
+        host.close()
+
+
+# --------------------------------------------------------------------------- crashes
+
+
+class Script:
+    """One small life: effects, messages, checkpoints and snapshots in a fixed order."""
+
+    def __init__(self, disk: FakeDisk, ids: Path) -> None:
+        self.disk, self.ids = disk, ids
+        self.seen: dict[int, Any] = {0: {}}
+        self.durable = 0
+
+    def open(self) -> Engine:
+        return Engine(
+            self.disk,
+            "data",
+            now_ms=1_700_000_000_000,
+            random=Random(3),
+            limits=SMALL,
+            ids_path=str(self.ids),
+        )
+
+    def run(self) -> None:
+        engine = self.open()
+        for turn in range(4):
+            for number in range(3):
+                key = b"k%d" % (number + turn)
+                put(engine, 1_700_000_000_000, key, b"%d.%d" % (turn, number) * 30)
+                self.note(engine)
+            engine.state.log.write_pending()
+            self.durable = engine.state.log.sync()
+            engine.commit(self.durable, 1_700_000_000_000)
+            if turn % 2:
+                engine.run_inline(engine.upkeep.snapshots.work(lambda: 0))
+            engine.run_inline(engine.upkeep.checkpoint(lambda: 1_700_000_000_000))
+        engine.close()
+
+    def note(self, engine: Engine) -> None:
+        values = engine.state.keyspace.databases[0].values
+        self.seen[engine.state.log.end_position] = dict(values)
+
+
+@pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
+def test_crash_at_every_operation(tmp_path: Path, survival: Survival) -> None:
+    """What was durable is there, once, whatever operation of the disk was the last."""
+    whole = FakeDisk()
+    Script(whole, tmp_path / "whole").run()
+    for at in range(1, whole.count, 1 if survival == "sectors" else 3):
+        disk = FakeDisk()
+        script = Script(disk, tmp_path / f"{survival}-{at}")
+        disk.crash_at = at
+        with pytest.raises(DiskCrashed):
+            script.run()
+        for again in range(2):
+            disk = disk.restart(survival, at + again)
+            script.disk = disk
+            engine = script.open()
+            end = engine.state.log.found_end
+            assert end >= script.durable
+            expected = script.seen[max(position for position in script.seen if position <= end)]
+            assert engine.state.keyspace.databases[0].values == expected
+            engine.run_inline(engine.upkeep.snapshots.work(lambda: 0))
+            engine.run_inline(engine.upkeep.checkpoint(lambda: 1_700_000_000_000))
+            asides = [name for name in _names(disk) if name.endswith(".tmp")]
+            assert not asides, "what a try has left is gone"
+            script.seen = {engine.state.log.end_position: expected}
+            script.durable = engine.state.log.durable_position
+            engine.close()
+
+
+def _names(disk: FakeDisk) -> list[str]:
+    return disk.listdir(f"data/{FOLDER}") if disk.exists(f"data/{FOLDER}") else []

@@ -1,0 +1,31 @@
+"""What a keyspace holds, in a form that compares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.stream import StreamValue
+
+
+def plain(value: Any) -> Any:
+    """A value with its type and what it carries beside its elements."""
+    marks = [getattr(value, name) for name in getattr(type(value), "__slots__", ())]
+    if isinstance(value, SortedSetValue):
+        return ("zset", value.large, list(value.order), value.scores)
+    if isinstance(value, StreamValue):
+        return ("stream", value.plain() if hasattr(value, "plain") else None)
+    if isinstance(value, (bytes, bytearray)):
+        return (type(value), bytes(value))
+    inside = list(value) if hasattr(value, "popleft") else value
+    return (type(value), marks, inside)
+
+
+def contents_of(keyspace: Keyspace) -> Any:
+    """All databases and libraries."""
+    databases = [
+        ({key: plain(value) for key, value in database.values.items()}, dict(database.expires))
+        for database in keyspace.databases
+    ]
+    return databases, dict(keyspace.libraries)

@@ -1,0 +1,180 @@
+"""Snapshots: what is read is what was written, and no flipped bit passes.
+
+Method: keyspaces of every kind of value, small and in parts, through bytes in memory.
+"""
+
+from __future__ import annotations
+
+import io
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.snapshots import kinds, layout
+from delaylog.broker.keyspace.snapshots.kinds import KINDS
+from delaylog.broker.keyspace.snapshots.layout import SnapshotError
+from delaylog.broker.keyspace.snapshots.reading import load_snapshot, read_chunks
+from delaylog.broker.keyspace.snapshots.writing import write_snapshot
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values import TYPE_NAMES, HashValue, ListValue, SetValue
+from tests.broker.keyspace.snapshots.contents import contents_of
+
+
+def zset(pairs: dict[bytes, float]) -> SortedSetValue:
+    value = SortedSetValue()
+    for member, score in pairs.items():
+        value.put(member, score)
+    return value
+
+
+def filled(size: int = 3) -> Keyspace:
+    """A bit of everything; collections of so many elements."""
+    keyspace = Keyspace(Random(1))
+    first, other = keyspace.databases[0], keyspace.databases[9]
+    first.values[b"string"] = b"\0\xff text"
+    first.values[b""] = b""
+    first.values[b"changed"] = bytearray(b"grown")
+    hashed = first.values[b"hash"] = HashValue({b"f%d" % k: b"v%d" % k for k in range(size)})
+    hashed.large = True
+    first.values[b"list"] = ListValue(b"item %d" % k for k in range(size))
+    of_bytes = other.values[b"set"] = SetValue(b"member %d" % k for k in range(size))
+    of_bytes.encoding = b"hashtable"
+    scores = {b"m%d" % k: (k * 7 % 13) / 2 for k in range(size)}
+    other.values[b"zset"] = zset(scores | {b"low": float("-inf"), b"high": float("inf")})
+    other.values[b"soon"] = b"x"
+    other.set_expiry(b"soon", 1_700_000_000_000)
+    other.set_expiry(b"zset", 1)
+    keyspace.libraries[b"lib"] = b"#!lua name=lib\n"
+    return keyspace
+
+
+def written(keyspace: Keyspace, position: int = 4_711) -> bytes:
+    out = io.BytesIO()
+    summary = write_snapshot(keyspace, position, out.write)
+    raw = out.getvalue()
+    assert summary.size == len(raw)
+    assert read_chunks(io.BytesIO(raw).read, lambda line: None) == summary
+    return raw
+
+
+def loaded(raw: bytes) -> Keyspace:
+    keyspace = Keyspace(Random(2))
+    keyspace.stop_expiring()
+    load_snapshot(keyspace, io.BytesIO(raw).read)
+    return keyspace
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+@pytest.mark.parametrize("part_bytes", [1, 100, 1 << 20])
+def test_everything_comes_back(size: int, part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "PART_BYTES", part_bytes)
+    monkeypatch.setattr("delaylog.broker.keyspace.snapshots.writing.PART_BYTES", part_bytes)
+    keyspace = filled(size)
+    assert contents_of(loaded(written(keyspace))) == contents_of(keyspace)
+
+
+def test_nothing_is_a_snapshot_too() -> None:
+    keyspace = loaded(written(Keyspace(Random(1))))
+    assert not any(database.values for database in keyspace.databases)
+
+
+def test_memory_is_bounded_by_parts() -> None:
+    """No chunk is much larger than a part, however large a collection is."""
+    sizes: list[int] = []
+    keyspace = filled(200_000)
+    out = io.BytesIO()
+    write_snapshot(keyspace, 1, lambda block: sizes.append(len(block)) or out.write(block))
+    assert max(sizes) < 2 * kinds.PART_BYTES
+    assert len(sizes) > 20
+
+
+def test_every_kind_of_value_is_known() -> None:
+    """A kind that has no place in a file would be found when the first snapshot is due."""
+    assert KINDS.keys() == TYPE_NAMES.keys()
+    assert len({kind.number for kind in KINDS.values()}) == len(KINDS)
+
+
+def test_streams_say_themselves_what_they_are() -> None:
+    """`plain` and `from_plain` are called by name: both or none of them is there."""
+    assert hasattr(StreamValue, "plain") == hasattr(StreamValue, "from_plain")
+    if hasattr(StreamValue, "plain"):
+        keyspace = Keyspace(Random(1))
+        keyspace.databases[0].values[b"s"] = StreamValue()
+        assert contents_of(loaded(written(keyspace))) == contents_of(keyspace)
+
+
+def test_any_flipped_bit_is_found() -> None:
+    raw = written(filled(2))
+    for bit in range(len(raw) * 8):
+        bad = bytearray(raw)
+        bad[bit // 8] ^= 1 << bit % 8
+        for read in (loaded, lambda raw: read_chunks(io.BytesIO(raw).read, lambda line: None)):
+            with pytest.raises(SnapshotError) as caught:
+                read(bytes(bad))
+            assert caught.value.offset <= bit // 8
+
+
+def test_what_is_missing_or_too_much_is_found() -> None:
+    raw = written(filled(2))
+    for size in range(len(raw)):
+        with pytest.raises(SnapshotError):
+            loaded(raw[:size])
+    for more in (b"\0", raw):
+        with pytest.raises(SnapshotError):
+            loaded(raw + more)
+
+
+def sealed(*chunks: list[Any]) -> bytes:
+    blocks = [block for n, c in enumerate(chunks, 1) for block in layout.encode_chunk(n, c)]
+    return layout.encode_header(1) + b"".join(blocks)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [[2, b"more of nothing"], [4, 0, 0]],
+        [[9, 0], [4, 0, 0]],
+        [[1, 99, 1, [b"k"], [b"v"], None], [4, 1, 0]],
+        [[1, 0, 77, [b"k"], [b"v"], None], [4, 1, 0]],
+        [[1, 0, 1, [b"k", b"l"], [b"v"], None], [4, 1, 0]],
+        [[1, 0, 1, [b"k"], [b"v"], None], [2, b"x"], [4, 1, 0]],
+        [[1, 0, 1, [b"k"], [b"v"], None], [4, 2, 0]],
+        [[3, {b"lib": b"x"}], [4, 0, 0]],
+        [[4]],
+    ],
+)
+def test_sealed_nonsense_is_refused(chunks: list[list[Any]]) -> None:
+    with pytest.raises(SnapshotError):
+        loaded(sealed(*chunks))
+
+
+def test_the_bytes_of_a_known_one() -> None:
+    """The format is deliberate."""
+    keyspace = Keyspace(Random(1))
+    keyspace.databases[2].values[b"k"] = b"v"
+    keyspace.databases[2].set_expiry(b"k", 7)
+    assert written(keyspace, 258).hex() == KNOWN
+
+
+KNOWN = (
+    "444c4b53"
+    "0100"
+    "0000"
+    "0201000000000000"
+    "00000000"
+    "09d63e69"
+    "0e000000"
+    "15e5aa2a"
+    "0100000000000000"
+    "96010201"
+    "91c4016b"
+    "91c40176"
+    "9107"
+    "04000000"
+    "fcedb357"
+    "0200000000000000"
+    "93040100"
+)

@@ -1,0 +1,123 @@
+"""The process that makes snapshots: it ends with the broker, and says what became of its task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.keyspace_files import FOLDER, SnapshotTask, snapshot_name
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.snapshot_child import ChildRun
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import OsFileSystem
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """One with a key in its log."""
+    engine = Engine(
+        OsFileSystem(), str(tmp_path / "d"), now_ms=1, random=Random(1), make_snapshot=ChildRun
+    )
+    executor = Executor(engine.state.keyspace)
+    executor.execute(executor.connect(1), [b"SET", b"a", b"1"])
+    log_keyspace(engine.state, 1)
+    engine.state.log.write_pending()
+    engine.state.log.sync()
+    yield engine
+    engine.close()
+
+
+def task_of(engine: Engine) -> SnapshotTask:
+    base, state = engine.state.keyspace_base, engine.state
+    return SnapshotTask(
+        state.folder, base.file, base.position, state.position, base.frames, base.bytes, "t"
+    )
+
+
+def outcome(run: ChildRun) -> int:
+    """Wait for it; what a broker is told."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        size = run.size()
+        if size is not None:
+            return size
+        time.sleep(0.02)
+    raise AssertionError("it does not end")
+
+
+def test_it_makes_the_file_of_a_task(engine: Engine) -> None:
+    run = ChildRun(task_of(engine))
+    try:
+        size = outcome(run)
+    finally:
+        run.stop()
+    path = Path(engine.folder, FOLDER, snapshot_name(engine.state.position))
+    assert path.stat().st_size == size
+
+
+def test_the_work_of_the_engine_uses_it(engine: Engine) -> None:
+    engine.run_inline(engine.upkeep.snapshots.work(lambda: 1))
+    assert engine.upkeep.snapshots.made == 1
+    engine.run_inline(engine.upkeep.checkpoint(lambda: 1))
+    engine.close()
+    again = Engine(OsFileSystem(), engine.folder, now_ms=1, random=Random(1))
+    assert again.state.keyspace.databases[0].values == {b"a": b"1"}
+    assert again.state.keyspace_base.file
+    again.close()
+    # The fixture closes what is open.
+    engine.__init__(OsFileSystem(), engine.folder, now_ms=1, random=Random(1))  # type: ignore[misc]
+
+
+def test_one_that_is_killed_has_failed(engine: Engine) -> None:
+    run = ChildRun(task_of(engine))
+    os.kill(run.pid, signal.SIGKILL)
+    try:
+        with pytest.raises(SnapshotFailed, match="status -9"):
+            outcome(run)
+    finally:
+        run.stop()
+
+
+def test_it_says_why_it_failed(engine: Engine) -> None:
+    run = ChildRun(replace(task_of(engine), token="no/such/folder"))
+    try:
+        with pytest.raises(SnapshotFailed, match="FileNotFoundError"):
+            outcome(run)
+    finally:
+        run.stop()
+
+
+def test_damage_that_it_meets_is_damage(engine: Engine) -> None:
+    run = ChildRun(replace(task_of(engine), frames=7))
+    try:
+        with pytest.raises(CorruptionError, match="frames of the keyspace are missing") as caught:
+            outcome(run)
+        assert caught.value.path == f"{engine.folder}/log"
+    finally:
+        run.stop()
+
+
+def test_it_ends_when_the_broker_has_gone(engine: Engine) -> None:
+    """Whoever holds the other end of its input dies, or closes it."""
+    run = ChildRun(task_of(engine))
+    assert run._child.stdin is not None
+    run._child.stdin.close()
+    assert run._child.wait(30) is not None
+    run.stop()
+
+
+def test_it_is_stopped_at_once(engine: Engine) -> None:
+    run = ChildRun(task_of(engine))
+    run.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(run.pid, 0)
