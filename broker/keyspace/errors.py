@@ -22,6 +22,8 @@ OUT_OF_RANGE: Final = b"ERR index out of range"
 READ_ONLY: Final = b"READONLY You can't write against a read only replica."
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
+EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
+"""EXEC itself was refused: the reason follows, without its `ERR`."""
 
 
 def wrong_type() -> CommandError:

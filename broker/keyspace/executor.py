@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import EXEC_ABORT, READ_ONLY, CommandError
+from delaylog.broker.keyspace.errors import EXEC_ABORT, EXEC_ABORTED_BY, READ_ONLY, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
@@ -178,7 +178,7 @@ class Executor:
         if count != arity and (arity > 0 or count < -arity):
             name = command.name
             text = b"ERR wrong number of arguments for '%b' command" % name
-            return self._refused(session, ErrorReply(text))
+            return self._refused(session, ErrorReply(text), command)
         if session.special:
             stopped = self._stopped(session, command, argv)
             if stopped is not None:
@@ -186,7 +186,7 @@ class Executor:
         if command.write:
             refusal = self.may_write()
             if refusal is not None:
-                return self._refused(session, refusal)
+                return self._refused(session, refusal, command)
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -239,22 +239,34 @@ class Executor:
 
     # ------------------------------------------------------------------ the long way
 
-    def _refused(self, session: Session, error: ErrorReply) -> ErrorReply:
+    def _refused(
+        self, session: Session, error: ErrorReply, command: Command | None = None
+    ) -> ErrorReply:
         self.server.errors_answered += 1
+        if command is not None and command.name == b"exec":
+            self.discard(session)
+            return ErrorReply(EXEC_ABORTED_BY + error.text.removeprefix(b"ERR "))
         if session.queue is not None:
             session.failed_multi = True
         return error
 
+    def discard(self, session: Session) -> None:
+        """A transaction ends without having been run."""
+        session.queue = None
+        session.failed_multi = False
+        self.forget_watches(session)
+        session.look()
+
     def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
         """What to answer instead of running a command; None = run it."""
         if not session.authenticated and not command.no_auth:
-            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."))
+            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (
                 b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "
                 b"RESET are allowed in this context" % command.name
             )
-            return self._refused(session, ErrorReply(text))
+            return self._refused(session, ErrorReply(text), command)
         if session.queue is None or command.now:
             return None
         if command.no_multi:
@@ -286,16 +298,23 @@ class Executor:
             return NO_ARRAY
         if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
             if refusal.text == READ_ONLY:
-                raise CommandError(
-                    EXEC_ABORT[:9] + b" Transaction discarded because of: " + READ_ONLY
-                )
+                raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
             raise CommandError(refusal.text)
-        run = self._run
+        run, out = self._run, session.out
         run.may_wait = False
+        # Each reply is written as it comes: HELLO, CLIENT REPLY and messages to itself count from
+        # there on.
+        skipped = self._is_silenced(session) and not session.silent
+        if not (skipped or session.silent):
+            out.append(b"*%d\r\n" % len(queue))
         try:
-            return [self.call(run, session, command, argv) for command, argv in queue]
+            for command, argv in queue:
+                reply = self.call(run, session, command, argv)
+                if not (reply is WRITTEN or skipped or session.silent):
+                    encode_into(out, reply, session.resp)
         finally:
             run.may_wait = True
+        return WRITTEN
 
     def watch(self, session: Session, keys: list[bytes]) -> None:
         """Have changes of these keys noted."""
@@ -381,6 +400,9 @@ class Executor:
         blocked = session.blocked
         if blocked is None:
             return
+        kind = blocked.kind
+        if kind is not None and blocked.database.find(key).__class__ is not kind:
+            return
         blocked.ready = key
         run = self._run
         run.retried = blocked
@@ -390,7 +412,7 @@ class Executor:
         finally:
             session.database = kept
             run.retried = None
-        if reply is WAITS or (isinstance(reply, ErrorReply) and reply.text[:9] == b"WRONGTYPE"):
+        if reply is WAITS:
             return
         self.unblock(session)
         session.deliver(reply)

@@ -6,14 +6,14 @@ from hmac import compare_digest
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.number_texts import INT32_MAX, INT32_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
 REDIS_VERSION: Final = b"7.0.15"
 """What clients are told; what they may expect of the server goes by it."""
-_FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
+_FLAGS: Final = "noscript loading stale fast no_auth"
 _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "
     b"Are you sure your configuration is correct?"
@@ -32,7 +32,7 @@ def ping(run: Run, argv: Args) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@command("echo", 2, "loading stale fast")
+@command("echo", 2, "fast")
 def echo(run: Run, argv: Args) -> Reply:
     """What was given."""
     return argv[1]
@@ -42,10 +42,9 @@ def echo(run: Run, argv: Args) -> Reply:
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
     number = to_int(argv[1])
-    if not -(2**31) <= number < 2**31:
-        raise CommandError(
-            b"ERR value is out of range, value must between -2147483648 and 2147483647"
-        )
+    if not INT32_MIN <= number <= INT32_MAX:
+        refusal = b"ERR value is out of range, value must between %d and %d"
+        raise CommandError(refusal % (INT32_MIN, INT32_MAX))
     databases = run.keyspace.databases
     if not 0 <= number < len(databases):
         raise CommandError(b"ERR DB index is out of range")
@@ -63,7 +62,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     run.session.look()
 
 
-@command("auth", -2, _FLAGS)
+@command("auth", -2, _FLAGS + " now")
 def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:

@@ -9,7 +9,7 @@ from delaylog.broker.keyspace.commands.sorted_sets import zadd
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_score
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, Reply, WrittenDouble
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 
@@ -69,8 +69,8 @@ def place_reply(run: Run, score: float) -> Reply:
     """Longitude and latitude, with up to 17 decimals."""
     place = geohashes.decode(score)
     if run.session.resp == 3:
-        return [Double(place[0]), Double(place[1])]
-    return [_decimals(place[0]), _decimals(place[1])]
+        return [WrittenDouble(_decimals(part)) for part in place]
+    return [_decimals(part) for part in place]
 
 
 def _decimals(value: float) -> bytes:

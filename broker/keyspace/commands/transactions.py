@@ -34,10 +34,7 @@ def discard(run: Run, argv: Args) -> Reply:
     session = run.session
     if session.queue is None:
         raise CommandError(b"ERR DISCARD without MULTI")
-    session.queue = None
-    session.failed_multi = False
-    run.executor.forget_watches(session)
-    session.look()
+    run.executor.discard(session)
     return OK
 
 
