@@ -113,7 +113,10 @@ class Executor:
         append = out.append
         find = WORDS.get
         keyspace, run = self.keyspace, self._run
+        log = keyspace.log
+        # Only the long way changes these.
         run.session, run.database = session, session.database
+        number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None
         done = 0
         for argv in commands:
@@ -122,7 +125,7 @@ class Executor:
             if (
                 command is None
                 or not command.quick
-                or session.special
+                or special
                 or not (
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
@@ -133,9 +136,12 @@ class Executor:
                 if reply is WAITS:
                     break
                 run.session, run.database = session, session.database
-                if reply is WRITTEN or (session.special and self._is_silenced(session)):
+                number, resp = session.database.number, session.resp
+                silenced = reply is not WRITTEN and session.special and self._is_silenced(session)
+                special = session.special
+                if reply is WRITTEN or silenced:
                     continue
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
                 if session.closing:
                     break
                 continue
@@ -148,15 +154,20 @@ class Executor:
                 self.server.errors_answered += 1
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
-                self._log(run, argv)
+                if run.effects is None:
+                    log(number, argv)
+                else:
+                    self._log(run, argv)
             if reply.__class__ is bytes:
                 append(b"$%d\r\n%b\r\n" % (len(reply), reply))
             elif reply is OK:
                 append(b"+OK\r\n")
+            elif reply.__class__ is int:
+                append(b":%d\r\n" % reply)
             elif reply is WRITTEN:
                 continue
             else:
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
             if keyspace.ready:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
