@@ -424,7 +424,7 @@ class Node:
             if engine.upkeep.snapshots.due(now_ms, short_of_space=short):
                 self.spawn("keyspace snapshot", self._snapshot)
             if state.keyspace.garbage:
-                self.spawn("free values", engine.free_work)
+                self.free_garbage()
             if engine.states_due():
                 self.spawn("states", engine.states_work)
             if engine.flush_due():

@@ -26,6 +26,7 @@ from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
+from delaylog.broker.resp.metrics import RespMetrics
 from delaylog.broker.resp.starting import listen, make_face
 from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
@@ -150,6 +151,8 @@ async def _serve(config: Config) -> int:
         metrics.registry.register(ClusterMetrics(place.member))
     face = HttpFace(node, metrics, camellia)
     resp = None if config.resp is None else make_face(node, config.resp)
+    if resp is not None:
+        metrics.registry.register(RespMetrics(resp.executor))
     node.start()
     try:
         port = await face.start(config.http_host, config.http_port)

@@ -458,11 +458,6 @@ class Engine:
         yield from self.state.hours.flush_states(until_committed=self.state.until_committed)
         self._state_bytes = self.state.hours.dirty_state_bytes
 
-    def free_work(self) -> Work:
-        """Take large values apart that were removed from the keyspace."""
-        while self.state.keyspace.free_slice():
-            yield None
-
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""
         while self.state.garbage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
@@ -15,7 +14,7 @@ def copied(value: Value) -> Value:
     if isinstance(value, bytes):
         return value
     if isinstance(value, StreamValue):
-        return deepcopy(value)
+        return StreamValue.from_plain(value.plain())
     kind: Any = type(value)
     made: Any = kind() if isinstance(value, SortedSetValue) else kind(value)
     # Elements are bytes and numbers, so what holds them is copied and they are not.

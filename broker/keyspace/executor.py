@@ -7,7 +7,7 @@ first (`begin`), and takes the keyspace's effects when its turn ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import encode_into
@@ -21,6 +21,9 @@ from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Blocked, Session
 from delaylog.wheel import DelayQueue
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.scripting_host import ScriptingHost
 
 MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
@@ -43,6 +46,7 @@ class Executor:
         """What a write is answered instead, if it may not be made at the moment."""
         self.out_of_touch = False
         """What this node holds may be old: only what needs no data is answered."""
+        self._scripting: ScriptingHost | None = None
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waiting: dict[int, Session] = {}
@@ -56,6 +60,15 @@ class Executor:
         self.script_run.may_wait = False
         self.script_run.in_script = True
         self._next_session = 1
+
+    @property
+    def scripting(self) -> ScriptingHost:
+        """Scripts and functions. Raises CommandError without Lua."""
+        if self._scripting is None:
+            from delaylog.broker.keyspace.scripting_host import ScriptingHost
+
+            self._scripting = ScriptingHost(self)
+        return self._scripting
 
     # ------------------------------------------------------------------ sessions
 
@@ -151,6 +164,7 @@ class Executor:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
         self.server.commands_run += done
+        session.used_ms = keyspace.now_ms
         session.used_word = commands[done - 1][0] if done else b""
         return done
 
@@ -216,6 +230,8 @@ class Executor:
         if command is None:
             return ErrorReply(_unknown(argv))
         if not command.subcommands:
+            return command
+        if len(argv) < 2 and command.arity == -1:
             return command
         if len(argv) < 2:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)

@@ -114,6 +114,7 @@ def add(entry: Command) -> None:
     container = COMMANDS.get(name)
     if container is None:
         container = COMMANDS[name] = Command(name, -2, frozenset(), NO_KEYS, None)
+    # The bare word may be a command too (COMMAND): it then takes the long way to be found.
     WORDS.pop(name, None)
     WORDS.pop(name.upper(), None)
     assert sub not in container.subcommands, f"{entry.name!r} is there twice"

@@ -23,7 +23,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import Match, matcher
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args
 
 _OFFSET_BITS: Final = 32

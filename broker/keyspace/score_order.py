@@ -38,6 +38,10 @@ class ScoreOrder:
         """Put an entry in."""
         self._entries.add((score, member))
 
+    def update(self, entries: Iterable[Entry]) -> None:
+        """Put many in, none of which is there."""
+        self._entries.update(entries)
+
     def remove(self, score: float, member: bytes) -> None:
         """Take an entry out, which is there."""
         self._entries.remove((score, member))

@@ -11,7 +11,7 @@ from math import inf, nextafter
 from typing import Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import to_bound
+from delaylog.broker.keyspace.number_texts import to_bound
 from delaylog.broker.keyspace.score_order import Entry, Place, ScoreOrder
 
 _NO_SCORE: Final = b"ERR min or max is not a float"

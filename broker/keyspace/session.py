@@ -41,10 +41,13 @@ class Session:
         "closing",
         "created_ms",
         "database",
+        "descriptor",
         "dirty_watch",
         "failed_multi",
+        "killed",
         "library",
         "library_version",
+        "local_address",
         "name",
         "no_evict",
         "number",
@@ -59,6 +62,7 @@ class Session:
         "special",
         "used_ms",
         "used_word",
+        "user",
         "watched",
         "worker",
     )
@@ -69,6 +73,10 @@ class Session:
         self.resp = 2
         self.name = b""
         self.address = b""
+        """Where it comes from, and below: where it came in."""
+        self.local_address = b""
+        self.descriptor = -1
+        self.user = b"default"
         self.library = b""
         self.library_version = b""
         self.created_ms = 0
@@ -97,6 +105,8 @@ class Session:
         self.no_evict = False
         self.closing = False
         """To be closed once what is in `out` is written."""
+        self.killed = False
+        """To be closed at once, without another word."""
         self.out: list[bytes] = []
         self.on_output: Callable[[Session], None] | None = None
         """Called when something comes that is no answer to what the host just handed in."""
@@ -122,6 +132,12 @@ class Session:
             or self.silent
             or self.skip_next
         )
+
+    def kill(self) -> None:
+        """Somebody else ends it."""
+        self.closing = self.killed = True
+        if self.on_output is not None:
+            self.on_output(self)
 
     def deliver(self, reply: Reply) -> None:
         """Hand something over that the client did not just ask for."""

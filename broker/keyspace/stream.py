@@ -1,12 +1,245 @@
-"""A stream: entries by id, and the groups that read them."""
+"""A stream: entries by id, and the groups that read them.
+
+Entries stand in nodes of up to 100, found by binary search over the nodes' first ids and within
+one. Appending touches the last node, trimming removes first nodes (a move of one pointer a node
+that stays). A stream whose last entry goes stays: its ids must not come again.
+"""
 
 from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from delaylog.broker.keyspace.streams.groups import UNKNOWN, Group
+from delaylog.broker.keyspace.streams.ids import ID_MAX
+from delaylog.broker.keyspace.streams.nodes import Fields, StreamNode
 
 
 class StreamValue:
     """Entries of fields, ordered by (ms, sequence)."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_firsts",
+        "entries_added",
+        "first_id",
+        "groups",
+        "last_id",
+        "length",
+        "max_deleted_id",
+        "nodes",
+    )
+
+    def __init__(self) -> None:
+        self.nodes: list[StreamNode] = []
+        self._firsts: list[int] = []
+        """The first ids of the nodes."""
+        self.length = 0
+        self.last_id = 0
+        """The largest there ever was."""
+        self.first_id = 0
+        """Of the first entry there is; 0 = there is none."""
+        self.max_deleted_id = 0
+        self.entries_added = 0
+        """Since the stream was made."""
+        self.groups: dict[bytes, Group] = {}
 
     def __len__(self) -> int:
-        return 0
+        return self.length
+
+    # ------------------------------------------------------------------ entries
+
+    def append(self, number: int, fields: Fields) -> None:
+        """Add an entry; its id must be larger than all before."""
+        assert number > self.last_id
+        nodes = self.nodes
+        if not nodes or not nodes[-1].has_room(sum(map(len, fields))):
+            nodes.append(StreamNode(number, fields))
+            self._firsts.append(number)
+        nodes[-1].append(number, fields)
+        self.entries_added += 1
+        self.last_id = number
+        self.length += 1
+        if self.length == 1:
+            self.first_id = number
+
+    def _node_at(self, number: int) -> int:
+        """Which node has an id, if one has; -1 = it is before all."""
+        return bisect_right(self._firsts, number) - 1
+
+    def find(self, number: int) -> Fields | None:
+        """The fields of an entry."""
+        at = self._node_at(number)
+        if at < 0:
+            return None
+        node = self.nodes[at]
+        place = bisect_left(node.ids, number)
+        if place < len(node.ids) and node.ids[place] == number:
+            return node.items[place]
+        return None
+
+    def entries(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
+        """Entries from one id to another; the stream must not change meanwhile."""
+        nodes = self.nodes
+        for at in range(max(self._node_at(start), 0), len(nodes)):
+            node = nodes[at]
+            ids = node.ids
+            for place in range(bisect_left(ids, start) if node.first < start else 0, len(ids)):
+                if ids[place] > end:
+                    return
+                yield ids[place], node.items[place]
+
+    def entries_back(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
+        """The same, from the last one."""
+        nodes = self.nodes
+        for at in range(self._node_at(end), -1, -1):
+            node = nodes[at]
+            ids = node.ids
+            for place in range(bisect_right(ids, end) - 1, -1, -1):
+                if ids[place] < start:
+                    return
+                yield ids[place], node.items[place]
+
+    def last_present(self) -> int:
+        """The id of the last entry there is; 0 = there is none."""
+        return next(self.entries_back(), (0,))[0]
+
+    def delete(self, number: int) -> bool:
+        """Delete an entry; True if it was there. `note_first` afterwards."""
+        at = self._node_at(number)
+        if at < 0:
+            return False
+        node = self.nodes[at]
+        place = bisect_left(node.ids, number)
+        if place == len(node.ids) or node.ids[place] != number:
+            return False
+        del node.ids[place], node.items[place]
+        if not node.ids:
+            del self.nodes[at], self._firsts[at]
+        self.length -= 1
+        self.max_deleted_id = max(self.max_deleted_id, number)
+        return True
+
+    def note_first(self) -> None:
+        """Entries have gone: find the first one."""
+        self.first_id = next(self.entries(), (0,))[0]
+
+    def pop(self) -> None:
+        """Drop the last node: for taking apart what nobody has any more."""
+        self.length -= len(self.nodes.pop().ids)
+
+    # ------------------------------------------------------------------ trimming
+
+    def trim_to_length(self, length: int, limit: int = 0, *, whole_nodes: bool = False) -> int:
+        """Remove first entries until only so many are left; returns how many went.
+
+        No more than `limit` (0 = any number), and with `whole_nodes` none of a node of which
+        some would stay.
+        """
+        excess = self.length - length
+        gone = nodes_gone = 0
+        for node in self.nodes:
+            if gone >= excess or (limit and gone + len(node.ids) > limit):
+                break
+            if gone + len(node.ids) > excess:
+                if not whole_nodes:
+                    part = excess - gone
+                    del node.ids[:part], node.items[:part]
+                    gone += part
+                break
+            gone += len(node.ids)
+            nodes_gone += 1
+        return self._trimmed(gone, nodes_gone)
+
+    def trim_to_id(self, number: int, limit: int = 0, *, whole_nodes: bool = False) -> int:
+        """Remove the entries before an id, as `trim_to_length` does."""
+        gone = nodes_gone = 0
+        for node in self.nodes:
+            if limit and gone + len(node.ids) > limit:
+                break
+            if node.last >= number:
+                if not whole_nodes:
+                    part = bisect_left(node.ids, number)
+                    del node.ids[:part], node.items[:part]
+                    gone += part
+                break
+            gone += len(node.ids)
+            nodes_gone += 1
+        return self._trimmed(gone, nodes_gone)
+
+    def _trimmed(self, gone: int, nodes_gone: int) -> int:
+        if nodes_gone:
+            del self.nodes[:nodes_gone], self._firsts[:nodes_gone]
+        if gone:
+            self.length -= gone
+            self.note_first()
+        return gone
+
+    # ------------------------------------------------------------------ how far groups are
+
+    def has_gaps_from(self, number: int) -> bool:
+        """Whether something may have been deleted between an id and the end."""
+        if not self.length or not self.max_deleted_id or self.first_id > self.max_deleted_id:
+            return False
+        return number <= self.max_deleted_id
+
+    def count_until(self, number: int) -> int:
+        """How many entries were added up to an id, or UNKNOWN."""
+        if not self.entries_added:
+            return 0
+        if number == self.last_id or (not self.length and number < self.last_id):
+            return self.entries_added
+        if number > self.last_id:
+            return UNKNOWN
+        if not self.max_deleted_id or self.max_deleted_id < self.first_id:
+            if number < self.first_id:
+                return self.entries_added - self.length
+            if number == self.first_id:
+                return self.entries_added - self.length + 1
+        return UNKNOWN
+
+    def lag(self, group: Group) -> int | None:
+        """How many entries a group has before it; None = that cannot be said."""
+        if not self.entries_added:
+            return 0
+        if group.entries_read != UNKNOWN and not self.has_gaps_from(group.last_id):
+            return self.entries_added - group.entries_read
+        read = self.count_until(group.last_id)
+        return None if read == UNKNOWN else self.entries_added - read
+
+    def advance(self, group: Group, number: int) -> None:
+        """A group was given this entry, which is beyond what it had."""
+        if group.entries_read != UNKNOWN and not self.has_gaps_from(number):
+            group.entries_read += 1
+        elif self.entries_added:
+            group.entries_read = self.count_until(number)
+        group.last_id = number
+
+    # ------------------------------------------------------------------ whole
+
+    def plain(self) -> list[Any]:
+        """All of it as numbers, bytes and lists, for snapshots."""
+        return [
+            [
+                number.to_bytes(16, "big")
+                for number in (self.first_id, self.last_id, self.max_deleted_id)
+            ],
+            self.entries_added,
+            [node.plain() for node in self.nodes],
+            [[name, group.plain()] for name, group in self.groups.items()],
+        ]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> StreamValue:
+        """The stream that `plain` was taken of."""
+        ids, entries_added, nodes, groups = plain
+        value = cls()
+        value.first_id, value.last_id, value.max_deleted_id = (
+            int.from_bytes(number, "big") for number in ids
+        )
+        value.entries_added = entries_added
+        value.nodes = [StreamNode.from_plain(node) for node in nodes]
+        value._firsts = [node.first for node in value.nodes]
+        value.length = sum(len(node.ids) for node in value.nodes)
+        value.groups = {name: Group.from_plain(group) for name, group in groups}
+        return value

@@ -24,6 +24,7 @@ HELD_BACK_BYTES: Final = 64 << 10
 """Of a client whose command waits no more is read than this and what is under way."""
 OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
+_FULL: Final = b"-ERR max number of clients reached\r\n"
 
 
 class Connection(asyncio.Protocol):
@@ -42,6 +43,8 @@ class Connection(asyncio.Protocol):
         """Turns whose replies wait for the log."""
         self._last = False
         """What is taken now ends with the last reply."""
+        self.entered = False
+        """It was not turned away, and has a session."""
         self.session: Session
         self.task: asyncio.Task[None] | None = None
         """A command that takes more than a turn; the next one waits for it."""
@@ -52,6 +55,12 @@ class Connection(asyncio.Protocol):
         """A client came."""
         # uvloop's transports are of no class of asyncio.
         self._transport = cast(asyncio.Transport, transport)
+        if self._face.is_full():
+            self._transport.write(_FULL)
+            self._transport.close()
+            self._transport = None
+            return
+        self.entered = True
         self.session = self._face.enter(self, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
@@ -60,10 +69,13 @@ class Connection(asyncio.Protocol):
         self._rest = []
         if self.task is not None:
             self.task.cancel()
-        self._face.leave(self)
+        if self.entered:
+            self._face.leave(self)
 
     def data_received(self, data: bytes) -> None:
         """Requests, or parts of them."""
+        if not self.entered:
+            return
         self._parser.feed(data)
         if not self._scheduled:
             self.run()
@@ -125,6 +137,8 @@ class Connection(asyncio.Protocol):
         if not self._rest and parser.error is not None and not session.closing:
             encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
+        if session.blocked is not None:
+            face.arm()
         if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
 
@@ -154,6 +168,10 @@ class Connection(asyncio.Protocol):
         """What is to be written for the turn that ends."""
         session = self.session
         out, session.out = session.out, []
+        if session.killed:
+            # Also if it does not read what it is owed.
+            self.abort()
+            return b""
         if session.closing:
             self._last = True
         elif session.blocked is None and self.task is None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.keyspace.commands.configuration import value_of
 from delaylog.broker.keyspace.errors import READ_ONLY
 from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
 from delaylog.broker.keyspace.replies import ErrorReply
@@ -15,6 +16,7 @@ from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
 from delaylog.broker.resp.connection import Connection
+from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
@@ -37,6 +39,7 @@ class RespFace:
         self.loop = asyncio.get_running_loop()
         self.server = server
         self.limits = RequestLimits()
+        tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
         self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
@@ -56,7 +59,9 @@ class RespFace:
         self._listener = await self.loop.create_server(
             lambda: Connection(self), host, port, ssl=tls, backlog=_BACKLOG
         )
-        return int(self._listener.sockets[0].getsockname()[1])
+        port = int(self._listener.sockets[0].getsockname()[1])
+        listens(self.server, host, port)
+        return port
 
     async def close_listener(self) -> None:
         """Take no new connections."""
@@ -81,13 +86,20 @@ class RespFace:
         """For a connection that is about to be made."""
         return command_parser(self.limits, authenticated=not self.server.wants_password)
 
+    def is_full(self) -> bool:
+        """Whether one client more would be too many: it is counted as turned away."""
+        full = len(self.connections) >= int(value_of(self.server, b"maxclients"))
+        self.server.refused_connections += full
+        return full
+
     def enter(self, connection: Connection, transport: asyncio.Transport) -> Session:
         """A client came."""
         session = self.executor.connect(self._node.clock.now_ms())
         self.server.connections += 1
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            session.address = f"{peer[0]}:{peer[1]}".encode()
+        session.address = address_text(transport.get_extra_info("peername"))
+        session.local_address = address_text(transport.get_extra_info("sockname"))
+        if (sock := transport.get_extra_info("socket")) is not None:
+            session.descriptor = sock.fileno()
         session.worker = connection
         session.on_output = self._has_output
         self.connections[session.number] = connection
@@ -151,16 +163,17 @@ class RespFace:
 
     def _before_end(self) -> None:
         self.native.flush()
-        self._arm()
+        self.arm()
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
+        """Be there when the next command that waits has waited long enough."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         first_ms = self.executor.end_late()
         if first_ms is not None:
             delay = max(first_ms - self.executor.waited_ms(), 0) / 1000 + 0.001
-            self._timer = self.loop.call_later(delay, self._arm)
+            self._timer = self.loop.call_later(delay, self.arm)
 
     # ------------------------------------------------------------------ leading
 

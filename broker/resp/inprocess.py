@@ -8,11 +8,15 @@ from time import time
 
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
 
 
 class Connection:
-    """One session; `send` takes requests as arrays of bulk strings and gives the replies' bytes."""
+    """One session; `send` takes requests as arrays of bulk strings and gives the replies' bytes.
+
+    It gives all that came, also without being asked for: `send(b"")` is a look at that.
+    """
 
     def __init__(self, shared: Shared) -> None:
         import hiredis
@@ -23,7 +27,7 @@ class Connection:
         self.session: Session = shared.executor.connect(shared.now_ms())
 
     def send(self, data: bytes) -> bytes:
-        """Run requests; what waits for something gives its reply to a later call."""
+        """Run requests; what waits for something, or a time, gives its reply to a later call."""
         self._reader.feed(data)
         while (request := self._reader.gets()) is not False:
             self._waiting.append(request)
@@ -35,9 +39,15 @@ class Connection:
         out, self.session.out = self.session.out, []
         return b"".join(out)
 
+    def close(self) -> None:
+        """The client goes away, whatever it waits for or listens to."""
+        self._waiting.clear()
+        self._shared.connections.remove(self)
+        self._shared.executor.disconnect(self.session)
+
     def go_on(self) -> bool:
         """Run what is there to run; True if something was."""
-        if self.session.blocked is not None or not self._waiting:
+        if self.session.blocked is not None or self.session.closing or not self._waiting:
             return False
         done = self._shared.executor.handle(self.session, self._waiting)
         del self._waiting[:done]
@@ -50,7 +60,7 @@ class Shared:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.keyspace = Keyspace(Random())
-        self.executor = Executor(self.keyspace)
+        self.executor = Executor(self.keyspace, ServerState(started_ms=now_ms()))
         self.connections: list[Connection] = []
         self.logged: list[list[bytes]] = []
         """All effects so far, as they would stand in the log."""

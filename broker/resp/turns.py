@@ -7,7 +7,9 @@ and the replies of all of them go out together once the log is safe up to what t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine.errors import NotLeadingError
@@ -33,6 +35,8 @@ class Turns:
         self._before = before
         self._touched: dict[Connection, None] = {}
         self._scheduled = False
+        self._unsaid: deque[_Release] = deque()
+        """Turns whose replies wait, oldest first."""
 
     def touch(self, connection: Connection) -> None:
         """A connection has something to write, or a turn has something to log."""
@@ -76,19 +80,25 @@ class Turns:
         if state.keyspace.garbage:
             node.free_garbage()
         touched, self._touched = self._touched, {}
-        replies = [(connection, connection.take()) for connection in touched]
-        release = _Release(replies)
-        if self._after_write and not any(c.owed for c, _ in replies) and node.write_through():
-            release(None)
-            return
-        for connection, _ in replies:
+        release = _Release([(connection, connection.take()) for connection in touched])
+        for connection in touched:
             connection.owed += 1
-        release.owed = True
-        if node.standing.leading:
-            node.standing.when_safe(state.position, None, release)
-        else:
+        self._unsaid.append(release)
+        if (self._after_write and node.write_through()) or not node.standing.leading:
             # What a follower has applied is committed.
-            release(None)
+            self._safe(release, None)
+        else:
+            node.standing.when_safe(state.position, None, partial(self._safe, release))
+
+    def _safe(self, release: _Release, error: BaseException | None) -> None:
+        """What a turn saw is safe, or never will be; turns are answered in their order.
+
+        The log's thread may be further than the loop has heard: a turn that looks itself finds safe
+        what an earlier one still waits to be told of.
+        """
+        release.done, release.error = True, error
+        while self._unsaid and self._unsaid[0].done:
+            self._unsaid.popleft().say()
 
     def _later(self) -> None:
         self._scheduled = True
@@ -96,19 +106,20 @@ class Turns:
 
 
 class _Release:
-    """Writes the replies of a turn, or closes who cannot be told what became of a command."""
+    """The replies of a turn."""
 
-    __slots__ = ("_replies", "owed")
+    __slots__ = ("done", "error", "replies")
 
     def __init__(self, replies: list[tuple[Connection, bytes]]) -> None:
-        self._replies = replies
-        self.owed = False
+        self.replies = replies
+        self.done = False
+        self.error: BaseException | None = None
 
-    def __call__(self, error: BaseException | None) -> None:
-        for connection, data in self._replies:
-            if self.owed:
-                connection.owed -= 1
-            if error is None:
+    def say(self) -> None:
+        """Write them, or close who cannot be told what became of a command."""
+        for connection, data in self.replies:
+            connection.owed -= 1
+            if self.error is None:
                 connection.write(data)
             else:
                 connection.abort()

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from delaylog.broker.keyspace.commands.bits import bit_offset
 from delaylog.broker.keyspace.commands.strings import grow, writable
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run

@@ -6,7 +6,7 @@ from hmac import compare_digest
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -55,6 +55,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     if known is None or not compare_digest(known, token):
         raise CommandError(_WRONG)
     run.session.authenticated = True
+    run.session.user = name
     run.session.look()
 
 
@@ -108,7 +109,7 @@ def hello(run: Run, argv: Args) -> Reply:
         session.name = name
     session.resp = resp
     session.look()
-    role = run.executor.server.facts().get(b"role", b"master")
+    role = run.executor.server.role()
     return Map(
         [
             b"server",
@@ -152,6 +153,7 @@ def reset(run: Run, argv: Args) -> Reply:
     session.database = run.keyspace.databases[0]
     session.resp = 2
     session.name = b""
+    session.user = b"default"
     session.silent = session.skip_next = False
     session.authenticated = not run.executor.server.wants_password
     session.look()

@@ -6,7 +6,7 @@ from delaylog.broker.keyspace.dumps.reading import is_whole, load
 from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.dumps.writing import dump as dumped
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run

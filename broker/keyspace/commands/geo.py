@@ -7,7 +7,7 @@ from typing import Final
 from delaylog.broker.keyspace import geohashes
 from delaylog.broker.keyspace.commands.sorted_sets import zadd
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_score
+from delaylog.broker.keyspace.number_texts import to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.run import Run

@@ -12,7 +12,7 @@ from delaylog.broker.keyspace import geohashes
 from delaylog.broker.keyspace.commands.geo import place_reply, to_metres, to_place
 from delaylog.broker.keyspace.commands.sorted_set_ranges import store
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import score_text, to_int, to_score
+from delaylog.broker.keyspace.number_texts import score_text, to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run

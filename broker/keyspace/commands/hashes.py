@@ -7,7 +7,7 @@ from typing import Final
 from delaylog.broker.keyspace import long_double
 from delaylog.broker.keyspace.commands.picking import take_count
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
-from delaylog.broker.keyspace.numbers import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.run import Run

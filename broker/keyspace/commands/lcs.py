@@ -12,7 +12,7 @@ import numpy as np
 
 from delaylog.broker.keyspace.commands.strings import STRING_BYTES_MAX
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run

@@ -7,7 +7,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.lists import take_from
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
 from delaylog.broker.keyspace.run import Run

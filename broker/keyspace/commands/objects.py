@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import is_int
+from delaylog.broker.keyspace.number_texts import is_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply, Status
 from delaylog.broker.keyspace.run import Run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 
 
 def take_count(text: bytes) -> int:

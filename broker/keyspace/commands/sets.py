@@ -6,7 +6,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.picking import take_count, take_positive
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import is_int, to_int
+from delaylog.broker.keyspace.number_texts import is_int, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Members, Reply
 from delaylog.broker.keyspace.run import Run

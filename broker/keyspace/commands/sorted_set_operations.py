@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply, store
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_type
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_int, to_score
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run

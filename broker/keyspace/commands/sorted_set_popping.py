@@ -11,7 +11,7 @@ from delaylog.broker.keyspace.commands.sorted_set_operations import numbered_key
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.run import Run

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import score_text, to_int
+from delaylog.broker.keyspace.number_texts import score_text, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run

@@ -9,7 +9,7 @@ from math import isnan
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.numbers import score_text, to_score
+from delaylog.broker.keyspace.number_texts import score_text, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax, wrong_type
-from delaylog.broker.keyspace.numbers import to_int, to_score
+from delaylog.broker.keyspace.number_texts import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -27,6 +27,8 @@ class _Wish:
     start: int = 0
     count: int = -1
     by: bytes | None = None
+    in_place: bool = False
+    """A BY without `*` was among them: nothing is sorted, whatever another BY says."""
     get: list[bytes] = field(default_factory=list)
     store: bytes | None = None
 
@@ -63,6 +65,7 @@ def _wish(argv: Args, *, read_only: bool) -> _Wish:
         elif option == b"by" and left >= 1:
             at += 1
             wish.by = argv[at]
+            wish.in_place |= b"*" not in wish.by
         elif option == b"get" and left >= 1:
             at += 1
             wish.get.append(argv[at])
@@ -80,7 +83,7 @@ def _sort(run: Run, argv: Args, wish: _Wish) -> Reply:
         # Redis turns it into its large form here, and OBJECT ENCODING shows that.
         value.large = True
     by = wish.by
-    in_place = by is not None and b"*" not in by
+    in_place = wish.in_place
     if in_place and isinstance(value, SetValue) and (wish.store is not None or run.in_script):
         # The order of a set is nobody's: what is kept must not depend on it.
         in_place, by, wish.by_bytes = False, None, True
@@ -132,8 +135,7 @@ def _sorted(run: Run, items: list[bytes], wish: _Wish, by: bytes | None) -> list
     if by is not None:
         weights = [_looked_up(run, by, item) for item in items]
     if wish.by_bytes:
-        # Without a weight it comes first; C compares what is not stored up to a zero byte only,
-        # but only as long as no other locale is set, so bytes decide here.
+        # What has no weight comes first.
         keys = [(weight is not None, weight or b"") for weight in weights]
         order = sorted(range(len(items)), key=keys.__getitem__, reverse=wish.descending)
     else:
@@ -146,7 +148,10 @@ def _sorted(run: Run, items: list[bytes], wish: _Wish, by: bytes | None) -> list
 
 
 def _score(text: bytes) -> float:
-    """What strtod makes of a weight. Raises CommandError."""
+    """What strtod makes of a weight: blanks before it, and all behind a zero byte, do not count.
+
+    Raises CommandError.
+    """
     if not text:
         return 0.0
     return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)

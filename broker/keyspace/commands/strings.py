@@ -10,7 +10,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run

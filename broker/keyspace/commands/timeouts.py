@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import INT64_MAX, to_float
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_float
 from delaylog.broker.keyspace.run import Run
 
 _NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"

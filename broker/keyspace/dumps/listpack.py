@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from delaylog.broker.keyspace.dumps.types import BadDump
-from delaylog.broker.keyspace.numbers import is_int
+from delaylog.broker.keyspace.number_texts import is_int
 
 _HEADER: Final = Struct("<IH")
 assert _HEADER.size == 6

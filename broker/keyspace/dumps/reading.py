@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.dumps.listpack import unpack
 from delaylog.broker.keyspace.dumps.lzf import unpacked
 from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.numbers import is_int, to_float
+from delaylog.broker.keyspace.number_texts import is_int, to_float
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 
@@ -40,7 +40,7 @@ def is_whole(payload: bytes) -> bool:
 
 def load(payload: bytes) -> Value:
     """The value of a dump that is whole. Raises BadDump."""
-    reader = _Reader(payload, len(payload) - _TAIL_BYTES)
+    reader = Reader(payload, len(payload) - _TAIL_BYTES)
     load_kind = _KINDS.get(reader.take(1)[0])
     if load_kind is None:
         raise BadDump("a kind of value that is not read here")
@@ -50,13 +50,18 @@ def load(payload: bytes) -> Value:
     return value
 
 
-class _Reader:
+class Reader:
     """Goes through a payload."""
 
     def __init__(self, data: bytes, end: int) -> None:
         self._data = data
         self._at = 0
         self._end = end
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was taken."""
+        return self._at == self._end
 
     def take(self, size: int) -> bytes:
         """The next bytes."""
@@ -105,11 +110,11 @@ class _Reader:
         raise BadDump("an unknown form of string")
 
 
-def _list(reader: _Reader) -> Value:
+def _list(reader: Reader) -> Value:
     return ListValue(reader.string() for _ in range(reader.count()))
 
 
-def _quicklist(reader: _Reader) -> Value:
+def _quicklist(reader: Reader) -> Value:
     out = ListValue()
     for _ in range(reader.count()):
         form = reader.length()[0]
@@ -126,7 +131,7 @@ def _quicklist(reader: _Reader) -> Value:
     return out
 
 
-def _set(reader: _Reader) -> Value:
+def _set(reader: Reader) -> Value:
     count = reader.count()
     out = SetValue(reader.string() for _ in range(count))
     if len(out) != count:
@@ -136,7 +141,7 @@ def _set(reader: _Reader) -> Value:
     return out
 
 
-def _intset(reader: _Reader) -> Value:
+def _intset(reader: Reader) -> Value:
     data = reader.string()
     if len(data) < 8:
         raise BadDump("an intset without a header")
@@ -171,11 +176,11 @@ def _hash_of(pairs: list[tuple[bytes, bytes]]) -> Value:
     return out
 
 
-def _hash(reader: _Reader) -> Value:
+def _hash(reader: Reader) -> Value:
     return _hash_of([(reader.string(), reader.string()) for _ in range(reader.count())])
 
 
-def _hash_listpack(reader: _Reader) -> Value:
+def _hash_listpack(reader: Reader) -> Value:
     return _hash_of(_pairs(unpack(reader.string())))
 
 
@@ -192,18 +197,18 @@ def _zset_of(pairs: list[tuple[bytes, float]]) -> Value:
     return out
 
 
-def _zset(reader: _Reader) -> Value:
+def _zset(reader: Reader) -> Value:
     count = reader.count()
     return _zset_of(
         [(reader.string(), unpack_struct("<d", reader.take(8))[0]) for _ in range(count)]
     )
 
 
-def _zset_text(reader: _Reader) -> Value:
+def _zset_text(reader: Reader) -> Value:
     return _zset_of([(reader.string(), _text_score(reader)) for _ in range(reader.count())])
 
 
-def _text_score(reader: _Reader) -> float:
+def _text_score(reader: Reader) -> float:
     size = reader.take(1)[0]
     special = {255: "-inf", 254: "inf", 253: "nan"}.get(size)
     return float(special) if special else _score(reader.take(size))
@@ -216,12 +221,12 @@ def _score(text: bytes) -> float:
         raise BadDump("a score that is no number") from None
 
 
-def _zset_listpack(reader: _Reader) -> Value:
+def _zset_listpack(reader: Reader) -> Value:
     return _zset_of([(member, _score(score)) for member, score in _pairs(unpack(reader.string()))])
 
 
-_KINDS: Final[dict[int, Callable[[_Reader], Value]]] = {
-    types.STRING: _Reader.string,
+_KINDS: Final[dict[int, Callable[[Reader], Value]]] = {
+    types.STRING: Reader.string,
     types.LIST: _list,
     types.SET: _set,
     types.ZSET_TEXT: _zset_text,

@@ -28,7 +28,7 @@ from delaylog.broker.keyspace.dumps.types import (
     ZSET_LISTPACK,
     BadDump,
 )
-from delaylog.broker.keyspace.numbers import is_int, score_text
+from delaylog.broker.keyspace.number_texts import is_int, score_text
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 
@@ -39,24 +39,29 @@ _WHOLE_SCORE_MAX: Final = 2**62
 def dump(value: Value) -> bytes:
     """The dump of a value. Raises BadDump for a stream."""
     kind, body = _body(value)
-    payload = bytes((kind,)) + body + VERSION.to_bytes(2, "little")
+    return sealed(bytes((kind,)) + body)
+
+
+def sealed(content: bytes) -> bytes:
+    """With the version and a sum behind it."""
+    payload = content + VERSION.to_bytes(2, "little")
     return payload + crc64(payload).to_bytes(8, "little")
 
 
 def _body(value: Value) -> tuple[int, bytes]:
     if isinstance(value, bytes | bytearray):
-        return STRING, _string(bytes(value))
+        return STRING, string(bytes(value))
     if isinstance(value, ListValue):
         return LIST_QUICKLIST, _list(value)
     if isinstance(value, SetValue):
         if value.encoding == b"intset":
-            return SET_INTSET, _string(_intset(sorted(map(int, value))))
+            return SET_INTSET, string(_intset(sorted(map(int, value))))
         return SET, _strings(len(value), value)
     if isinstance(value, HashValue):
         flat = [text for pair in value.items() for text in pair]
         if value.large:
             return HASH, _strings(len(value), flat)
-        return HASH_LISTPACK, _string(listpack.pack(flat))
+        return HASH_LISTPACK, string(listpack.pack(flat))
     if isinstance(value, SortedSetValue):
         return _sorted_set(value)
     raise BadDump("streams are not dumped")
@@ -73,7 +78,7 @@ def _length(size: int) -> bytes:
     return b"\x81" + size.to_bytes(8, "big")
 
 
-def _string(text: bytes) -> bytes:
+def string(text: bytes) -> bytes:
     if len(text) <= 11 and is_int(text):
         number = int(text)
         for form, size in ((INT8, 1), (INT16, 2), (INT32, 4)):
@@ -83,7 +88,7 @@ def _string(text: bytes) -> bytes:
 
 
 def _strings(count: int, texts: Iterable[bytes]) -> bytes:
-    return _length(count) + b"".join(map(_string, texts))
+    return _length(count) + b"".join(map(string, texts))
 
 
 def _list(value: ListValue) -> bytes:
@@ -100,7 +105,7 @@ def _list(value: ListValue) -> bytes:
     out = [_length(len(nodes))]
     for node in nodes:
         out.append(_length(NODE_PACKED))
-        out.append(_string(listpack.join(node)))
+        out.append(string(listpack.join(node)))
     return b"".join(out)
 
 
@@ -119,12 +124,12 @@ def _sorted_set(value: SortedSetValue) -> tuple[int, bytes]:
     if value.large:
         # From the highest: Redis builds its skip list fastest so.
         pairs = (
-            _string(member) + pack_struct("<d", score)
+            string(member) + pack_struct("<d", score)
             for score, member in reversed(list(value.order))
         )
         return ZSET, _length(len(value)) + b"".join(pairs)
     flat = [text for score, member in value.order for text in (member, _score(score))]
-    return ZSET_LISTPACK, _string(listpack.pack(flat))
+    return ZSET_LISTPACK, string(listpack.pack(flat))
 
 
 def _score(score: float) -> bytes:

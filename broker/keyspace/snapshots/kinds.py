@@ -10,8 +10,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sortedcontainers import SortedList
-
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
@@ -152,11 +150,7 @@ def _make_zset(content: Any) -> SortedSetValue:
 def _extend_zset(value: SortedSetValue, content: Any) -> None:
     members, scores = _pairs_of(content)
     value.scores.update(zip(members, scores, strict=True))
-    pairs = zip(scores, members, strict=True)
-    if value.order:
-        value.order.update(pairs)
-    else:
-        value.order = SortedList(pairs)
+    value.order.update(zip(scores, members, strict=True))
 
 
 # --------------------------------------------------------------------------- streams

@@ -10,7 +10,7 @@ import numpy as np
 
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.keyspace.errors import READ_ONLY, CommandError, syntax
-from delaylog.broker.keyspace.numbers import to_int
+from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.errors import BatchError

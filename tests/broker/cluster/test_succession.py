@@ -195,8 +195,8 @@ def test_effects_that_are_not_in_the_log_are_not_committed(tmp_path: Path, pendi
         if pending:
             executor.execute(session, [b"SET", b"a", b"2"])
         it.succession.step_down(it.commit)
+        executor.execute(session, [b"SET", b"b", b"late"])
         with pytest.raises(NotLeadingError):
-            executor.execute(session, [b"SET", b"b", b"late"])
             log_keyspace(engine.state, NOW_MS)
         keyspace.effects[:] = keyspace.effects[: 1 if pending else 0]
         await it.until(lambda: it.node.engine.state.following)

@@ -17,6 +17,10 @@ class RespBroker(Broker):
 
     resp_port = 0
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._clients: list[RespClient] = []
+
     def start(self) -> None:
         """Start it, with an endpoint on a free port the first time."""
         self._options = [
@@ -29,8 +33,16 @@ class RespBroker(Broker):
         self._options[at + 1] = f"127.0.0.1:{self.resp_port}"
 
     def connect(self, **options: Any) -> RespClient:
-        """A client."""
-        return RespClient(self.resp_port, **options)
+        """A client; it is closed with the broker."""
+        client = RespClient(self.resp_port, **options)
+        self._clients.append(client)
+        return client
+
+    def kill(self) -> None:
+        """End it at once, and its clients."""
+        super().kill()
+        for client in self._clients:
+            client.close()
 
 
 @pytest.fixture

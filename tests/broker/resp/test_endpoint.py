@@ -96,6 +96,14 @@ def test_blocked_clients_are_served_in_their_order(resp_broker: RespBroker) -> N
         each.close()
 
 
+def test_a_wait_ends_by_itself_while_nothing_else_happens(client: RespClient) -> None:
+    time.sleep(0.2)
+    for _ in range(2):
+        began = time.monotonic()
+        assert client.call("BLPOP", "nothing", 0.1) is None
+        assert 0.1 <= time.monotonic() - began < 5
+
+
 def test_a_client_that_leaves_while_it_waits_takes_nothing(resp_broker: RespBroker) -> None:
     leaving, staying = resp_broker.connect(), resp_broker.connect()
     leaving.send("BRPOP", "left", 0)

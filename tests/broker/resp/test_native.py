@@ -160,7 +160,7 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR at most"),
         (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE is one of"),
         (("DL.SEND", "t", 0, "x", "COLOUR", "red"), "ERR syntax error"),
-        (("DL.SEND", "t", 0, b"x" * ((1 << 20) + 1)), "TOOLARGE"),
+        (("DL.SEND", "t", 0, b"x" * ((4 << 20) + 1)), "TOOLARGE"),
         (("DL.MSEND", "t", 0, "x", 5), "ERR after the topic come pairs"),
         (("DL.MSEND", "t", 0, "x", "y", "z"), "ERR delay-ms must be a whole number"),
         (("DL.RECEIVE", "t", 0), "ERR max must be"),

@@ -20,6 +20,8 @@ ANSWER_S = 10.0
 """How long a server may take to answer what it must answer."""
 GRACE_S = 1.0
 """How long we wait for what the reference has sent out of turn."""
+POLL_S = 0.001
+"""In process a wait ends when somebody looks."""
 
 
 class Silent(Exception):
@@ -131,7 +133,8 @@ class SocketSession:
 class InProcessEndpoint:
     """`connect()` of a module gives objects with `send(bytes) -> bytes`, all on one keyspace.
 
-    A blocked or subscribed session gets what came meanwhile by `send(b"")`.
+    A blocked or subscribed session gets what came meanwhile by `send(b"")`, an empty answer too
+    whose time has come: time goes on with every `send`.
     """
 
     def __init__(self, module: str = "delaylog.broker.resp.inprocess") -> None:
@@ -153,20 +156,32 @@ class InProcessSession:
 
     def send(self, commands: Sequence[Argv]) -> list[bytes]:
         replies = self._exchange(b"".join(map(request, commands)))
+        self._wait(replies, len(commands), ANSWER_S)
         if len(replies) != len(commands):
             raise Silent(f"{len(replies)} replies to {len(commands)} commands", replies[-1:])
         return replies
 
     def step(self, argv: Argv, least: int) -> list[bytes]:
-        return self._exchange(request(argv)) or self.later(least)
+        replies = self._exchange(request(argv))
+        self._wait(replies, least, GRACE_S)
+        return replies
 
     def later(self, least: int) -> list[bytes]:
-        return self._exchange(b"")
+        replies = self._exchange(b"")
+        self._wait(replies, least, GRACE_S)
+        return replies
 
     def close(self) -> None:
         close = getattr(self._client, "close", None)
         if close is not None:
             close()
+
+    def _wait(self, replies: list[bytes], least: int, seconds: float) -> None:
+        """Have at least so many come, if they come in this time."""
+        until = time.monotonic() + seconds
+        while len(replies) < least and time.monotonic() < until:
+            time.sleep(POLL_S)
+            replies += self._exchange(b"")
 
     def _exchange(self, data: bytes) -> list[bytes]:
         replies, self._unread = split(self._unread + self._client.send(data))

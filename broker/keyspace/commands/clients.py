@@ -1,0 +1,347 @@
+"""CLIENT: who is connected, under what name, and ending or waking others.
+
+Tracking (CLIENT TRACKING and what belongs to it) needs a note of every key a client has read; it is
+refused, and asking whether it is on says no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.keyspace.commands.connection import check_name
+from delaylog.broker.keyspace.commands.help_texts import help_lines
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.registry import COMMANDS, Args, command
+from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Map, Members, Reply, Verbatim
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.session import Session
+
+_FLAGS: Final = "noscript loading stale"
+_ADMIN: Final = "admin " + _FLAGS
+_NO_ID: Final = b"ERR client-id should be greater than 0"
+_NO_TRACKING: Final = (
+    b"ERR client side caching is not supported: keys that clients read are not kept"
+)
+_UNBLOCKED: Final = b"UNBLOCKED client unblocked via CLIENT UNBLOCK"
+_NO_PAUSE: Final = (
+    b"ERR CLIENT PAUSE is not supported: stop the clients, or hand the leadership over"
+)
+_TYPES: Final = {
+    b"normal": b"normal",
+    b"pubsub": b"pubsub",
+    b"master": b"master",
+    b"slave": b"slave",
+    b"replica": b"slave",
+}
+
+
+# ---------------------------------------------------------------------- oneself
+
+
+@command("client|id", 2, _FLAGS)
+def client_id(run: Run, argv: Args) -> Reply:
+    """The number of this connection."""
+    return run.session.number
+
+
+@command("client|getname", 2, _FLAGS)
+def client_getname(run: Run, argv: Args) -> Reply:
+    """The name of this connection, if it has one."""
+    return run.session.name or None
+
+
+@command("client|setname", 3, _FLAGS)
+def client_setname(run: Run, argv: Args) -> Reply:
+    """Give this connection a name; an empty one takes it away."""
+    check_name(argv[2])
+    run.session.name = argv[2]
+    return OK
+
+
+@command("client|setinfo", 4, _FLAGS)
+def client_setinfo(run: Run, argv: Args) -> Reply:
+    """Say by which library this client speaks: LIB-NAME name, LIB-VER version."""
+    which, value = argv[2].lower(), argv[3]
+    if which not in (b"lib-name", b"lib-ver"):
+        raise CommandError(b"ERR Unrecognized option '%b'" % argv[2])
+    check_name(value, which)
+    if which == b"lib-name":
+        run.session.library = value
+    else:
+        run.session.library_version = value
+    return OK
+
+
+@command("client|info", 2, _FLAGS)
+def client_info(run: Run, argv: Args) -> Reply:
+    """This connection, as in CLIENT LIST."""
+    return Verbatim(line_of(run, run.session))
+
+
+@command("client|reply", 3, _FLAGS)
+def client_reply(run: Run, argv: Args) -> Reply:
+    """Whether commands are answered: ON, OFF, or SKIP for the next one."""
+    session, mode = run.session, argv[2].lower()
+    if mode not in (b"on", b"off", b"skip"):
+        raise syntax()
+    if mode == b"on":
+        session.silent = session.skip_next = False
+    elif mode == b"off":
+        session.silent = True
+    elif not session.silent:
+        session.skip_next = True
+    session.look()
+    # Inside EXEC there is a place for an answer, which something has to fill.
+    return OK if mode == b"on" or not run.may_wait else WRITTEN
+
+
+@command("client|no-evict", 3, _ADMIN)
+def client_no_evict(run: Run, argv: Args) -> Reply:
+    """Noted for CLIENT LIST; no client is ever dropped for the server's memory."""
+    run.session.no_evict = _is_on(argv[2])
+    return OK
+
+
+def _is_on(word: bytes) -> bool:
+    word = word.lower()
+    if word not in (b"on", b"off"):
+        raise syntax()
+    return word == b"on"
+
+
+# ---------------------------------------------------------------------- others
+
+
+def type_of(session: Session) -> bytes:
+    """Which TYPE it is."""
+    return b"pubsub" if session.subscribed else b"normal"
+
+
+def _flags(session: Session) -> bytes:
+    flags = b""
+    if session.subscribed:
+        flags += b"P"
+    if session.queue is not None:
+        flags += b"x"
+    if session.blocked is not None:
+        flags += b"b"
+    if session.dirty_watch:
+        flags += b"d"
+    if session.closing:
+        flags += b"c"
+    if session.no_evict:
+        flags += b"e"
+    return flags or b"N"
+
+
+def _last_command(run: Run, session: Session) -> bytes:
+    if session is run.session and run.command is not None:
+        return run.command.name
+    if session.blocked is not None:
+        return session.blocked.command.name
+    word = session.used_word.lower()
+    return word if word in COMMANDS else b"NULL"
+
+
+def line_of(run: Run, session: Session) -> bytes:
+    """A client's line in CLIENT LIST, without its end. Buffers are the host's, and 0 here."""
+    now_ms = run.now_ms
+    members: list[tuple[bytes, bytes | int]] = [
+        (b"id", session.number),
+        (b"addr", session.address),
+        (b"laddr", session.local_address),
+        (b"fd", session.descriptor),
+        (b"name", session.name),
+        (b"age", max(now_ms - session.created_ms, 0) // 1000),
+        (b"idle", max(now_ms - session.used_ms, 0) // 1000),
+        (b"flags", _flags(session)),
+        (b"db", session.database.number),
+        (b"sub", len(session.channels)),
+        (b"psub", len(session.patterns)),
+        (b"ssub", len(session.shard_channels)),
+        (b"multi", -1 if session.queue is None else len(session.queue)),
+        *((name, 0) for name in (b"qbuf", b"qbuf-free", b"argv-mem", b"multi-mem")),
+        *((name, 0) for name in (b"rbs", b"rbp", b"obl", b"oll", b"omem", b"tot-mem")),
+        (b"events", b"r"),
+        (b"cmd", _last_command(run, session)),
+        (b"user", session.user if session.authenticated else b"(superuser)"),
+        (b"redir", -1),
+        (b"resp", session.resp),
+        # Redis has these two from 7.2 on; clients that look for them find them.
+        (b"lib-name", session.library),
+        (b"lib-ver", session.library_version),
+    ]
+    return b" ".join(
+        b"%b=%b" % (name, value if isinstance(value, bytes) else b"%d" % value)
+        for name, value in members
+    )
+
+
+@command("client|list", -2, _ADMIN)
+def client_list(run: Run, argv: Args) -> Reply:
+    """Who is connected: [TYPE type] or [ID id ...]."""
+    sessions = run.executor.sessions
+    shown = list(sessions.values())
+    if len(argv) > 2:
+        option = argv[2].lower()
+        if option == b"type" and len(argv) == 4:
+            wanted = _type(argv[3])
+            shown = [session for session in shown if type_of(session) == wanted]
+        elif option == b"id" and len(argv) > 3:
+            numbers = [to_int(text, b"ERR Invalid client ID") for text in argv[3:]]
+            shown = [sessions[number] for number in numbers if number in sessions]
+        else:
+            raise syntax()
+    return Verbatim(b"".join(line_of(run, session) + b"\n" for session in shown))
+
+
+def _type(word: bytes) -> bytes:
+    known = _TYPES.get(word.lower())
+    if known is None:
+        raise CommandError(b"ERR Unknown client type '%b'" % word)
+    return known
+
+
+@command("client|kill", -3, _ADMIN)
+def client_kill(run: Run, argv: Args) -> Reply:
+    """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
+    sessions = list(run.executor.sessions.values())
+    if len(argv) == 3:
+        for session in sessions:
+            if session.address == argv[2]:
+                _end(run, session)
+                return OK
+        raise CommandError(b"ERR No such client")
+    filters, skips_me = _filters(run, argv)
+    ended = 0
+    for session in sessions:
+        if session is run.session and skips_me:
+            continue
+        if all(read(session) == wanted for read, wanted in filters):
+            _end(run, session)
+            ended += 1
+    return ended
+
+
+_READERS: Final[dict[bytes, Callable[[Session], bytes | int]]] = {
+    b"id": lambda session: session.number,
+    b"type": type_of,
+    b"addr": lambda session: session.address,
+    b"laddr": lambda session: session.local_address,
+    b"user": lambda session: session.user,
+}
+"""What the filters of CLIENT KILL look at."""
+Filter = tuple[Callable[[Session], bytes | int], bytes | int]
+
+
+def _filters(run: Run, argv: Args) -> tuple[list[Filter], bool]:
+    filters: list[Filter] = []
+    skips_me = True
+    for at in range(2, len(argv), 2):
+        option = argv[at].lower()
+        if at + 1 >= len(argv):
+            raise syntax()
+        value = argv[at + 1]
+        wanted: bytes | int = value
+        if option == b"id":
+            wanted = to_int(value, _NO_ID)
+            if wanted < 1:
+                raise CommandError(_NO_ID)
+        elif option == b"type":
+            wanted = _type(value)
+        elif option == b"user":
+            if value != b"default" and value not in run.executor.server.accounts:
+                raise CommandError(b"ERR No such user '%b'" % value)
+        elif option == b"skipme" and value.lower() in (b"yes", b"no"):
+            skips_me = value.lower() == b"yes"
+            continue
+        elif option not in _READERS:
+            raise syntax()
+        filters.append((_READERS[option], wanted))
+    return filters, skips_me
+
+
+def _end(run: Run, session: Session) -> None:
+    """End a connection; oneself after the answer."""
+    if session is run.session:
+        session.closing = True
+        return
+    run.executor.unblock(session)
+    session.kill()
+
+
+@command("client|unblock", -3, _ADMIN)
+def client_unblock(run: Run, argv: Args) -> Reply:
+    """Wake a client from a blocking command, as if its time were up: id [TIMEOUT|ERROR]."""
+    with_error = False
+    if len(argv) == 4:
+        reason = argv[3].lower()
+        if reason not in (b"timeout", b"error"):
+            raise CommandError(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+        with_error = reason == b"error"
+    elif len(argv) > 4:
+        raise syntax()
+    session = run.executor.sessions.get(to_int(argv[2]))
+    if session is None:
+        return 0
+    blocked = run.executor.unblock(session)
+    if blocked is None:
+        return 0
+    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
+    return 1
+
+
+# ---------------------------------------------------------------------- what is not here
+
+
+@command("client|pause", -3, _ADMIN)
+def client_pause(run: Run, argv: Args) -> Reply:
+    """Refused."""
+    if len(argv) == 4 and argv[3].lower() not in (b"write", b"all"):
+        raise CommandError(b"ERR CLIENT PAUSE mode must be WRITE or ALL")
+    if to_int(argv[2], b"ERR timeout is not an integer or out of range") < 0:
+        raise CommandError(b"ERR timeout is negative")
+    raise CommandError(_NO_PAUSE)
+
+
+@command("client|unpause", 2, _ADMIN)
+def client_unpause(run: Run, argv: Args) -> Reply:
+    """Nobody is ever paused."""
+    return OK
+
+
+@command("client|tracking", -3, _FLAGS)
+def client_tracking(run: Run, argv: Args) -> Reply:
+    """Refused, but to turn it off."""
+    if _is_on(argv[2]):
+        raise CommandError(_NO_TRACKING)
+    return OK
+
+
+@command("client|caching", 3, _FLAGS)
+def client_caching(run: Run, argv: Args) -> Reply:
+    """Refused, as to everybody who is not tracked."""
+    raise CommandError(
+        b"ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or "
+        b"OPTOUT mode enabled"
+    )
+
+
+@command("client|getredir", 2, _FLAGS)
+def client_getredir(run: Run, argv: Args) -> Reply:
+    """To whom invalidations go: tracking is off."""
+    return -1
+
+
+@command("client|trackinginfo", 2, _FLAGS)
+def client_trackinginfo(run: Run, argv: Args) -> Reply:
+    """How this client is tracked: not at all."""
+    return Map([b"flags", Members([b"off"]), b"redirect", -1, b"prefixes", []])
+
+
+@command("client|help", 2, "loading stale")
+def client_help(run: Run, argv: Args) -> Reply:
+    """What CLIENT can do."""
+    return help_lines(b"client")

@@ -1,0 +1,183 @@
+"""FUNCTION and FCALL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
+from delaylog.broker.keyspace.dumps.functions import dump_libraries, load_libraries
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.globs import matcher
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, Map, Members, Reply, Status
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.scripting_host import library_name
+
+_CALL: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
+_WRITE: Final = "write denyoom noscript"
+
+
+def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
+    keys, args = take_keys(argv)
+    scripting = run.executor.scripting
+    functions = scripting.functions()
+    scripting.enter(run.session)
+    return functions.call(argv[1], keys, args, resp=run.session.resp, read_only=read_only)
+
+
+@command("fcall", -3, _CALL, keys=named_keys)
+def fcall(run: Run, argv: Args) -> Reply:
+    """Call a function: name numkeys [key …] [arg …]."""
+    return _fcall(run, argv, read_only=False)
+
+
+@command("fcall_ro", -3, _CALL + " readonly", keys=named_keys)
+def fcall_ro(run: Run, argv: Args) -> Reply:
+    """Call a function that only reads."""
+    return _fcall(run, argv, read_only=True)
+
+
+@command("function|load", -3, _WRITE)
+def function_load(run: Run, argv: Args) -> Reply:
+    """Load a library: [REPLACE] source."""
+    *options, source = argv[2:]
+    for option in options:
+        if option.lower() != b"replace":
+            raise CommandError(b"ERR Unknown option given: %b" % option)
+    if len(options) > 1:
+        raise syntax()
+    keyspace = run.keyspace
+    if keyspace.applying:
+        # Compiled when it is first called.
+        keyspace.libraries = {**keyspace.libraries, library_name(source): source}
+        return OK
+    scripting = run.executor.scripting
+    functions = scripting.functions()
+    name = functions.load(source, replace=bool(options))
+    scripting.keep(functions)
+    keyspace.dirty += 1
+    run.rewrite(b"FUNCTION", b"LOAD", b"REPLACE", source)
+    return name
+
+
+@command("function|delete", 3, "write noscript")
+def function_delete(run: Run, argv: Args) -> Reply:
+    """Remove a library."""
+    keyspace, name = run.keyspace, argv[2]
+    if keyspace.applying:
+        keyspace.libraries = {k: v for k, v in keyspace.libraries.items() if k != name}
+        return OK
+    scripting = run.executor.scripting
+    functions = scripting.functions()
+    functions.delete(name)
+    scripting.keep(functions)
+    keyspace.dirty += 1
+    return OK
+
+
+@command("function|flush", -2, "write noscript")
+def function_flush(run: Run, argv: Args) -> Reply:
+    """Remove all libraries."""
+    take_mode(argv, 2, b"FUNCTION")
+    run.keyspace.libraries = {}
+    run.keyspace.dirty += 1
+    return OK
+
+
+@command("function|list", -2, "noscript")
+def function_list(run: Run, argv: Args) -> Reply:
+    """The libraries: [LIBRARYNAME pattern] [WITHCODE]."""
+    with_code, pattern = False, b"*"
+    at = 2
+    while at < len(argv):
+        option = argv[at].lower()
+        if option == b"withcode" and not with_code:
+            with_code = True
+        elif option == b"libraryname":
+            at += 1
+            if at == len(argv):
+                raise CommandError(b"ERR library name argument was not given")
+            pattern = argv[at]
+        else:
+            raise CommandError(b"ERR Unknown argument %b" % argv[at])
+        at += 1
+    matches = matcher(pattern, ignore_case=True)
+    out: list[Reply] = []
+    for library in run.executor.scripting.functions().libraries():
+        if not matches(library.name):
+            continue
+        functions: list[Reply] = [
+            Map(
+                [
+                    *(b"name", function.name),
+                    *(b"description", function.description),
+                    *(b"flags", Members([Status(flag) for flag in function.flags])),
+                ]
+            )
+            for function in library.functions.values()
+        ]
+        flat: list[Reply] = [b"library_name", library.name, b"engine", b"LUA"]
+        flat += [b"functions", functions]
+        if with_code:
+            flat += [b"library_code", library.source]
+        out.append(Map(flat))
+    return out
+
+
+@command("function|dump", 2, "noscript")
+def function_dump(run: Run, argv: Args) -> Reply:
+    """All libraries as Redis serialises them."""
+    return dump_libraries(list(run.keyspace.libraries.values()))
+
+
+@command("function|restore", -3, _WRITE)
+def function_restore(run: Run, argv: Args) -> Reply:
+    """Load what FUNCTION DUMP gave: payload [FLUSH|APPEND|REPLACE]."""
+    if len(argv) > 4:
+        raise CommandError(
+            b"ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP."
+        )
+    policy = argv[3].lower().decode("latin-1") if len(argv) == 4 else "append"
+    if policy not in ("flush", "append", "replace"):
+        raise CommandError(
+            b"ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."
+        )
+    sources = load_libraries(argv[2])
+    scripting = run.executor.scripting
+    functions = scripting.functions()
+    functions.restore({b"%d" % n: source for n, source in enumerate(sources)}, policy=policy)
+    scripting.keep(functions)
+    run.keyspace.dirty += 1
+    run.no_effect()
+    if policy == "flush":
+        run.also(b"FUNCTION", b"FLUSH")
+    for source in sources:
+        run.also(b"FUNCTION", b"LOAD", b"REPLACE", source)
+    return OK
+
+
+@command("function|stats", 2, "noscript allow_busy")
+def function_stats(run: Run, argv: Args) -> Reply:
+    """How much there is; nothing can be running while this is read."""
+    libraries = list(run.executor.scripting.functions().libraries())
+    count = sum(len(library.functions) for library in libraries)
+    numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])
+    return Map([b"running_script", None, b"engines", Map([b"LUA", numbers])])
+
+
+@command("function|kill", 2, "noscript allow_busy")
+def function_kill(run: Run, argv: Args) -> Reply:
+    """End the running function: none can be running while this is read."""
+    raise CommandError(b"NOTBUSY No scripts in execution right now.")
+
+
+@command("function|help", 2, "loading stale")
+def function_help(run: Run, argv: Args) -> Reply:
+    """What there is."""
+    return [
+        Status(
+            b"FUNCTION LOAD [REPLACE] source, DELETE name, FLUSH [ASYNC|SYNC], DUMP, "
+            b"LIST [LIBRARYNAME pattern] [WITHCODE], "
+            b"RESTORE payload [FLUSH|APPEND|REPLACE], STATS, KILL"
+        )
+    ]

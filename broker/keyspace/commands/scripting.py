@@ -1,0 +1,128 @@
+"""EVAL, EVALSHA and SCRIPT.
+
+A script itself is never logged: what it calls is, call by call, inside one frame.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
+from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, Reply, Status
+from delaylog.broker.keyspace.run import Run
+
+_FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
+_SHA_SIZE: Final = 40
+
+
+def take_keys(argv: Args) -> tuple[list[bytes], list[bytes]]:
+    """KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
+    count = to_int(argv[2])
+    if count > len(argv) - 3:
+        raise CommandError(b"ERR Number of keys can't be greater than number of args")
+    if count < 0:
+        raise CommandError(b"ERR Number of keys can't be negative")
+    return argv[3 : 3 + count], argv[3 + count :]
+
+
+def named_keys(argv: Args) -> list[bytes]:
+    """The keys of such an argv, for COMMAND GETKEYS."""
+    return take_keys(argv)[0]
+
+
+def _run(run: Run, sha: bytes, argv: Args, *, read_only: bool) -> Reply:
+    keys, args = take_keys(argv)
+    scripts = run.executor.scripting.enter(run.session)
+    return scripts.run(sha, keys, args, resp=run.session.resp, read_only=read_only)
+
+
+def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
+    take_keys(argv)
+    sha = run.executor.scripting.scripts.load(argv[1])
+    return _run(run, sha, argv, read_only=read_only)
+
+
+def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
+    if len(argv[1]) != _SHA_SIZE:
+        raise CommandError(NO_SCRIPT)
+    return _run(run, argv[1], argv, read_only=read_only)
+
+
+@command("eval", -3, _FLAGS, keys=named_keys)
+def eval_(run: Run, argv: Args) -> Reply:
+    """Run a script: script numkeys [key …] [arg …]."""
+    return _eval(run, argv, read_only=False)
+
+
+@command("eval_ro", -3, _FLAGS + " readonly", keys=named_keys)
+def eval_ro(run: Run, argv: Args) -> Reply:
+    """Run a script that may only read."""
+    return _eval(run, argv, read_only=True)
+
+
+@command("evalsha", -3, _FLAGS, keys=named_keys)
+def evalsha(run: Run, argv: Args) -> Reply:
+    """Run a script that is known: sha1 numkeys [key …] [arg …]."""
+    return _evalsha(run, argv, read_only=False)
+
+
+@command("evalsha_ro", -3, _FLAGS + " readonly", keys=named_keys)
+def evalsha_ro(run: Run, argv: Args) -> Reply:
+    """Run a known script that may only read."""
+    return _evalsha(run, argv, read_only=True)
+
+
+# --------------------------------------------------------------------------- the cache
+
+
+@command("script|load", 3, "noscript stale")
+def script_load(run: Run, argv: Args) -> Reply:
+    """Keep a script; answers its SHA1."""
+    return run.executor.scripting.scripts.load(argv[2])
+
+
+@command("script|exists", -3, "noscript")
+def script_exists(run: Run, argv: Args) -> Reply:
+    """Which scripts are known."""
+    scripts = run.executor.scripting.scripts
+    return [int(scripts.known(sha)) for sha in argv[2:]]
+
+
+def take_mode(argv: Args, at: int, what: bytes) -> None:
+    """Check the [ASYNC|SYNC] of a flush. Raises CommandError."""
+    if len(argv) > at + 1 or (len(argv) > at and argv[at].lower() not in (b"async", b"sync")):
+        raise CommandError(b"ERR %b FLUSH only supports SYNC|ASYNC option" % what)
+
+
+@command("script|flush", -2, "noscript")
+def script_flush(run: Run, argv: Args) -> Reply:
+    """Forget all scripts."""
+    take_mode(argv, 2, b"SCRIPT")
+    run.executor.scripting.scripts.flush()
+    return OK
+
+
+@command("script|kill", 2, "noscript allow_busy")
+def script_kill(run: Run, argv: Args) -> Reply:
+    """End the running script: none can be running while this is read."""
+    raise CommandError(b"NOTBUSY No scripts in execution right now.")
+
+
+@command("script|debug", 3, "noscript")
+def script_debug(run: Run, argv: Args) -> Reply:
+    """There is no debugger."""
+    if argv[2].lower() == b"no":
+        return OK
+    if argv[2].lower() not in (b"yes", b"sync"):
+        raise CommandError(b"ERR Use SCRIPT DEBUG YES/SYNC/NO")
+    raise CommandError(b"ERR there is no debugger of scripts here")
+
+
+@command("script|help", 2, "loading stale")
+def script_help(run: Run, argv: Args) -> Reply:
+    """What there is."""
+    return [
+        Status(b"SCRIPT LOAD script, EXISTS sha1 [sha1 ...], FLUSH [ASYNC|SYNC], KILL, DEBUG NO")
+    ]

@@ -1,0 +1,235 @@
+"""XCLAIM and XAUTOCLAIM: pending entries change hands.
+
+They are logged as XCLAIM with the time, the count and the group's last id, and FORCE: what an
+entry's state is afterwards, whatever it was where that is applied. Entries in a row that end in
+the same state stand in one effect.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Final
+
+from delaylog.broker.keyspace.commands.stream_groups import no_key_or_group, see_consumer
+from delaylog.broker.keyspace.commands.streams import shown
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.streams.groups import Group, Pending
+from delaylog.broker.keyspace.streams.ids import id_text, parse_id, parse_start
+
+_LOOKED_AT: Final = 10
+"""XAUTOCLAIM looks at so many entries for each that it may claim."""
+_COUNT_MAX: Final = INT64_MAX // 16
+_COUNT_HELD: Final = 2**40
+"""More ids than Redis would find memory for."""
+
+Claims = list[tuple[int, Pending]]
+
+
+def log_claims(run: Run, key: bytes, group: Group, name: bytes, claims: Claims) -> None:
+    """Have the state of these pending entries brought about elsewhere too."""
+    last = id_text(group.last_id)
+    for _, alike in groupby(
+        claims, key=lambda claim: (claim[1].consumer, claim[1].delivered_ms, claim[1].count)
+    ):
+        together = list(alike)
+        pending = together[0][1]
+        run.also(
+            b"XCLAIM",
+            key,
+            name,
+            pending.consumer.name,
+            b"0",
+            *[id_text(number) for number, _ in together],
+            b"TIME",
+            b"%d" % pending.delivered_ms,
+            b"RETRYCOUNT",
+            b"%d" % pending.count,
+            b"FORCE",
+            b"JUSTID",
+            b"LASTID",
+            last,
+        )
+
+
+def log_group(run: Run, key: bytes, group: Group, name: bytes) -> None:
+    """The same for how far a group has read."""
+    read = b"%d" % group.entries_read
+    run.also(b"XGROUP", b"SETID", key, name, id_text(group.last_id), b"ENTRIESREAD", read)
+
+
+# --------------------------------------------------------------------------- XCLAIM
+
+
+class _Options:
+    """What XCLAIM is told behind the ids."""
+
+    __slots__ = ("count", "delivered_ms", "force", "just_id", "last_id")
+
+    def __init__(self, argv: Args, at: int, run: Run) -> None:
+        """Raises CommandError."""
+        self.force = self.just_id = False
+        self.count = self.delivered_ms = -1
+        self.last_id = 0
+        while at < len(argv):
+            option, more = argv[at].lower(), at + 1 < len(argv)
+            if option == b"force":
+                self.force = True
+            elif option == b"justid":
+                self.just_id = True
+            elif option in (b"idle", b"time", b"retrycount") and more:
+                at += 1
+                refusal = b"ERR Invalid %b option argument for XCLAIM" % option.upper()
+                number = to_int(argv[at], refusal)
+                if option == b"retrycount":
+                    self.count = number
+                else:
+                    self.delivered_ms = run.now_ms - number if option == b"idle" else number
+            elif option == b"lastid" and more:
+                at += 1
+                self.last_id = parse_id(argv[at])
+            else:
+                raise CommandError(
+                    b"ERR Unrecognized XCLAIM option '%b'" % argv[at].partition(b"\0")[0]
+                )
+            at += 1
+        now_ms = run.now_ms
+        if self.delivered_ms < 0 or (self.delivered_ms > now_ms and not run.keyspace.applying):
+            self.delivered_ms = now_ms
+
+
+def _take_ids(argv: Args) -> list[int]:
+    numbers: list[int] = []
+    for text in argv[5:]:
+        try:
+            numbers.append(parse_id(text))
+        except CommandError:
+            # Options begin.
+            break
+    return numbers
+
+
+@command("xclaim", -6, "write fast", keys=(1, 1, 1))
+def xclaim(run: Run, argv: Args) -> Reply:
+    """Give entries that idled so long to a consumer: key group consumer ms id … options."""
+    key, name = argv[1], argv[2]
+    value = run.database.of_kind(StreamValue, key)
+    group = None if value is None else value.groups.get(name)
+    if value is None or group is None:
+        raise no_key_or_group(key, name)
+    idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XCLAIM"), 0)
+    numbers = _take_ids(argv)
+    options = _Options(argv, 5 + len(numbers), run)
+    moved = options.last_id > group.last_id
+    if moved:
+        group.last_id = options.last_id
+    run.no_effect()
+    consumer = see_consumer(run, key, group, name, argv[3])
+    if run.keyspace.applying:
+        consumer.seen_ms = max(consumer.seen_ms, options.delivered_ms)
+    out: list[Reply] = []
+    claims: Claims = []
+    logged = 0
+    for number in numbers:
+        pending = group.pending.get(number)
+        fields = value.find(number)
+        if fields is None:
+            if pending is not None:
+                log_claims(run, key, group, name, [*claims, (number, pending)])
+                logged += len(claims) + 1
+                claims = []
+                group.settle(number)
+            continue
+        if pending is None:
+            if not options.force:
+                continue
+        elif idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
+            continue
+        count = options.count
+        if count < 0:
+            count = (1 if pending is None else pending.count) + (not options.just_id)
+        group.deliver(number, consumer, options.delivered_ms, count)
+        out.append(id_text(number) if options.just_id else shown(number, fields))
+        held = group.pending.get(number)
+        assert held is not None
+        claims.append((number, held))
+    log_claims(run, key, group, name, claims)
+    logged += len(claims)
+    if moved and not logged:
+        log_group(run, key, group, name)
+        logged = 1
+    run.keyspace.dirty += logged
+    return out
+
+
+# --------------------------------------------------------------------------- XAUTOCLAIM
+
+
+def _take_autoclaim_options(argv: Args) -> tuple[int, bool]:
+    count, just_id = 100, False
+    at = 6
+    while at < len(argv):
+        option = argv[at].lower()
+        if option == b"count" and at + 1 < len(argv):
+            at += 1
+            refusal = b"ERR COUNT must be > 0"
+            count = to_int(argv[at], refusal)
+            if not 1 <= count <= _COUNT_MAX:
+                raise CommandError(refusal)
+        elif option == b"justid":
+            just_id = True
+        else:
+            raise syntax()
+        at += 1
+    return count, just_id
+
+
+@command("xautoclaim", -6, "write fast", keys=(1, 1, 1))
+def xautoclaim(run: Run, argv: Args) -> Reply:
+    """Claim what idled so long, from an id on: key group consumer ms start [COUNT n] [JUSTID]."""
+    key, name = argv[1], argv[2]
+    idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
+    start = parse_start(argv[5])
+    count, just_id = _take_autoclaim_options(argv)
+    value = run.database.of_kind(StreamValue, key)
+    group = None if value is None else value.groups.get(name)
+    if value is None or group is None:
+        raise no_key_or_group(key, name)
+    if count > _COUNT_HELD:
+        raise CommandError(
+            b"ERR Insufficient memory, failed allocating transient memory, COUNT too high."
+        )
+    run.no_effect()
+    consumer = see_consumer(run, key, group, name, argv[3])
+    out: list[Reply] = []
+    claims: Claims = []
+    deleted: list[int] = []
+    attempts = count * _LOOKED_AT
+    following = 0
+    for number, pending in group.pending.starting(start):
+        if not attempts or not count:
+            following = number
+            break
+        attempts -= 1
+        fields = value.find(number)
+        if fields is None:
+            deleted.append(number)
+            count -= 1
+            continue
+        if idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
+            continue
+        group.deliver(number, consumer, run.now_ms, pending.count + (not just_id))
+        out.append(id_text(number) if just_id else shown(number, fields))
+        claims.append((number, pending))
+        count -= 1
+    gone = [(number, held) for number in deleted if (held := group.pending.get(number))]
+    log_claims(run, key, group, name, claims)
+    log_claims(run, key, group, name, gone)
+    for number in deleted:
+        group.settle(number)
+    run.keyspace.dirty += len(claims) + len(deleted)
+    return [id_text(following), out, [id_text(number) for number in deleted]]

@@ -1,0 +1,96 @@
+"""What scripts and functions have to do with the rest: their commands, and the libraries kept.
+
+Libraries are part of the keyspace as sources; they are compiled when somebody first needs one, so
+that recovery and followers need no Lua.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.registry import WORDS
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
+from delaylog.broker.keyspace.session import Session
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.executor import Executor
+
+_UNKNOWN: Final = ErrorReply(b"ERR Unknown Redis command called from script")
+_WRONG_ARITY: Final = ErrorReply(b"ERR Wrong number of args calling Redis command from script")
+_NOT_ALLOWED: Final = ErrorReply(b"ERR This Redis command is not allowed from script")
+_ONLY_READS: Final = ErrorReply(b"ERR Write commands are not allowed from read-only scripts.")
+
+
+class ScriptingHost:
+    """One for an executor."""
+
+    def __init__(self, executor: Executor, limits: ScriptLimits | None = None) -> None:
+        self._executor = executor
+        self.scripts = Scripts(
+            self._call, lambda: executor.waited_ms() / 1000, limits, check=self._check
+        )
+        self._session = Session(0, executor.keyspace.databases[0])
+        """Stands for the script: its SELECT and its protocol are its own."""
+        self._functions: FunctionLibraries | None = None
+        self._sources: dict[bytes, bytes] | None = None
+        """The libraries that `_functions` holds."""
+
+    def enter(self, caller: Session) -> Scripts:
+        """A script of this client is about to run."""
+        self._session.database = caller.database
+        return self.scripts
+
+    def functions(self) -> FunctionLibraries:
+        """The libraries of the keyspace, compiled."""
+        sources = self._executor.keyspace.libraries
+        functions = self._functions
+        if functions is None or self._sources is not sources:
+            functions = self._functions = FunctionLibraries(self.scripts)
+            functions.restore(sources)
+            self._sources = sources
+        return functions
+
+    def keep(self, functions: FunctionLibraries) -> None:
+        """The libraries were changed: they are the keyspace's from now on."""
+        self._sources = self._executor.keyspace.libraries = functions.dump()
+
+    # ------------------------------------------------------------------ redis.call
+
+    def _call(self, argv: list[bytes], resp: int) -> Reply:
+        executor, scripts, session = self._executor, self.scripts, self._session
+        command = WORDS.get(argv[0])
+        if command is None:
+            found = executor.find_command(argv)
+            if isinstance(found, ErrorReply):
+                known = found.text.startswith(b"ERR wrong number")
+                return _WRONG_ARITY if known else _UNKNOWN
+            command = found
+        if not command.takes(len(argv)):
+            return _WRONG_ARITY
+        if command.noscript:
+            return _NOT_ALLOWED
+        if command.write:
+            if scripts.read_only:
+                return _ONLY_READS
+            if not scripts.wrote:
+                refusal = executor.may_write()
+                if refusal is not None:
+                    return refusal
+                scripts.note_write()
+        session.resp = resp
+        return executor.call(executor.script_run, session, command, argv)
+
+    def _check(self, argv: list[bytes]) -> bool | None:
+        found = self._executor.find_command(argv)
+        return None if isinstance(found, ErrorReply) else True
+
+
+def library_name(source: bytes) -> bytes:
+    """The name in a library's first line, which was read before it was logged."""
+    head = source.partition(b"\n")[0]
+    for word in head.split():
+        if word.lower().startswith(b"name="):
+            return word[5:].strip(b"'\"")
+    raise CommandError(b"ERR Missing library metadata")

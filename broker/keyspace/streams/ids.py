@@ -1,0 +1,96 @@
+"""Ids of stream entries: `ms-sequence`, held as one number, so that they compare as they are.
+
+The next id is the number after it. Texts are read as loosely as C's strtoull reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from delaylog.broker.keyspace.errors import CommandError
+
+SEQUENCE_BITS: Final = 64
+SEQUENCE_MAX: Final = 2**64 - 1
+ID_MAX: Final = 2**128 - 1
+INVALID: Final = b"ERR Invalid stream ID specified as stream command argument"
+_BAD_START: Final = b"ERR invalid start ID for the interval"
+_BAD_END: Final = b"ERR invalid end ID for the interval"
+_TEXT_BYTES_MAX: Final = 127
+_PLAIN: Final = re.compile(rb"([0-9]{1,19})(?:-([0-9]{1,19}))?").fullmatch
+_LOOSE: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)").fullmatch
+_NEGATIVE: Final = re.compile(rb"-[1-9][0-9]*").fullmatch
+
+
+def id_text(number: int) -> bytes:
+    """An id as clients see it."""
+    return b"%d-%d" % (number >> SEQUENCE_BITS, number & SEQUENCE_MAX)
+
+
+def _unsigned(text: bytes) -> int:
+    """64 bits without a sign. Raises CommandError."""
+    match = _LOOSE(text)
+    if match is None:
+        raise CommandError(INVALID)
+    value = int(match[2])
+    if value > SEQUENCE_MAX:
+        raise CommandError(INVALID)
+    if match[1] == b"-":
+        # What looks like a proper negative number is refused; strtoull takes the rest, and wraps.
+        if _NEGATIVE(text) and value <= 2**63:
+            raise CommandError(INVALID)
+        value = -value % 2**64
+    return value
+
+
+def parse_id(text: bytes, missing: int = 0, *, strict: bool = True) -> int:
+    """An id; one without a sequence gets `missing`. Unless strict, `-` and `+` are the ends of all.
+
+    Raises CommandError.
+    """
+    match = _PLAIN(text)
+    if match is not None:
+        ms, sequence = match.groups()
+        return int(ms) << SEQUENCE_BITS | (missing if sequence is None else int(sequence))
+    if len(text) > _TEXT_BYTES_MAX:
+        raise CommandError(INVALID)
+    text = text.partition(b"\0")[0]
+    if text in (b"-", b"+"):
+        if strict:
+            raise CommandError(INVALID)
+        return 0 if text == b"-" else ID_MAX
+    ms, dash, sequence = text.partition(b"-")
+    high = _unsigned(ms)
+    return high << SEQUENCE_BITS | (_unsigned(sequence) if dash else missing)
+
+
+def parse_new_id(text: bytes) -> tuple[int, bool]:
+    """The id of an entry to come, and whether its sequence is given (not `5-*`).
+
+    Raises CommandError.
+    """
+    if len(text) <= _TEXT_BYTES_MAX and text.partition(b"\0")[0][-2:] == b"-*":
+        ms = text.partition(b"\0")[0][:-2]
+        if b"-" not in ms:
+            return _unsigned(ms) << SEQUENCE_BITS, False
+    return parse_id(text), True
+
+
+def parse_start(text: bytes) -> int:
+    """The first id of an interval, `(` excluding it. Raises CommandError."""
+    if len(text) > 1 and text[:1] == b"(":
+        number = parse_id(text[1:])
+        if number == ID_MAX:
+            raise CommandError(_BAD_START)
+        return number + 1
+    return parse_id(text, strict=False)
+
+
+def parse_end(text: bytes) -> int:
+    """The last id of an interval, `(` excluding it. Raises CommandError."""
+    if len(text) > 1 and text[:1] == b"(":
+        number = parse_id(text[1:], SEQUENCE_MAX)
+        if number == 0:
+            raise CommandError(_BAD_END)
+        return number - 1
+    return parse_id(text, SEQUENCE_MAX, strict=False)

@@ -1,0 +1,92 @@
+"""What INFO and CONFIG show that only the host knows: memory, addresses, role, the log."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from delaylog import __version__
+from delaylog.broker.keyspace.server_state import Facts, ServerState
+from delaylog.broker.process_memory import resident_bytes
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
+    from delaylog.broker.resp.parsing import RequestLimits
+
+
+def address_text(address: object) -> bytes:
+    """A socket's address as HOST:PORT."""
+    if not isinstance(address, tuple):
+        return b""
+    host, port = address[:2]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()
+
+
+def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write: bool) -> None:
+    """Let the server's state know its host."""
+    server.run_id = token_hex(20).encode()
+    server.process_id = os.getpid()
+    server.role = lambda: b"master" if node.standing.leading else b"slave"
+    server.leader = lambda: _leader(node)
+    server.facts = _facts
+    server.delaylog_facts = lambda: _delaylog(node, after_write=after_write)
+    server.given |= {
+        b"appendonly": b"yes",
+        b"appendfsync": b"everysec" if after_write else b"always",
+    }
+
+    def set_bulk(value: bytes) -> None:
+        limits.bulk_bytes_max = int(value)
+
+    def set_query(value: bytes) -> None:
+        limits.query_bytes_max = int(value)
+
+    server.on_setting[b"proto-max-bulk-len"] = set_bulk
+    server.on_setting[b"client-query-buffer-limit"] = set_query
+
+
+def _leader(node: Node) -> tuple[bytes, int] | None:
+    found = node.standing.leader_resp()
+    return None if found is None else (found[0].encode(), found[1])
+
+
+def listens(server: ServerState, host: str, port: int) -> None:
+    """Clients are listened to here."""
+    server.address = (host.encode(), port)
+    server.given |= {b"bind": host.encode(), b"port": b"%d" % port}
+
+
+def _facts() -> Facts:
+    now, peak = resident_bytes()
+    spent = os.times()
+    system = platform.uname()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        b"os": f"{system.system} {system.release} {system.machine}".encode(),
+        b"executable": os.path.realpath(sys.argv[0]).encode(),
+        b"used_memory": b"%d" % now,
+        b"used_memory_rss": b"%d" % now,
+        b"used_memory_peak": b"%d" % peak,
+        b"total_system_memory": b"%d" % memory,
+        b"used_cpu_sys": b"%.6f" % spent.system,
+        b"used_cpu_user": b"%.6f" % spent.user,
+    }
+
+
+def _delaylog(node: Node, *, after_write: bool) -> Facts:
+    state = node.engine.state
+    return {
+        b"delaylog_version": __version__.encode(),
+        b"answers_after": b"write" if after_write else b"fsync",
+        b"log_end_position": b"%d" % state.log.end_position,
+        b"log_durable_position": b"%d" % state.log.durable_position,
+        b"log_applied_position": b"%d" % state.position,
+        b"group_commits": b"%d" % node.commits,
+        b"topics": b"%d" % len(state.by_number),
+        b"leases": b"%d" % len(state.leases),
+        b"epoch": b"%d" % state.epoch_counter,
+        b"leading": b"%d" % node.standing.leading,
+    }

@@ -1,0 +1,58 @@
+"""Metrics of the endpoint for Redis clients, read at scrape from what is counted anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from delaylog.broker.keyspace.executor import Executor
+
+
+class RespMetrics(Collector):
+    """One endpoint's."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def collect(self) -> Iterator[Metric]:
+        """Read it."""
+        executor, server = self._executor, self._executor.server
+        databases = executor.keyspace.databases
+        gauges = {
+            "delaylog_resp_clients": ("Redis clients connected.", len(executor.sessions)),
+            "delaylog_resp_blocked_clients": (
+                "Redis clients in a blocking command.",
+                len(executor.waiting),
+            ),
+            "delaylog_resp_keys": (
+                "Keys in all databases.",
+                sum(len(database.values) for database in databases),
+            ),
+            "delaylog_resp_expiring_keys": (
+                "Keys that end at a time.",
+                sum(len(database.expires) for database in databases),
+            ),
+        }
+        for name, (text, value) in gauges.items():
+            gauge = GaugeMetricFamily(name, text)
+            gauge.add_metric([], value)
+            yield gauge
+        counters = {
+            "delaylog_resp_commands": ("Commands of Redis clients.", server.commands_run),
+            "delaylog_resp_errors": ("Error answers to them.", server.errors_answered),
+            "delaylog_resp_connections": ("Redis clients that came.", server.connections),
+            "delaylog_resp_connections_refused": (
+                "Those turned away because there were too many.",
+                server.refused_connections,
+            ),
+            "delaylog_resp_expired_keys": (
+                "Keys removed because their time had come, since the keyspace was loaded.",
+                executor.keyspace.expired_keys,
+            ),
+        }
+        for name, (text, value) in counters.items():
+            counter = CounterMetricFamily(name, text)
+            counter.add_metric([], value)
+            yield counter
