@@ -104,8 +104,12 @@ def find_leader(nodes: ThreeNodes, at: int) -> RespClient | None:
     for _ in range(2):
         try:
             client = RespClient(port)
+        except OSError:
+            return None
+        try:
             role = client.call("ROLE")
-        except (OSError, ConnectionError):
+        except OSError:
+            client.close()
             return None
         if isinstance(role, list) and role[0] == b"master":
             return client
