@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import EXEC_ABORT, EXEC_ABORTED_BY, READ_ONLY, CommandError
+from delaylog.broker.keyspace.errors import (
+    EXEC_ABORT,
+    EXEC_ABORTED_BY,
+    MASTER_DOWN,
+    READ_ONLY,
+    CommandError,
+)
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
+_NO_WORDS: Final[dict[bytes, Command]] = {}
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -43,6 +50,8 @@ class Executor:
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
+        self.out_of_touch = False
+        """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
@@ -111,7 +120,7 @@ class Executor:
         """
         out = session.out
         append = out.append
-        find = WORDS.get
+        find = _NO_WORDS.get if self.out_of_touch else WORDS.get
         keyspace, run = self.keyspace, self._run
         log = keyspace.log
         # Only the long way changes these.
@@ -198,6 +207,8 @@ class Executor:
             refusal = self.may_write()
             if refusal is not None:
                 return self._refused(session, refusal, command)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -285,6 +296,8 @@ class Executor:
             return self._refused(session, ErrorReply(text))
         if command.write and (refusal := self.may_write()) is not None:
             return self._refused(session, refusal)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         session.queue.append((command, argv))
         return QUEUED
 
@@ -307,6 +320,8 @@ class Executor:
             raise CommandError(EXEC_ABORT)
         if changed:
             return NO_ARRAY
+        if self.out_of_touch and any("stale" not in command.flags for command, _ in queue):
+            raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
         if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
             if refusal.text == READ_ONLY:
                 raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
