@@ -150,13 +150,19 @@ class Connection(asyncio.Protocol):
             session.closing = True
         if session.blocked is not None:
             face.arm()
-        if session.out or session.closing or executor.keyspace.effects:
+        if session.closing or executor.keyspace.effects:
             face.turns.touch(self)
+        elif session.out:
+            if not (self._held or face.native.collecting) and face.turns.may_say_now():
+                out, session.out = session.out, []
+                self.write(b"".join(out))
+            else:
+                face.turns.touch(self)
 
     async def _until_ready(self) -> None:
         await self._face.until_ready()
         self.task = None
-        self.go_on()
+        self.finished()
 
     def _hold_back(self) -> None:
         """A client that sends on while its command waits fills no more than the parser takes."""

@@ -1,16 +1,17 @@
 """Requests off the wire with the help of hiredis, several times faster, with the same results.
 
 hiredis takes more for a request than Redis does, waits where Redis refuses, and does not say how
-far it has read. So nothing it gives is believed: what it made of the bytes is written as requests
-again, and only if those are the very bytes that came are they its commands. All the rest (typed
-lines, unfinished and unusual requests, errors) is read strictly.
+far it has read. So what it gives is held against the bytes: its arguments must be as many as the
+bytes have heads of arguments, and written as requests take up the bytes to just where the next
+request begins; what is long is written again and compared whole. All the rest (typed lines,
+unfinished and unusual requests, errors) is read strictly.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import hiredis
@@ -31,9 +32,10 @@ _CHUNK_BYTES_MIN: Final = 192
 # with one certain byte, so that the search jumps from one to the next.
 _MANY: Final = tuple(re.compile(b"\\%c[0-9]{6,}\r" % kind) for kind in b"*~>|")
 
-# The heads of what is usual, behind a line end.
-_COUNTS: Final = [b"\r\n*%d" % count for count in range(SMALL_COUNT_MAX + 1)]
-_SIZES: Final = [b"\r\n$%d\r\n" % size for size in range(SMALL_BULK_BYTES_MAX + 1)]
+# What stands around what is usual: bytes of `*3\r\n`, and of `$5\r\n` with the line end behind.
+_AROUND_COMMAND: Final = [len(b"*%d\r\n" % count) for count in range(SMALL_COUNT_MAX + 1)]
+_AROUND_ARGUMENT: Final = [len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)]
+_ONLY_BYTES: Final = {bytes}
 
 
 class HiredisParser(CommandParser):
@@ -75,7 +77,13 @@ class HiredisParser(CommandParser):
         position = self._position
         if len(buffer) - position < _CHUNK_BYTES_MIN or buffer[position] != _STAR:
             return False
-        return not any(many.search(buffer, position) for many in _MANY)
+        arrays, sets, pushes, attributes = _MANY
+        return not (
+            arrays.search(buffer, position)
+            or sets.search(buffer, position)
+            or pushes.search(buffer, position)
+            or attributes.search(buffer, position)
+        )
 
     def _read_chunk(self, commands: list[list[bytes]], max: int) -> None:
         """Read as hiredis does as much of the buffer as it understands, and believe what is so."""
@@ -89,40 +97,48 @@ class HiredisParser(CommandParser):
         wanted = max - len(commands)
         try:
             found = list(islice(iter(self._reader.gets, False), wanted))
-            written = _written(found, self.limits)
+            end = self._end_of(found, position)
         except Exception:  # of whatever kind: it is no command, or none that hiredis knows
             self._usual = False
             return
-        if not buffer.startswith(written, position):
+        if end is None:
             self._usual = False
             return
-        self._position = position + len(written)
+        self._position = end
         if self._position == len(buffer):
             self._reading = False
         elif len(found) < wanted:
             self._forget_reader()
         commands += found if all(found) else filter(None, found)
 
+    def _end_of(self, commands: list[list[bytes]], position: int) -> int | None:
+        """Where commands end that begin at `position`; None, or any exception, if the bytes there
+        are other ones.
+        """
+        buffer = self._buffer
+        arguments = list(chain.from_iterable(commands))
+        sizes = list(map(len, arguments))
+        try:
+            around = sum(map(_AROUND_ARGUMENT.__getitem__, sizes))
+            around += sum(map(_AROUND_COMMAND.__getitem__, map(len, commands)))
+        except IndexError:  # Some are long, and are compared with less haste.
+            written = _written_long(commands, self.limits)
+            return position + len(written) if buffer.startswith(written, position) else None
+        end = position + sum(sizes) + around
+        if (
+            set(map(type, arguments)) <= _ONLY_BYTES
+            and buffer.count(b"\r\n$", position, end) >= len(arguments)
+            and buffer.count(b"\r\n*", position, end) >= len(commands) - 1
+            and (end == position or buffer[end - 2 : end] == b"\r\n")
+            and (end == len(buffer) or buffer[end] == _STAR)
+        ):
+            return end
+        return None
+
     def _forget_reader(self) -> None:
         """Let go of what it holds; what is unfinished goes on strictly."""
         self._reader = None
         self._reading = False
-
-
-def _written(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
-    """Commands as a client writes them; any exception if they are none, or too large."""
-    pieces: list[bytes] = []
-    add = pieces.append
-    try:
-        for command in commands:
-            add(_COUNTS[len(command)])
-            for argument in command:
-                add(_SIZES[len(argument)])
-                add(argument)
-    except IndexError:  # Some are long, and are written with less haste.
-        return _written_long(commands, limits)
-    # Each head begins with the line end of what is before it.
-    return b"".join(pieces)[2:] + b"\r\n" if pieces else b""
 
 
 def _written_long(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
