@@ -78,7 +78,7 @@ class OwningClient:
         try:
             while not self.stopping and not self.problems:
                 self._session()
-        except Exception as error:  # noqa: BLE001 (a thread's end has to be seen)
+        except Exception as error:
             self.problems.append(f"{self.name}: {error!r}")
 
     def _session(self) -> None:
