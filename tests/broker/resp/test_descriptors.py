@@ -19,14 +19,14 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
     try:
         first = broker.connect()
         assert first.call("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES // 2)]
-        for _ in range(FILES + 50):
-            socks.append(socket.create_connection(("127.0.0.1", broker.resp_port), 10))
+        address = ("127.0.0.1", broker.resp_port)
+        socks += [socket.create_connection(address, 10) for _ in range(FILES + 50)]
         assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
         assert broker.call("GET", "/metrics").status == 200
         assert first.call("SET", "k", "v") == b"OK"
         # Nor does a client that asks for more get them.
         assert first.call("CONFIG", "SET", "maxclients", 10_000) == b"OK"
-        socks.append(socket.create_connection(("127.0.0.1", broker.resp_port), 10))
+        socks.append(socket.create_connection(address, 10))
         assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
         first.close()
         assert broker.stop() == 0
