@@ -61,6 +61,7 @@ class RespFace:
         self._unsettled_from: float | None = None
         """Since when clients find nobody who leads."""
         node.on_end_leading = self._led_until_now
+        node.on_applied = self._applied
 
     # ------------------------------------------------------------------ life
 
@@ -193,6 +194,11 @@ class RespFace:
         if standing.may_turn():
             return None
         return _TRY_AGAIN if standing.leading else _READ_ONLY
+
+    def _applied(self) -> None:
+        """Readers wait on followers too."""
+        if self._node.engine.state.keyspace.ready:
+            self.begin().serve_waiting()
 
     def _led_until_now(self) -> None:
         """Whoever waits here would wait for ever, and what the turn did may never have been."""
