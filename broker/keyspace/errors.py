@@ -25,6 +25,8 @@ MASTER_DOWN: Final = (
 )
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
+EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
+"""EXEC itself was refused: the reason follows, without its `ERR`."""
 
 
 def wrong_type() -> CommandError:

@@ -33,7 +33,7 @@ class ScoreOrder:
         return iter(self._entries)
 
     def copy(self) -> ScoreOrder:
-        """The same entries, for another owner."""
+        """The same entries, apart from these."""
         return ScoreOrder(self._entries)
 
     # ------------------------------------------------------------------ changing

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.dumps.writing import dump as dumped
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int

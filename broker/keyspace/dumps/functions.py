@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import Reader, is_whole
-from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.dumps.writing import sealed, string
 from delaylog.broker.keyspace.errors import CommandError
 

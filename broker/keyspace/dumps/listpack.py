@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from delaylog.broker.keyspace.dumps.types import BadDump
+from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.number_texts import is_int
 
 _HEADER: Final = Struct("<IH")

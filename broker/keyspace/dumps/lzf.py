@@ -7,7 +7,7 @@ lllooooo oooooooo               l + 2 bytes again, from o + 1 bytes back
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.dumps.types import BadDump
+from delaylog.broker.keyspace.dumps.forms import BadDump
 
 
 def unpacked(data: bytes, size: int) -> bytes:

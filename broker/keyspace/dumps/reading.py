@@ -10,11 +10,11 @@ from itertools import pairwise
 from struct import unpack as unpack_struct
 from typing import Final
 
-from delaylog.broker.keyspace.dumps import types
+from delaylog.broker.keyspace.dumps import forms
 from delaylog.broker.keyspace.dumps.crc64 import crc64
+from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.listpack import unpack
 from delaylog.broker.keyspace.dumps.lzf import unpacked
-from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import is_int, to_float
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
@@ -33,7 +33,7 @@ def is_whole(payload: bytes) -> bool:
     """Whether the version is known and the sum is right."""
     if len(payload) < _TAIL_BYTES:
         return False
-    if int.from_bytes(payload[-10:-8], "little") > types.VERSION:
+    if int.from_bytes(payload[-10:-8], "little") > forms.VERSION:
         return False
     return crc64(memoryview(payload)[:-8]) == int.from_bytes(payload[-8:], "little")
 
@@ -99,10 +99,10 @@ class Reader:
         size, encoded = self.length()
         if not encoded:
             return self.take(size)
-        if size in (types.INT8, types.INT16, types.INT32):
+        if size in (forms.INT8, forms.INT16, forms.INT32):
             number = int.from_bytes(self.take(1 << size), "little", signed=True)
             return b"%d" % number
-        if size == types.LZF:
+        if size == forms.LZF:
             packed, whole = self.count(), self.length()[0]
             if whole > _STRING_BYTES_MAX:
                 raise BadDump("too long a string")
@@ -119,9 +119,9 @@ def _quicklist(reader: Reader) -> Value:
     for _ in range(reader.count()):
         form = reader.length()[0]
         text = reader.string()
-        if form == types.NODE_PLAIN:
+        if form == forms.NODE_PLAIN:
             out.append(text)
-        elif form == types.NODE_PACKED:
+        elif form == forms.NODE_PACKED:
             elements = unpack(text)
             if not elements:
                 raise BadDump("a node without elements")
@@ -226,14 +226,14 @@ def _zset_listpack(reader: Reader) -> Value:
 
 
 _KINDS: Final[dict[int, Callable[[Reader], Value]]] = {
-    types.STRING: Reader.string,
-    types.LIST: _list,
-    types.SET: _set,
-    types.ZSET_TEXT: _zset_text,
-    types.HASH: _hash,
-    types.ZSET: _zset,
-    types.SET_INTSET: _intset,
-    types.HASH_LISTPACK: _hash_listpack,
-    types.ZSET_LISTPACK: _zset_listpack,
-    types.LIST_QUICKLIST: _quicklist,
+    forms.STRING: Reader.string,
+    forms.LIST: _list,
+    forms.SET: _set,
+    forms.ZSET_TEXT: _zset_text,
+    forms.HASH: _hash,
+    forms.ZSET: _zset,
+    forms.SET_INTSET: _intset,
+    forms.HASH_LISTPACK: _hash_listpack,
+    forms.ZSET_LISTPACK: _zset_listpack,
+    forms.LIST_QUICKLIST: _quicklist,
 }

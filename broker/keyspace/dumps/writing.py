@@ -11,7 +11,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps import listpack
 from delaylog.broker.keyspace.dumps.crc64 import crc64
-from delaylog.broker.keyspace.dumps.types import (
+from delaylog.broker.keyspace.dumps.forms import (
     ENCODED,
     HASH,
     HASH_LISTPACK,

@@ -13,8 +13,8 @@ import pytest
 
 from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.dumps.crc64 import crc64
+from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.dumps.types import BadDump
 from delaylog.broker.keyspace.dumps.writing import dump
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.stream import StreamValue
