@@ -85,6 +85,8 @@ class Node:
         """Whether somebody copies the folder's files, so that none may be removed."""
         self.on_end_leading: Callable[[], None] = lambda: None
         """Called when the engine leads no more."""
+        self.on_applied: Callable[[], None] = lambda: None
+        """Called when a follower has applied more of the log."""
         self._retire_ms = 0
 
     # ------------------------------------------------------------------ life

@@ -132,6 +132,7 @@ class Succession:
         state = node.engine.state
         while (upto := self._committed()) > state.position:
             await node.run(node.engine.follow(upto))
+            node.on_applied()
         serving = self._serving
         if serving is not None and state.position == state.log.end_position:
             self._serving = None

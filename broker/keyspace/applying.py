@@ -29,6 +29,5 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
                 command = found
             reply = executor.call(run, session, command, argv)
             assert not isinstance(reply, ErrorReply), (argv[0], reply)
-        keyspace.ready.clear()
 
     return apply

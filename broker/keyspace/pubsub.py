@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.globs import matcher
+import re
+from typing import Final
+
+from delaylog.broker.keyspace.globs import Match, matcher
 from delaylog.broker.keyspace.replies import Push
 from delaylog.broker.keyspace.session import Session
+
+_HEAD: Final = re.compile(rb"[^*?\[\\]*").match
+"""What a name has to begin with to match a pattern."""
 
 
 class PubSub:
@@ -14,6 +20,8 @@ class PubSub:
         self.channels: dict[bytes, dict[Session, None]] = {}
         self.patterns: dict[bytes, dict[Session, None]] = {}
         self.shard_channels: dict[bytes, dict[Session, None]] = {}
+        self._looks: dict[bytes, tuple[bytes, Match | None]] = {}
+        """Of each pattern its head, and how to match the rest once that was needed."""
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Deliver a message; returns to how many."""
@@ -22,11 +30,31 @@ class PubSub:
             session.deliver(Push([b"message", channel, message]))
             count += 1
         for pattern, sessions in self.patterns.items():
-            if matcher(pattern)(channel):
+            if self._matches(pattern, channel):
                 for session in sessions:
                     session.deliver(Push([b"pmessage", pattern, channel, message]))
                     count += 1
         return count
+
+    def _matches(self, pattern: bytes, channel: bytes) -> bool:
+        """Whether a pattern that somebody listens to matches. Making a matcher takes a hundred
+        times as long as asking it, and there may be more patterns than are kept in common.
+        """
+        looks = self._looks
+        look = looks.get(pattern)
+        if look is None:
+            if len(looks) > 2 * len(self.patterns):
+                looks.clear()
+            head = _HEAD(pattern)
+            assert head is not None
+            look = looks[pattern] = (head[0], None)
+        start, match = look
+        if not channel.startswith(start):
+            return False
+        if match is None:
+            match = matcher(pattern)
+            looks[pattern] = (start, match)
+        return bool(match(channel))
 
     def publish_shard(self, channel: bytes, message: bytes) -> int:
         """Deliver a message of a shard channel."""

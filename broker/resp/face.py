@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +26,8 @@ from delaylog.broker.resp.turns import Turns
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits so long for a cluster that changes its leader."""
+CLIENTS_SHARE: Final = 0.5
+"""Of the process's descriptors; the rest is for HTTP, hours and the log."""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
@@ -46,11 +50,18 @@ class RespFace:
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._clients_max = sys.maxsize
+        if files != resource.RLIM_INFINITY:
+            self._clients_max = int(files * CLIENTS_SHARE)
+        if self._clients_max < int(value_of(server, b"maxclients")):
+            server.settings[b"maxclients"] = b"%d" % self._clients_max
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled_from: float | None = None
         """Since when clients find nobody who leads."""
         node.on_end_leading = self._led_until_now
+        node.on_applied = self._applied
 
     # ------------------------------------------------------------------ life
 
@@ -88,7 +99,8 @@ class RespFace:
 
     def is_full(self) -> bool:
         """Whether one client more would be too many: it is counted as turned away."""
-        full = len(self.connections) >= int(value_of(self.server, b"maxclients"))
+        most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
+        full = len(self.connections) >= most
         self.server.refused_connections += full
         return full
 
@@ -182,6 +194,11 @@ class RespFace:
         if standing.may_turn():
             return None
         return _TRY_AGAIN if standing.leading else _READ_ONLY
+
+    def _applied(self) -> None:
+        """Readers wait on followers too."""
+        if self._node.engine.state.keyspace.ready:
+            self.begin().serve_waiting()
 
     def _led_until_now(self) -> None:
         """Whoever waits here would wait for ever, and what the turn did may never have been."""

@@ -53,6 +53,9 @@ class FakeNode:
     def begin_leading(self) -> None:
         self.leaderships += 1
 
+    def on_applied(self) -> None:
+        pass
+
 
 class Place:
     """One folder, its log, and the succession over it. Replication's part is played by the test."""

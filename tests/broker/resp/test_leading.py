@@ -198,6 +198,22 @@ def test_who_waits_is_told(tmp_path: Path) -> None:
     run(tmp_path / "d", test)
 
 
+def test_a_reader_waits_on_a_follower(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        it.step_down()
+        it.follow()
+        reader, writer = await it.connect()
+        writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
+        await asyncio.sleep(0.05)
+        it.node.engine.state.keyspace.apply([[b"XADD", b"s", b"5-1", b"f", b"v"]])
+        it.node.on_applied()
+        wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
+        async with asyncio.timeout(5):
+            assert await reader.readexactly(len(wanted)) == wanted
+
+    run(tmp_path / "d", test)
+
+
 def test_a_node_that_knows_no_leader_answers_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
