@@ -62,15 +62,12 @@ def _scores(run: Run, argv: Args, members: list[bytes]) -> list[float | None]:
 def geopos(run: Run, argv: Args) -> Reply:
     """Where members are: longitude and latitude."""
     found = _scores(run, argv, argv[2:])
-    return [NO_ARRAY if score is None else place_reply(run, score) for score in found]
+    return [NO_ARRAY if score is None else place_reply(score) for score in found]
 
 
-def place_reply(run: Run, score: float) -> Reply:
+def place_reply(score: float) -> Reply:
     """Longitude and latitude, with up to 17 decimals."""
-    place = geohashes.decode(score)
-    if run.session.resp == 3:
-        return [WrittenDouble(_decimals(part)) for part in place]
-    return [_decimals(part) for part in place]
+    return [WrittenDouble(_decimals(part)) for part in geohashes.decode(score)]
 
 
 def _decimals(value: float) -> bytes:
