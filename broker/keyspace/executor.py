@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import EXEC_ABORT, EXEC_ABORTED_BY, READ_ONLY, CommandError
+from delaylog.broker.keyspace.errors import (
+    EXEC_ABORT,
+    EXEC_ABORTED_BY,
+    MASTER_DOWN,
+    READ_ONLY,
+    CommandError,
+)
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
+_NO_WORDS: Final[dict[bytes, Command]] = {}
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -43,6 +50,8 @@ class Executor:
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
+        self.out_of_touch = False
+        """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
@@ -111,9 +120,12 @@ class Executor:
         """
         out = session.out
         append = out.append
-        find = WORDS.get
+        find = _NO_WORDS.get if self.out_of_touch else WORDS.get
         keyspace, run = self.keyspace, self._run
+        log = keyspace.log
+        # Only the long way changes these.
         run.session, run.database = session, session.database
+        number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None
         done = 0
         for argv in commands:
@@ -122,7 +134,7 @@ class Executor:
             if (
                 command is None
                 or not command.quick
-                or session.special
+                or special
                 or not (
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
@@ -133,9 +145,12 @@ class Executor:
                 if reply is WAITS:
                     break
                 run.session, run.database = session, session.database
-                if reply is WRITTEN or (session.special and self._is_silenced(session)):
+                number, resp = session.database.number, session.resp
+                silenced = reply is not WRITTEN and session.special and self._is_silenced(session)
+                special = session.special
+                if reply is WRITTEN or silenced:
                     continue
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
                 if session.closing:
                     break
                 continue
@@ -148,15 +163,20 @@ class Executor:
                 self.server.errors_answered += 1
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
-                self._log(run, argv)
+                if run.effects is None:
+                    log(number, argv)
+                else:
+                    self._log(run, argv)
             if reply.__class__ is bytes:
                 append(b"$%d\r\n%b\r\n" % (len(reply), reply))
             elif reply is OK:
                 append(b"+OK\r\n")
+            elif reply.__class__ is int:
+                append(b":%d\r\n" % reply)
             elif reply is WRITTEN:
                 continue
             else:
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
             if keyspace.ready:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
@@ -187,6 +207,8 @@ class Executor:
             refusal = self.may_write()
             if refusal is not None:
                 return self._refused(session, refusal, command)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -232,7 +254,7 @@ class Executor:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
         sub = command.subcommands.get(argv[1].lower())
         if sub is None:
-            shown = argv[1][:_SHOWN_BYTES]
+            shown = argv[1].partition(b"\0")[0][:_SHOWN_BYTES]
             text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
             return ErrorReply(text)
         return sub
@@ -274,6 +296,8 @@ class Executor:
             return self._refused(session, ErrorReply(text))
         if command.write and (refusal := self.may_write()) is not None:
             return self._refused(session, refusal)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         session.queue.append((command, argv))
         return QUEUED
 
@@ -296,6 +320,8 @@ class Executor:
             raise CommandError(EXEC_ABORT)
         if changed:
             return NO_ARRAY
+        if self.out_of_touch and any("stale" not in command.flags for command, _ in queue):
+            raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
         if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
             if refusal.text == READ_ONLY:
                 raise CommandError(EXEC_ABORTED_BY + READ_ONLY)

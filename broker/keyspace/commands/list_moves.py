@@ -166,7 +166,7 @@ def lmpop(run: Run, argv: Args) -> Reply:
     return _take_first(run, keys, _take_count(argv, at + 1), left=left)
 
 
-@command("blmpop", -5, _BLOCKING, keys=_blmpop_keys)
+@command("blmpop", -5, "write blocking", keys=_blmpop_keys)
 def blmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
     timeout_ms = to_timeout_ms(run, argv[1])
