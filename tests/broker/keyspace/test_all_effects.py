@@ -73,7 +73,7 @@ class Group(Pair):
 
 
 def check_encodings(one: Database, other: Database) -> None:
-    """OBJECT ENCODING says the same of both, but for what reading alone has changed, and strings."""
+    """OBJECT ENCODING says the same of both, but for strings and what reading alone changed."""
     for key, value in one.values.items():
         if not (
             isinstance(value, bytes | bytearray)
