@@ -13,6 +13,7 @@ from typing import Any
 
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.values import TYPE_NAMES
 
 NOW_MS = 1_700_000_000_000
@@ -34,6 +35,8 @@ def plain(value: Any) -> Any:
     """What a value holds, to be compared."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
+    if isinstance(value, StreamValue):
+        return value.plain()
     return dict(value.scores) if hasattr(value, "scores") else value
 
 

@@ -41,6 +41,11 @@ def family_forms(family: str) -> list[Form]:
     return forms(FOLDER / f"{family}.txt", {**POOLS, **scripts.pools()})
 
 
+def pools_of_scripts() -> SearchStrategy[Argv]:
+    """Commands of all families, called by scripts."""
+    return scripts.calls(family_forms("mixed"))
+
+
 def programs(family: str, chosen: Sequence[Form]) -> SearchStrategy[Any]:
     """Programs of these forms, for `Pair.run` or `Pair.run_sessions`."""
     argv = commands(chosen)

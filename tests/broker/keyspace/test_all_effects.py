@@ -1,0 +1,97 @@
+"""What is logged brings about the same elsewhere, whatever clients do to each other, and when.
+
+Method: programs of the differential tests (all families, scripts, MULTI and WATCH, commands that
+wait) by three clients while time goes on; after each command a keyspace that applied the effects
+holds what the leader's holds, in the same encodings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.keyspace.commands.objects import encoding_of
+from delaylog.broker.keyspace.database import Database
+from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from tests.broker.keyspace.effects import NOW_MS, Pair
+from tests.redis.differential.grammar import Form, commands
+from tests.redis.differential.programs import family_forms, pools_of_scripts
+
+CLIENTS = 3
+FAMILIES = {"mixed": 2, "transactions": 3, "blocking": 3, "hyperloglog": 1, "geo": 1}
+"""And how often."""
+STEPS_MS = (0, 0, 0, 1, 7, 150_000, 2_000_000)
+"""Keys of the programs live for 100 s, 1,000 s or a day."""
+
+
+def _words() -> Any:
+    forms: list[Form] = [
+        form for name, times in FAMILIES.items() for form in family_forms(name) * times
+    ]
+    argv = commands(forms)
+    return st.one_of(argv, argv, argv, pools_of_scripts())
+
+
+STEP = st.tuples(st.integers(0, CLIENTS - 1), st.sampled_from(STEPS_MS), _words())
+
+
+class Group(Pair):
+    """Several clients of one leader."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = NOW_MS
+        self.sessions = [self.executor.connect(NOW_MS) for _ in range(CLIENTS)]
+
+    def step(self, session: Session, argv: list[bytes]) -> None:
+        """One command in a turn of its own, unless the client waits for something."""
+        if session.blocked is not None:
+            return
+        self.executor.begin(self.now_ms)
+        self.executor.handle(session, [argv])
+        session.out.clear()
+        self.finish()
+
+    def finish(self) -> None:
+        """The turn ends: what it logged is applied."""
+        self.executor.end_late()
+        effects = self.leader.take_effects()
+        self.effects += effects
+        self.follower.apply(effects)
+
+    def dumped(self, argv: list[bytes]) -> list[bytes]:
+        """`@DUMP key` stands for what DUMP says of the key."""
+        return [
+            self.call(b"DUMP", word[6:]).partition(b"\r\n")[2][:-2]
+            if word.startswith(b"@DUMP ")
+            else word
+            for word in argv
+        ]
+
+
+def check_encodings(one: Database, other: Database) -> None:
+    """OBJECT ENCODING says the same of both, but for strings and what reading alone changed."""
+    for key, value in one.values.items():
+        if not (
+            isinstance(value, bytes | bytearray)
+            or (isinstance(value, SortedSetValue) and value.shown_large)
+        ):
+            assert encoding_of(value) == encoding_of(other.values[key]), key
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(STEP, max_size=60))
+def test_effects(program: list[tuple[int, int, tuple[bytes, ...]]]) -> None:
+    group = Group()
+    for who, step_ms, argv in program:
+        group.now_ms += step_ms
+        group.step(group.sessions[who], group.dumped(list(argv)))
+        group.check()
+        for one, other in zip(group.leader.databases, group.follower.databases, strict=True):
+            check_encodings(one, other)
+    group.leader.expire_due(group.now_ms)
+    group.finish()
+    group.check()
