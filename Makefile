@@ -13,6 +13,8 @@ OLDER := .venv-redis-older
 OLDER_READY := $(OLDER)/ready
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
 REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
+# The differential tests run our commands in their own process, with what the broker is made of.
+BY_CLIENTS := --ignore=tests/redis/older_client --ignore=tests/redis/differential
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
 .DEFAULT_GOAL := help
@@ -70,7 +72,8 @@ test-core: venv  ## what `test` runs, but for the Redis clients
 # The first line says where the reference is, or how to get it, before anything else fails.
 test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
 	tests/redis/get_reference.sh
-	$(CLIENTS)/bin/pytest $(REDIS_TESTS) --ignore=tests/redis/older_client tests/redis
+	$(BIN)/pytest $(REDIS_TESTS) tests/redis/differential
+	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
 	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
 drills: venv  ## the long tests: kill loops and the like
