@@ -39,6 +39,7 @@ class ServerProcess:
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self._places: dict[str, str] = {}
         self.started_at = 0.0
         self.ready_at = 0.0
 
@@ -93,6 +94,10 @@ class ServerProcess:
         """End it politely (SIGTERM), by force if that takes too long."""
         self._end(signal.SIGTERM)
 
+    def port_of(self, name: str) -> int:
+        """Port of one of the endpoints that its ready line names."""
+        return int(self._places[name].rpartition(":")[2])
+
     def cpu_seconds(self) -> float:
         """Processor time it has used so far."""
         return procfs.cpu_seconds(self.process_id)
@@ -130,8 +135,8 @@ class ServerProcess:
                 raise ServerError(f"ended with status {status} before ready\n{self.log_tail()}")
             words = line.decode(errors="replace").split()
             if words and words[0] == "ready":
-                places = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-                return int(places["http"].rpartition(":")[2])
+                self._places = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+                return self.port_of("http")
         raise ServerError(f"no ready line within {READY_TIMEOUT_S:.0f} s\n{self.log_tail()}")
 
     def _end(self, number: signal.Signals) -> None:
@@ -164,7 +169,7 @@ class Brokers:
         self.program = list(program)
         self.data_root = data_root
 
-    def on(self, folder: Path) -> ServerProcess:
+    def on(self, folder: Path, *options: str) -> ServerProcess:
         """A broker (not started yet) whose data lives in `folder`/data and log beside it."""
         command = [
             *self.program,
@@ -173,6 +178,7 @@ class Brokers:
             str(folder / "data"),
             "--http",
             "127.0.0.1:0",
+            *options,
         ]
         return ServerProcess(command, log_path=folder / "broker.log")
 
@@ -183,9 +189,9 @@ class Brokers:
             yield Path(name)
 
     @contextmanager
-    def fresh(self) -> Iterator[ServerProcess]:
-        """A running broker without any data."""
-        with self.folder() as folder, self.on(folder) as broker:
+    def fresh(self, *options: str) -> Iterator[ServerProcess]:
+        """A running broker without any data, with more options of `serve`."""
+        with self.folder() as folder, self.on(folder, *options) as broker:
             try:
                 yield broker
             except Exception as error:

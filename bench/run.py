@@ -32,6 +32,7 @@ import lateness
 import listing
 import memory
 import order
+import resp
 import restart
 import scale
 import singles
@@ -51,6 +52,7 @@ SECTIONS: Final = (
     "scale",
     "listing",
     "cluster",
+    "resp",
     "memory",
     "restart",
 )
@@ -122,6 +124,9 @@ def _sections(
     if "cluster" in wanted:
         yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
         yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])
+    if "resp" in wanted:
+        yield "resp", lambda: iter([resp.commands(brokers, settings)])
+        yield "resp delay queues", lambda: iter([resp.delay_queues(brokers, settings)])
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if wanted & {"memory", "restart"}:

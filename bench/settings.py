@@ -59,6 +59,9 @@ class Settings:
     restarts: int
     # Messages sent just before a kill, so that there is a log to replay.
     restart_burst: int
+    # Of each command on each of three servers in turns; CPU ticks of 10 ms bound it from below.
+    resp_round_s: float
+    resp_rounds: int
 
 
 SMALL: Final = Settings(
@@ -83,6 +86,8 @@ SMALL: Final = Settings(
     settle_s=30.0,
     restarts=1,
     restart_burst=100_000,
+    resp_round_s=0.4,
+    resp_rounds=3,
 )
 
 FULL: Final = Settings(
@@ -107,4 +112,6 @@ FULL: Final = Settings(
     settle_s=90.0,
     restarts=3,
     restart_burst=2_000_000,
+    resp_round_s=2.0,
+    resp_rounds=5,
 )

@@ -37,6 +37,9 @@ class Standing(Protocol):
     def leader_url(self) -> str | None:
         """Where clients find the leader, if it is another node and known."""
 
+    def leader_resp(self) -> tuple[str, int] | None:
+        """Where the leader, this node too, takes Redis clients; None if that is not known."""
+
     @property
     def settled(self) -> bool:
         """Whether it is clear who answers: not while one leads no more and no other one yet."""
@@ -84,6 +87,10 @@ class Alone:
 
     def leader_url(self) -> str | None:
         """It is this node."""
+        return None
+
+    def leader_resp(self) -> tuple[str, int] | None:
+        """Where this node listens is its own affair."""
         return None
 
     @property

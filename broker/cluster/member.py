@@ -508,6 +508,11 @@ class ClusterMember:
         other = self._sight.other
         return None if other is None else self.config.member(other).http_url
 
+    def leader_resp(self) -> tuple[str, int] | None:
+        """Where the leader, this node too, takes Redis clients; None if that is not known."""
+        leader = self._sight.leader
+        return None if leader is None else self.config.member(leader).resp
+
     @property
     def settled(self) -> bool:
         """Whether it is clear who answers: not while one leads no more and no other one yet."""

@@ -20,5 +20,5 @@ def copied(value: Value) -> Value:
     # Elements are bytes and numbers, so what holds them is copied and they are not.
     for name in getattr(type(value), "__slots__", ()):
         held = getattr(value, name)
-        setattr(made, name, held.copy() if hasattr(held, "copy") else held)
+        setattr(made, name, held if isinstance(held, bool | bytes) else held.copy())
     return made  # type: ignore[no-any-return]

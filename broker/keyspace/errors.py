@@ -20,8 +20,13 @@ NOT_FLOAT: Final = b"ERR value is not a valid float"
 NO_SUCH_KEY: Final = b"ERR no such key"
 OUT_OF_RANGE: Final = b"ERR index out of range"
 READ_ONLY: Final = b"READONLY You can't write against a read only replica."
+MASTER_DOWN: Final = (
+    b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+)
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
+EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
+"""EXEC itself was refused: the reason follows, without its `ERR`."""
 
 
 def wrong_type() -> CommandError:

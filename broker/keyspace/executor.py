@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import EXEC_ABORT, READ_ONLY, CommandError
+from delaylog.broker.keyspace.errors import (
+    EXEC_ABORT,
+    EXEC_ABORTED_BY,
+    MASTER_DOWN,
+    READ_ONLY,
+    CommandError,
+)
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
+_NO_WORDS: Final[dict[bytes, Command]] = {}
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -43,6 +50,8 @@ class Executor:
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
+        self.out_of_touch = False
+        """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
@@ -111,9 +120,12 @@ class Executor:
         """
         out = session.out
         append = out.append
-        find = WORDS.get
+        find = _NO_WORDS.get if self.out_of_touch else WORDS.get
         keyspace, run = self.keyspace, self._run
+        log = keyspace.log
+        # Only the long way changes these.
         run.session, run.database = session, session.database
+        number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None
         done = 0
         for argv in commands:
@@ -122,7 +134,7 @@ class Executor:
             if (
                 command is None
                 or not command.quick
-                or session.special
+                or special
                 or not (
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
@@ -133,9 +145,12 @@ class Executor:
                 if reply is WAITS:
                     break
                 run.session, run.database = session, session.database
-                if reply is WRITTEN or (session.special and self._is_silenced(session)):
+                number, resp = session.database.number, session.resp
+                silenced = reply is not WRITTEN and session.special and self._is_silenced(session)
+                special = session.special
+                if reply is WRITTEN or silenced:
                     continue
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
                 if session.closing:
                     break
                 continue
@@ -148,15 +163,20 @@ class Executor:
                 self.server.errors_answered += 1
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
-                self._log(run, argv)
+                if run.effects is None:
+                    log(number, argv)
+                else:
+                    self._log(run, argv)
             if reply.__class__ is bytes:
                 append(b"$%d\r\n%b\r\n" % (len(reply), reply))
             elif reply is OK:
                 append(b"+OK\r\n")
+            elif reply.__class__ is int:
+                append(b":%d\r\n" % reply)
             elif reply is WRITTEN:
                 continue
             else:
-                encode_into(out, reply, session.resp)
+                encode_into(out, reply, resp)
             if keyspace.ready:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
@@ -178,7 +198,7 @@ class Executor:
         if count != arity and (arity > 0 or count < -arity):
             name = command.name
             text = b"ERR wrong number of arguments for '%b' command" % name
-            return self._refused(session, ErrorReply(text))
+            return self._refused(session, ErrorReply(text), command)
         if session.special:
             stopped = self._stopped(session, command, argv)
             if stopped is not None:
@@ -186,7 +206,9 @@ class Executor:
         if command.write:
             refusal = self.may_write()
             if refusal is not None:
-                return self._refused(session, refusal)
+                return self._refused(session, refusal, command)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         reply = self.call(self._run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
@@ -232,29 +254,41 @@ class Executor:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
         sub = command.subcommands.get(argv[1].lower())
         if sub is None:
-            shown = argv[1][:_SHOWN_BYTES]
+            shown = argv[1].partition(b"\0")[0][:_SHOWN_BYTES]
             text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
             return ErrorReply(text)
         return sub
 
     # ------------------------------------------------------------------ the long way
 
-    def _refused(self, session: Session, error: ErrorReply) -> ErrorReply:
+    def _refused(
+        self, session: Session, error: ErrorReply, command: Command | None = None
+    ) -> ErrorReply:
         self.server.errors_answered += 1
+        if command is not None and command.name == b"exec":
+            self.discard(session)
+            return ErrorReply(EXEC_ABORTED_BY + error.text.removeprefix(b"ERR "))
         if session.queue is not None:
             session.failed_multi = True
         return error
 
+    def discard(self, session: Session) -> None:
+        """A transaction ends without having been run."""
+        session.queue = None
+        session.failed_multi = False
+        self.forget_watches(session)
+        session.look()
+
     def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
         """What to answer instead of running a command; None = run it."""
         if not session.authenticated and not command.no_auth:
-            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."))
+            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (
                 b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "
                 b"RESET are allowed in this context" % command.name
             )
-            return self._refused(session, ErrorReply(text))
+            return self._refused(session, ErrorReply(text), command)
         if session.queue is None or command.now:
             return None
         if command.no_multi:
@@ -262,6 +296,8 @@ class Executor:
             return self._refused(session, ErrorReply(text))
         if command.write and (refusal := self.may_write()) is not None:
             return self._refused(session, refusal)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self._refused(session, ErrorReply(MASTER_DOWN))
         session.queue.append((command, argv))
         return QUEUED
 
@@ -284,18 +320,27 @@ class Executor:
             raise CommandError(EXEC_ABORT)
         if changed:
             return NO_ARRAY
+        if self.out_of_touch and any("stale" not in command.flags for command, _ in queue):
+            raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
         if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
             if refusal.text == READ_ONLY:
-                raise CommandError(
-                    EXEC_ABORT[:9] + b" Transaction discarded because of: " + READ_ONLY
-                )
+                raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
             raise CommandError(refusal.text)
-        run = self._run
+        run, out = self._run, session.out
         run.may_wait = False
+        # Each reply is written as it comes: HELLO, CLIENT REPLY and messages to itself count from
+        # there on.
+        skipped = self._is_silenced(session) and not session.silent
+        if not (skipped or session.silent):
+            out.append(b"*%d\r\n" % len(queue))
         try:
-            return [self.call(run, session, command, argv) for command, argv in queue]
+            for command, argv in queue:
+                reply = self.call(run, session, command, argv)
+                if not (reply is WRITTEN or skipped or session.silent):
+                    encode_into(out, reply, session.resp)
         finally:
             run.may_wait = True
+        return WRITTEN
 
     def watch(self, session: Session, keys: list[bytes]) -> None:
         """Have changes of these keys noted."""
@@ -381,6 +426,9 @@ class Executor:
         blocked = session.blocked
         if blocked is None:
             return
+        kind = blocked.kind
+        if kind is not None and blocked.database.find(key).__class__ is not kind:
+            return
         blocked.ready = key
         run = self._run
         run.retried = blocked
@@ -390,7 +438,7 @@ class Executor:
         finally:
             session.database = kept
             run.retried = None
-        if reply is WAITS or (isinstance(reply, ErrorReply) and reply.text[:9] == b"WRONGTYPE"):
+        if reply is WAITS:
             return
         self.unblock(session)
         session.deliver(reply)

@@ -1,7 +1,8 @@
 """Glob patterns as Redis understands them (KEYS, SCAN MATCH, PSUBSCRIBE), as regular expressions.
 
 `*`, `?`, `[abc]`, `[^a-z]`, and a backslash before what is meant literally. A class that is not
-closed runs to the end of the pattern; a range may be written backwards.
+closed runs to the end of the pattern; a range may be written backwards. The empty name fits the
+empty pattern alone: not even stars are tried on it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ _NEVER: Final = rb"(?!)"
 @lru_cache(maxsize=1_024)
 def matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
     """A function that is true for names that match."""
-    if pattern == b"*":
-        return _always
+    if not pattern:
+        return _is_empty
+    if not pattern.strip(b"*"):
+        return len
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
-    return re.compile(_translate(pattern), flags).fullmatch
+    return re.compile(rb"(?!\Z)(?:%b)" % _translate(pattern), flags).fullmatch
 
 
-def _always(name: bytes) -> bool:  # noqa: ARG001 (the form of a matcher)
-    return True
+def _is_empty(name: bytes) -> bool:
+    return not name
 
 
 def _translate(pattern: bytes) -> bytes:

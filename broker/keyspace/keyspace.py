@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
+from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.values import Value
 
 DATABASES: Final = 16
@@ -168,6 +169,11 @@ class Keyspace:
                 if value:
                     continue
                 self.garbage.remove(value)
+            elif isinstance(value, StreamValue):
+                while value.nodes and most > 0:
+                    most -= value.pop()
+                if not value.nodes:
+                    self.garbage.pop()
             elif isinstance(value, set) or hasattr(value, "popleft"):
                 while value and most > 0:
                     value.pop()

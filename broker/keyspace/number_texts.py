@@ -10,6 +10,8 @@ from delaylog.broker.keyspace.errors import NOT_FLOAT, NOT_INTEGER, CommandError
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
+INT32_MAX: Final = 2**31 - 1
+INT32_MIN: Final = -(2**31)
 _WHOLE: Final = re.compile(rb"-?[1-9][0-9]{0,18}|0").fullmatch
 _FLOAT: Final = re.compile(
     rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE

@@ -66,8 +66,16 @@ class Run:
         """Log nothing by itself: what it called has been logged, or there is nothing to apply."""
         self.effects = []
 
-    def wait(self, argv: Args, keys: list[bytes], timeout_ms: int, late: Reply) -> Reply:
-        """Wait until one of `keys` changes, and run `argv` then; 0 = for ever.
+    def wait(
+        self,
+        argv: Args,
+        keys: list[bytes],
+        timeout_ms: int,
+        late: Reply,
+        kind: type | None = None,
+    ) -> Reply:
+        """Wait until one of `keys` changes and holds a value of this kind (None: anything), and run
+        `argv` then; 0 = for ever.
 
         Return what this returns. `late` is answered when the time is up, and at once where no
         command may wait.
@@ -78,6 +86,6 @@ class Run:
             return WAITS
         assert self.command is not None
         deadline = self.executor.waited_ms() + timeout_ms if timeout_ms else None
-        blocked = Blocked(self.command, argv, self.database, keys, deadline, late)
+        blocked = Blocked(self.command, argv, self.database, keys, deadline, late, kind)
         self.executor.block(self.session, blocked)
         return WAITS

@@ -32,6 +32,10 @@ class ScoreOrder:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
 
+    def copy(self) -> ScoreOrder:
+        """The same entries, apart from these."""
+        return ScoreOrder(self._entries)
+
     # ------------------------------------------------------------------ changing
 
     def add(self, score: float, member: bytes) -> None:

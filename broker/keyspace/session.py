@@ -26,6 +26,8 @@ class Blocked:
     """By the clock that measures waits; None = for ever."""
     late: Reply
     """What it is answered when the time is up."""
+    kind: type | None = None
+    """Values of another kind are none that it waits for; None = the command says so itself."""
     ready: bytes = b""
     """The key that has changed: it is served from this one, whatever others hold."""
 

@@ -124,9 +124,11 @@ class StreamValue:
         """Entries have gone: find the first one."""
         self.first_id = next(self.entries(), (0,))[0]
 
-    def pop(self) -> None:
-        """Drop the last node: for taking apart what nobody has any more."""
-        self.length -= len(self.nodes.pop().ids)
+    def pop(self) -> int:
+        """Drop the last node of what nobody has any more; returns how many entries went."""
+        count = len(self.nodes.pop().ids)
+        self.length -= count
+        return count
 
     # ------------------------------------------------------------------ trimming
 

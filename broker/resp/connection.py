@@ -39,6 +39,8 @@ class Connection(asyncio.Protocol):
         self._scheduled = False
         self._paused = False
         """The client does not read its replies: nothing of it runs meanwhile."""
+        self._held = False
+        """A command waited: what came behind it is to be looked at when it has its answer."""
         self.owed = 0
         """Turns whose replies wait for the log."""
         self._last = False
@@ -109,6 +111,7 @@ class Connection(asyncio.Protocol):
         """Run what has been parsed, one turn's share of it."""
         session = self.session
         if session.blocked is not None or self.task is not None or self._paused:
+            self._held = True
             self._hold_back()
             return
         if session.closing or self._transport is None:
@@ -120,12 +123,20 @@ class Connection(asyncio.Protocol):
         executor = face.begin()
         parser = self._parser
         for _ in range(SLICES_A_TURN):
-            commands = self._rest or parser.next_commands(COMMANDS_A_SLICE)
+            commands = self._rest
+            whole = not commands and parser.authenticated
             if not commands:
-                break
+                commands = parser.next_commands(COMMANDS_A_SLICE)
+                if not commands:
+                    break
+            count = len(commands)
             done = executor.handle(session, commands)
-            self._rest = commands[done:] if done < len(commands) else []
+            self._rest = commands[done:] if done < count else []
             if session.blocked is not None or session.closing or self.task is not None:
+                self._held = True
+                break
+            if whole and count < COMMANDS_A_SLICE and not self._rest:
+                # The parser had no more.
                 break
             if sum(map(len, session.out)) > REPLY_BYTES_A_TURN:
                 self.go_on()
@@ -158,6 +169,7 @@ class Connection(asyncio.Protocol):
 
     def finished(self) -> None:
         """A command that waited has its answer, or its task has ended."""
+        self._held = False
         if self._transport is not None and not self._paused:
             self._transport.resume_reading()
         self.go_on()
@@ -174,7 +186,7 @@ class Connection(asyncio.Protocol):
             return b""
         if session.closing:
             self._last = True
-        elif session.blocked is None and self.task is None:
+        elif self._held and session.blocked is None and self.task is None:
             self.finished()
         return b"".join(out)
 

@@ -48,6 +48,8 @@ class RespFace:
         self.connections: dict[int, Connection] = {}
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._unsettled_from: float | None = None
+        """Since when clients find nobody who leads."""
         node.on_end_leading = self._led_until_now
 
     # ------------------------------------------------------------------ life
@@ -119,15 +121,34 @@ class RespFace:
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
         node = self._node
-        return node.standing.settled and not node.suspended and not node.crowded
+        if node.suspended or node.crowded or node.engine.state.retired:
+            return False
+        if node.standing.settled:
+            self._unsettled_from = None
+            return True
+        return self._is_waited_out()
 
     async def until_ready(self) -> None:
-        """Wait for that a while: calls come through a change of leaders that is short."""
-        await self._node.standing.until_settled(SETTLE_SECONDS)
+        """Wait for that: calls come through a change of leaders that is short. If it is not, they
+        are answered as by a node that nobody leads.
+        """
+        node = self._node
+        if not node.standing.settled and not self._is_waited_out():
+            if self._unsettled_from is None:
+                self._unsettled_from = self.loop.time()
+            left = self._unsettled_from + SETTLE_SECONDS - self.loop.time()
+            await node.standing.until_settled(left)
         with suppress(NotLeadingError):
-            await self._node.room()
-        while self._node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
+            await node.room()
+        while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
             await asyncio.sleep(0.05)
+        while node.engine.state.retired:  # noqa: ASYNC110 (it is replaced, or follows)
+            await asyncio.sleep(0.005)
+
+    def _is_waited_out(self) -> bool:
+        """Whether clients have waited long enough for somebody to lead."""
+        since = self._unsettled_from
+        return since is not None and self.loop.time() - since >= SETTLE_SECONDS
 
     def begin(self) -> Executor:
         """Commands are about to run."""
@@ -135,6 +156,8 @@ class RespFace:
         keyspace = self._node.engine.state.keyspace
         if executor.keyspace is not keyspace:
             executor.exchange(keyspace)
+        leading = self._node.standing.leading
+        executor.out_of_touch = self._unsettled_from is not None and not leading
         executor.begin(self._node.clock.now_ms())
         return executor
 
@@ -161,5 +184,8 @@ class RespFace:
         return _TRY_AGAIN if standing.leading else _READ_ONLY
 
     def _led_until_now(self) -> None:
-        """Whoever waits here would wait for ever."""
+        """Whoever waits here would wait for ever, and what the turn did may never have been."""
+        self._unsettled_from = None
+        self.native.forget()
+        self.turns.give_up()
         self.executor.end_waits(ErrorReply(MOVED_AWAY))

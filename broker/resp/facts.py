@@ -30,6 +30,7 @@ def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write:
     server.run_id = token_hex(20).encode()
     server.process_id = os.getpid()
     server.role = lambda: b"master" if node.standing.leading else b"slave"
+    server.leader = lambda: _leader(node)
     server.facts = _facts
     server.delaylog_facts = lambda: _delaylog(node, after_write=after_write)
     server.given |= {
@@ -45,6 +46,11 @@ def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write:
 
     server.on_setting[b"proto-max-bulk-len"] = set_bulk
     server.on_setting[b"client-query-buffer-limit"] = set_query
+
+
+def _leader(node: Node) -> tuple[bytes, int] | None:
+    found = node.standing.leader_resp()
+    return None if found is None else (found[0].encode(), found[1])
 
 
 def listens(server: ServerState, host: str, port: int) -> None:

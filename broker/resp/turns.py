@@ -49,6 +49,14 @@ class Turns:
         """It has gone."""
         self._touched.pop(connection, None)
 
+    def give_up(self) -> None:
+        """This node led until now. What the turn changed is not in the log and may never be, so
+        whoever has seen it is told nothing: its connection ends.
+        """
+        touched, self._touched = self._touched, {}
+        for connection in touched:
+            connection.abort()
+
     def _end(self) -> None:
         self._scheduled = False
         node = self._node
@@ -62,8 +70,8 @@ class Turns:
                 log_keyspace(state, node.clock.now_ms())
                 node.appended()
         except NotLeadingError:
-            # Nothing was said yet. Either it may append again in a moment, or the engine goes and
-            # with it those who wait here.
+            # Nothing was said yet. Either it may append again in a moment, or it leads no more,
+            # and `give_up` comes.
             self._later()
             return
         except Exception as error:

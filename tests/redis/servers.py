@@ -25,9 +25,8 @@ TIMEOUT_S = 30
 
 REFERENCE = "reference"
 DELAYLOG = "delaylog"
-# The one line that says who is tested. Add DELAYLOG once `delaylog serve` knows `--resp`; from then
-# on a broker without it fails every test here. `pytest --endpoint delaylog` asks for it alone.
-ENDPOINTS = (REFERENCE,)
+# Who is tested; `pytest --endpoint delaylog` asks for one alone.
+ENDPOINTS = (REFERENCE, DELAYLOG)
 
 
 def reference_programs() -> Path:

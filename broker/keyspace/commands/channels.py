@@ -17,7 +17,7 @@ from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 
-_FLAGS: Final = "pubsub noscript loading stale sentinel no_multi"
+_FLAGS: Final = "pubsub noscript loading stale sentinel"
 Table = dict[bytes, dict[Session, None]]
 
 

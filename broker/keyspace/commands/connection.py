@@ -6,7 +6,7 @@ from hmac import compare_digest
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.number_texts import INT32_MAX, INT32_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -41,7 +41,10 @@ def echo(run: Run, argv: Args) -> Reply:
 @command("select", 2, "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
-    number = to_int(argv[1], b"ERR invalid DB index")
+    number = to_int(argv[1])
+    if not INT32_MIN <= number <= INT32_MAX:
+        refusal = b"ERR value is out of range, value must between %d and %d"
+        raise CommandError(refusal % (INT32_MIN, INT32_MAX))
     databases = run.keyspace.databases
     if not 0 <= number < len(databases):
         raise CommandError(b"ERR DB index is out of range")

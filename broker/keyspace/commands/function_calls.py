@@ -18,9 +18,11 @@ _WRITE: Final = "write denyoom noscript"
 
 
 def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
-    keys, args = take_keys(argv)
     scripting = run.executor.scripting
     functions = scripting.functions()
+    if functions.function(argv[1]) is None:
+        raise CommandError(b"ERR Function not found")
+    keys, args = take_keys(argv, b"ERR Bad number of keys provided")
     scripting.enter(run.session)
     return functions.call(argv[1], keys, args, resp=run.session.resp, read_only=read_only)
 
@@ -78,7 +80,7 @@ def function_delete(run: Run, argv: Args) -> Reply:
 @command("function|flush", -2, "write noscript")
 def function_flush(run: Run, argv: Args) -> Reply:
     """Remove all libraries."""
-    take_mode(argv, 2, b"FUNCTION")
+    take_mode(argv, 2, b"FUNCTION FLUSH only supports")
     run.keyspace.libraries = {}
     run.keyspace.dirty += 1
     return OK

@@ -67,7 +67,8 @@ def type_(run: Run, argv: Args) -> Reply:
 def keys(run: Run, argv: Args) -> Reply:
     """All keys that match a pattern."""
     database = run.database
-    match = matcher(argv[1])
+    # A single star stands for all keys, the empty one too.
+    match = matcher(argv[1]) if argv[1] != b"*" else lambda name: True
     expires, now_ms = database.expires, run.now_ms
     if not expires:
         return [key for key in database.values if match(key)]

@@ -9,7 +9,7 @@ from delaylog.broker.keyspace.commands.sorted_sets import zadd
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_score
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, Reply, WrittenDouble
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 
@@ -62,15 +62,12 @@ def _scores(run: Run, argv: Args, members: list[bytes]) -> list[float | None]:
 def geopos(run: Run, argv: Args) -> Reply:
     """Where members are: longitude and latitude."""
     found = _scores(run, argv, argv[2:])
-    return [NO_ARRAY if score is None else place_reply(run, score) for score in found]
+    return [NO_ARRAY if score is None else place_reply(score) for score in found]
 
 
-def place_reply(run: Run, score: float) -> Reply:
+def place_reply(score: float) -> Reply:
     """Longitude and latitude, with up to 17 decimals."""
-    place = geohashes.decode(score)
-    if run.session.resp == 3:
-        return [Double(place[0]), Double(place[1])]
-    return [_decimals(place[0]), _decimals(place[1])]
+    return [WrittenDouble(_decimals(part)) for part in geohashes.decode(score)]
 
 
 def _decimals(value: float) -> bytes:

@@ -176,7 +176,7 @@ def _answer(run: Run, query: _Query, word: bytes, kind: str) -> Reply:
         if b"withhash" in flags:
             told.append(int(one.score))
         if b"withcoord" in flags:
-            told.append(place_reply(run, one.score))
+            told.append(place_reply(one.score))
         out.append(told)
     return out
 

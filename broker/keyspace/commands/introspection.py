@@ -13,17 +13,16 @@ from delaylog.broker.keyspace.commands.connection import REDIS_VERSION
 from delaylog.broker.keyspace.commands.help_texts import help_lines, summary_of
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
-from delaylog.broker.keyspace.registry import COMMANDS, Args, Command, command, keys_of
-from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Members, Reply, Status
+from delaylog.broker.keyspace.registry import COMMANDS, NO_KEYS, Args, Command, command, keys_of
+from delaylog.broker.keyspace.replies import Map, Members, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
 _FLAGS: Final = "loading stale"
 # In the order in which they are listed.
 _SHOWN_FLAGS: Final = (
     *("write", "readonly", "denyoom", "admin", "pubsub", "noscript", "blocking", "loading"),
-    *("stale", "skip_monitor", "skip_slowlog", "asking", "fast", "no_auth", "may_replicate"),
-    *("sentinel", "only_sentinel", "no_mandatory_keys", "no_async_loading", "no_multi"),
-    *("movablekeys", "allow_busy"),
+    *("stale", "skip_monitor", "skip_slowlog", "asking", "fast", "no_auth", "no_mandatory_keys"),
+    *("no_async_loading", "no_multi", "movablekeys", "allow_busy"),
 )
 CATEGORIES: Final = (
     *(b"keyspace", b"read", b"write", b"set", b"sortedset", b"list", b"hash", b"string"),
@@ -49,9 +48,17 @@ _CATEGORY_OF: Final = {
     "module": None,
 }
 _DANGEROUS: Final = {
-    *(b"flushall", b"flushdb", b"keys", b"sort", b"sort_ro", b"restore", b"migrate", b"swapdb"),
-    *(b"info", b"role"),
+    *(b"flushall", b"flushdb", b"keys", b"sort", b"sort_ro", b"restore", b"restore-asking"),
+    *(b"migrate", b"swapdb", b"info", b"role", b"lastsave"),
 }
+_ADMIN: Final = {b"role", b"lastsave"}
+"""Without the flag of that name."""
+_CONNECTION: Final = {b"asking", b"readonly", b"readwrite", b"wait", b"command"}
+_SORTS: Final = {b"set", b"sortedset", b"list"}
+_FIRST_KEY: Final = {
+    *(b"zunionstore", b"zinterstore", b"zdiffstore", b"georadius", b"georadiusbymember"),
+}
+"""Their first argument is always a key, wherever the others stand."""
 
 
 def group_of(entry: Command) -> str:
@@ -68,21 +75,21 @@ def categories_of(entry: Command) -> list[bytes]:
     """The categories of ACL."""
     flags, group = entry.flags, group_of(entry)
     has = {b"fast" if "fast" in flags else b"slow"}
-    if not entry.subcommands:
+    if entry.name in (b"sort", b"sort_ro"):
+        has |= _SORTS
+    elif entry.name.partition(b"|")[0] in _CONNECTION:
+        has.add(b"connection")
+    elif not entry.subcommands and (group != "pubsub" or entry.name != b"pubsub|help"):
         family = _CATEGORY_OF.get(group, group.encode())
         if family is not None:
             has.add(family)
-        if entry.name.partition(b"|")[0] == b"command":
-            has.add(b"connection")
-    for flag, category in (
-        ("write", b"write"),
-        ("readonly", b"read"),
-        ("pubsub", b"pubsub"),
-        ("blocking", b"blocking"),
-        ("admin", b"admin"),
-    ):
-        if flag in flags and (flag != "pubsub" or group == "pubsub"):
-            has.add(category)
+    for flag in ("write", "blocking", "admin"):
+        if flag in flags:
+            has.add(flag.encode())
+    if "readonly" in flags and group != "scripting":
+        has.add(b"read")
+    if entry.name in _ADMIN:
+        has.add(b"admin")
     if "admin" in flags or entry.name in _DANGEROUS:
         has.add(b"dangerous")
     return [category for category in CATEGORIES if category in has]
@@ -90,12 +97,12 @@ def categories_of(entry: Command) -> list[bytes]:
 
 def _flags_of(entry: Command) -> list[Status]:
     has = set(entry.flags)
-    if (
-        entry.name not in (b"subscribe", b"psubscribe", b"ssubscribe")
-        and group_of(entry) != "pubsub"
-    ):
-        # Here it says that subscribed clients may send it, there that it is about channels.
-        has.discard("pubsub")
+    # Here it says that subscribed clients may send it, there that it is about channels.
+    has.discard("pubsub")
+    if group_of(entry) == "pubsub":
+        has.discard("no_multi")
+        if not entry.subcommands and entry.name != b"pubsub|help":
+            has.add("pubsub")
     if not isinstance(entry.keys, tuple):
         has.add("movablekeys")
     return [Status(flag.encode()) for flag in _SHOWN_FLAGS if flag in has]
@@ -124,7 +131,9 @@ def _key_specs(entry: Command) -> Reply:
 
 def describe(entry: Command) -> Reply:
     """The ten members of a command's entry."""
-    places = entry.keys if isinstance(entry.keys, tuple) else (0, 0, 0)
+    places = (1, 1, 1) if entry.name in _FIRST_KEY else NO_KEYS
+    if isinstance(entry.keys, tuple):
+        places = entry.keys
     return [
         entry.name,
         entry.arity,
@@ -169,7 +178,7 @@ def command_info(run: Run, argv: Args) -> Reply:
     if len(argv) == 2:
         return command_(run, argv)
     found = [entry_named(name) for name in argv[2:]]
-    return [NO_ARRAY if entry is None else describe(entry) for entry in found]
+    return [None if entry is None else describe(entry) for entry in found]
 
 
 def _document(entry: Command) -> Reply:
@@ -235,9 +244,13 @@ def _keys(run: Run, argv: Args) -> tuple[Command, list[bytes]]:
     if not entry.takes(len(called)):
         raise CommandError(b"ERR Invalid number of arguments specified for command")
     try:
-        return entry, keys_of(entry, called)
+        keys = keys_of(entry, called)
     except (CommandError, IndexError):
-        raise CommandError(b"ERR Invalid arguments specified for command") from None
+        keys = []
+    # Only scripts may be called without keys.
+    if not keys and group_of(entry) != "scripting":
+        raise CommandError(b"ERR Invalid arguments specified for command")
+    return entry, keys
 
 
 @command("command|getkeys", -4, _FLAGS)

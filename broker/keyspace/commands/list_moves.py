@@ -64,7 +64,7 @@ def _move_or_wait(
 ) -> Reply:
     item = _move(run, argv[1], argv[2], left=left, to_left=to_left)
     if item is None:
-        return run.wait(argv, [argv[1]], timeout_ms, late)
+        return run.wait(argv, [argv[1]], timeout_ms, late, ListValue)
     sides = (b"LEFT" if left else b"RIGHT", b"LEFT" if to_left else b"RIGHT")
     run.rewrite(b"LMOVE", argv[1], argv[2], *sides)
     return item
@@ -99,7 +99,7 @@ def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
             item = take_from(run, key, value, 1, left=left)[0]
             run.rewrite(b"LPOP" if left else b"RPOP", key)
             return [key, item]
-    return run.wait(argv, keys, timeout_ms, NO_ARRAY)
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY, ListValue)
 
 
 @command("blpop", -3, _BLOCKING, keys=(1, -2, 1))
@@ -166,7 +166,7 @@ def lmpop(run: Run, argv: Args) -> Reply:
     return _take_first(run, keys, _take_count(argv, at + 1), left=left)
 
 
-@command("blmpop", -5, _BLOCKING, keys=_blmpop_keys)
+@command("blmpop", -5, "write blocking", keys=_blmpop_keys)
 def blmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
     timeout_ms = to_timeout_ms(run, argv[1])
@@ -175,4 +175,4 @@ def blmpop(run: Run, argv: Args) -> Reply:
     reply = _take_first(run, keys, _take_count(argv, at + 1), left=left)
     if reply is not NO_ARRAY:
         return reply
-    return run.wait(argv, keys, timeout_ms, NO_ARRAY)
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY, ListValue)

@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.errors import (
     syntax,
     wrong_arity,
 )
-from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.number_texts import INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -264,7 +264,8 @@ def lpos(run: Run, argv: Args) -> Reply:
     items: Iterable[bytes] = value if rank > 0 else reversed(value)
     if most:
         items = islice(items, most)
-    wanted, skip = argv[2], abs(rank) - 1
+    # The least number has no opposite in 64 bits: Redis skips nothing then.
+    wanted, skip = argv[2], abs(rank) - 1 if rank != INT64_MIN else 0
     found: list[int] = []
     limit = 1 if count is None else count or len(value)
     for place, item in enumerate(items):

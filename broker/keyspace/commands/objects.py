@@ -51,7 +51,7 @@ def encoding_of(value: Value) -> bytes:
     if isinstance(value, SetValue):
         return value.encoding
     if isinstance(value, SortedSetValue):
-        return b"skiplist" if value.large else b"listpack"
+        return b"skiplist" if value.large or value.shown_large else b"listpack"
     if isinstance(value, ListValue):
         return b"quicklist"
     assert isinstance(value, StreamValue)

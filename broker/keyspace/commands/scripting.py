@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
+from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
@@ -17,9 +17,9 @@ _FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
 _SHA_SIZE: Final = 40
 
 
-def take_keys(argv: Args) -> tuple[list[bytes], list[bytes]]:
+def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], list[bytes]]:
     """KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
-    count = to_int(argv[2])
+    count = to_int(argv[2], refusal)
     if count > len(argv) - 3:
         raise CommandError(b"ERR Number of keys can't be greater than number of args")
     if count < 0:
@@ -93,13 +93,13 @@ def script_exists(run: Run, argv: Args) -> Reply:
 def take_mode(argv: Args, at: int, what: bytes) -> None:
     """Check the [ASYNC|SYNC] of a flush. Raises CommandError."""
     if len(argv) > at + 1 or (len(argv) > at and argv[at].lower() not in (b"async", b"sync")):
-        raise CommandError(b"ERR %b FLUSH only supports SYNC|ASYNC option" % what)
+        raise CommandError(b"ERR %b SYNC|ASYNC option" % what)
 
 
 @command("script|flush", -2, "noscript")
 def script_flush(run: Run, argv: Args) -> Reply:
     """Forget all scripts."""
-    take_mode(argv, 2, b"SCRIPT")
+    take_mode(argv, 2, b"SCRIPT FLUSH only support")
     run.executor.scripting.scripts.flush()
     return OK
 

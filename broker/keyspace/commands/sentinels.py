@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
-_FLAGS: Final = "admin only_sentinel"
+_FLAGS: Final = "admin only_sentinel loading stale"
 _NAME: Final = b"delaylog"
 
 

@@ -95,7 +95,7 @@ def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
     timeout_ms = to_timeout_ms(run, argv[-1])
     found = _of_keys(run, argv[1:-1], 1, greatest=greatest)
     if found is None:
-        return run.wait(argv, argv[1:-1], timeout_ms, NO_ARRAY)
+        return run.wait(argv, argv[1:-1], timeout_ms, NO_ARRAY, SortedSetValue)
     key, ((score, member),) = found
     return [key, member, Double(score)]
 
@@ -157,7 +157,9 @@ def bzmpop(run: Run, argv: Args) -> Reply:
     many = _Many(argv, 2)
     timeout_ms = to_timeout_ms(run, argv[1])
     reply = many.take(run)
-    return run.wait(argv, many.keys, timeout_ms, NO_ARRAY) if reply is None else reply
+    if reply is None:
+        return run.wait(argv, many.keys, timeout_ms, NO_ARRAY, SortedSetValue)
+    return reply
 
 
 # ---------------------------------------------------------------------- drawing

@@ -81,7 +81,7 @@ def _sort(run: Run, argv: Args, wish: _Wish) -> Reply:
         raise wrong_type()
     if isinstance(value, SortedSetValue):
         # Redis turns it into its large form here, and OBJECT ENCODING shows that.
-        value.large = True
+        value.shown_large = True
     by = wish.by
     in_place = wish.in_place
     if in_place and isinstance(value, SetValue) and (wish.store is not None or run.in_script):
@@ -135,8 +135,10 @@ def _sorted(run: Run, items: list[bytes], wish: _Wish, by: bytes | None) -> list
     if by is not None:
         weights = [_looked_up(run, by, item) for item in items]
     if wish.by_bytes:
-        # What has no weight comes first.
-        keys = [(weight is not None, weight or b"") for weight in weights]
+        # Without a weight it comes first; what is not stored is compared as C compares words, up to
+        # a zero byte.
+        ends = b"\0" if wish.store is None else None
+        keys = [(weight is not None, _word(weight or b"", ends)) for weight in weights]
         order = sorted(range(len(items)), key=keys.__getitem__, reverse=wish.descending)
     else:
         scores = [
@@ -145,6 +147,10 @@ def _sorted(run: Run, items: list[bytes], wish: _Wish, by: bytes | None) -> list
         ]
         order = sorted(range(len(items)), key=scores.__getitem__, reverse=wish.descending)
     return [items[index] for index in order]
+
+
+def _word(text: bytes, ends: bytes | None) -> bytes:
+    return text if ends is None else text.partition(ends)[0]
 
 
 def _score(text: bytes) -> float:

@@ -18,7 +18,7 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.streams.groups import Group, Pending
+from delaylog.broker.keyspace.streams.groups import Consumer, Group, Pending
 from delaylog.broker.keyspace.streams.ids import id_text, parse_id, parse_start
 
 _LOOKED_AT: Final = 10
@@ -128,9 +128,7 @@ def xclaim(run: Run, argv: Args) -> Reply:
     if moved:
         group.last_id = options.last_id
     run.no_effect()
-    consumer = see_consumer(run, key, group, name, argv[3])
-    if run.keyspace.applying:
-        consumer.seen_ms = max(consumer.seen_ms, options.delivered_ms)
+    consumer: Consumer | None = None
     out: list[Reply] = []
     claims: Claims = []
     logged = 0
@@ -149,6 +147,10 @@ def xclaim(run: Run, argv: Args) -> Reply:
                 continue
         elif idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
             continue
+        if consumer is None:
+            consumer = see_consumer(run, key, group, name, argv[3])
+            if run.keyspace.applying:
+                consumer.seen_ms = max(consumer.seen_ms, options.delivered_ms)
         count = options.count
         if count < 0:
             count = (1 if pending is None else pending.count) + (not options.just_id)
@@ -204,7 +206,7 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
             b"ERR Insufficient memory, failed allocating transient memory, COUNT too high."
         )
     run.no_effect()
-    consumer = see_consumer(run, key, group, name, argv[3])
+    consumer: Consumer | None = None
     out: list[Reply] = []
     claims: Claims = []
     deleted: list[int] = []
@@ -222,6 +224,9 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
             continue
         if idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
             continue
+        if consumer is None:
+            # Also in Redis, who gets nothing is no consumer by that.
+            consumer = see_consumer(run, key, group, name, argv[3])
         group.deliver(number, consumer, run.now_ms, pending.count + (not just_id))
         out.append(id_text(number) if just_id else shown(number, fields))
         claims.append((number, pending))

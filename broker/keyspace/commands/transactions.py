@@ -7,7 +7,7 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
 
-_FLAGS = "noscript loading stale fast now"
+_FLAGS = "noscript loading stale fast allow_busy now"
 
 
 @command("multi", 1, _FLAGS)
@@ -34,10 +34,7 @@ def discard(run: Run, argv: Args) -> Reply:
     session = run.session
     if session.queue is None:
         raise CommandError(b"ERR DISCARD without MULTI")
-    session.queue = None
-    session.failed_multi = False
-    run.executor.forget_watches(session)
-    session.look()
+    run.executor.discard(session)
     return OK
 
 
@@ -51,7 +48,7 @@ def watch(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("unwatch", 1, "noscript loading stale fast")
+@command("unwatch", 1, "noscript loading stale fast allow_busy")
 def unwatch(run: Run, argv: Args) -> Reply:
     """Forget what was watched."""
     run.executor.forget_watches(run.session)

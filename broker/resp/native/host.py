@@ -66,6 +66,10 @@ class NativeHost:
                 self._send(part, key, merge)
         return True
 
+    def forget(self) -> None:
+        """Nobody waits any more for the sends of the turn so far, nor is told of them."""
+        self._sends = {}
+
     def owes(self, session: Session) -> bool:
         """Whether a client has not been answered yet what it asked in earlier turns."""
         return cast("Connection", session.worker).owed > 0

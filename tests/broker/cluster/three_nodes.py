@@ -55,12 +55,16 @@ class ThreeNodes:
     wait_s = START_S
     """How long anything may take."""
 
-    def __init__(self, folder: Path, *, acks: str = "quorum", limits: str = "") -> None:
-        """`limits` = lines of a configuration file for all nodes."""
+    def __init__(
+        self, folder: Path, *, acks: str = "quorum", limits: str = "", redis: bool = False
+    ) -> None:
+        """`limits` = lines of a configuration file for all nodes; `redis` = they take Redis clients
+        too."""
         self.folder = folder
-        ports = free_ports(6)
+        ports = free_ports(9)
         self.http = dict(zip(NODES, ports[:3], strict=True))
-        self.peers = dict(zip(NODES, ports[3:], strict=True))
+        self.peers = dict(zip(NODES, ports[3:6], strict=True))
+        self.resp = dict(zip(NODES, ports[6:], strict=True)) if redis else {}
         secret = folder / "cluster.secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o600)
@@ -72,6 +76,8 @@ class ThreeNodes:
                 f'peer = "127.0.0.1:{self.peers[node]}"',
                 f'http = "127.0.0.1:{self.http[node]}"',
             ]
+            if redis:
+                lines.append(f'resp = "127.0.0.1:{self.resp[node]}"')
         self.config = folder / "cluster.toml"
         self.config.write_text("\n".join(lines) + "\n")
         self._options: list[str] = []
@@ -87,6 +93,8 @@ class ThreeNodes:
         for node in nodes or NODES:
             words = ["--data-dir", str(self.data_dir(node)), "--http", self.address(node)]
             words += ["--cluster", str(self.config), "--node", str(node), *self._options]
+            if self.resp:
+                words += ["--resp", f"127.0.0.1:{self.resp[node]}"]
             with self.log_path(node).open("ab") as log:
                 self._processes[node] = subprocess.Popen(
                     [PROGRAM, "serve", *words, *(["--new-cluster"] if new_cluster else [])],

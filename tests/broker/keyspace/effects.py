@@ -11,7 +11,6 @@ import shlex
 from random import Random
 from typing import Any
 
-from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.values import TYPE_NAMES
@@ -53,8 +52,8 @@ class Pair:
 
     def call(self, *argv: bytes) -> bytes:
         """The bytes of a reply."""
-        out: list[bytes] = []
-        encode_into(out, self.executor.execute(self.session, list(argv)), self.session.resp)
+        self.executor.handle(self.session, [list(argv)])
+        out, self.session.out = self.session.out, []
         effects = self.leader.take_effects()
         self.effects += effects
         self.follower.apply(effects)

@@ -260,3 +260,14 @@ def test_a_listpack_has_no_minus_zero(client: Client) -> None:
     assert client.ask("ZADD z -0 a", "ZSCORE z a") == ":1 0"
     long = "x" * 65
     assert client.ask(f"ZADD z -0 {long}", f"ZSCORE z {long}") == ":1 -0"
+
+
+def test_a_copy_shares_nothing() -> None:
+    executor = Executor(Keyspace(Random(1)))
+    session = executor.connect(0)
+    for words in (b"ZADD a 1 x 2 y", b"COPY a b", b"ZPOPMIN a", b"ZREM b x", b"ZADD b 5 y"):
+        executor.execute(session, words.split())
+    for key, score in (b"a", 2.0), (b"b", 5.0):
+        value = executor.keyspace.databases[0].values[key]
+        assert isinstance(value, SortedSetValue)
+        assert list(value.order) == [(score, b"y")] == [(s, m) for m, s in value.scores.items()]

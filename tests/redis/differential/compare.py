@@ -78,16 +78,25 @@ def _scan(argv: Argv, ours: Node, theirs: Node) -> bool:
 
 
 def _sort(argv: Argv, ours: Node, theirs: Node) -> bool:
-    """SORT leaves the order open where BY gives none, and with ALPHA BY between equal weights."""
+    """SORT leaves the order open where BY gives none, and with ALPHA BY between equal weights.
+
+    With ALPHA alone those are equal that differ behind a zero byte only.
+    """
     words = [word.upper() for word in argv]
-    if b"BY" not in words or b"STORE" in words:
+    if b"STORE" in words:
         return False
+    if b"BY" not in words:
+        return b"ALPHA" in words and _until_zero(ours) == _until_zero(theirs)
     pattern = argv[words.index(b"BY") + 1]
     if b"*" in pattern and b"ALPHA" not in words:
         return False
     if b"LIMIT" in words or b"GET" in words:
         return shape(ours) == shape(theirs)
     return _unordered(argv, ours, theirs)
+
+
+def _until_zero(node: Node) -> object:
+    return [(leaf.kind, str(leaf.value).partition("\\x00")[0]) for leaf in node.leaves()]
 
 
 def _shape(argv: Argv, ours: Node, theirs: Node) -> bool:

@@ -200,8 +200,6 @@ class _Sessions:
 
 def _any_order(argv: Argv, ours: list[bytes], theirs: list[bytes]) -> bool:
     """One message that fits several patterns, and the farewells to all channels: in any order."""
-    if ours == theirs:
-        return True
     if argv and argv[0].upper() in (b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"):
         if len(argv) > 1:
             return False

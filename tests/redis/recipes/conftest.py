@@ -1,36 +1,32 @@
-"""Endpoints for the recipes: every test of this folder runs on each endpoint named here.
-
-To let the same tests face another server, add its name and how it is started to `STARTERS`. A
-starter answers the port of a server of its own on the loopback, and gives back what stops it.
-"""
+"""`endpoint` for the recipes: the module's server of ../conftest.py; each client finds it empty."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 import redis
 
 from delaylog.client.recipes import RedisPyConnection
-from tests.redis.recipes.support import Endpoint, HandClock, start_reference
-
-STARTERS: dict[str, Callable[[ExitStack], int]] = {"reference": start_reference}
-"""Name -> starts a server that ends with the stack, answers its port."""
+from tests.redis.recipes.support import Endpoint, HandClock
+from tests.redis.servers import REFERENCE, RedisServer
 
 
-@pytest.fixture(scope="session", params=sorted(STARTERS))
-def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
+@pytest.fixture(scope="module")
+def endpoint(server: RedisServer) -> Endpoint:
     """A live server."""
-    with ExitStack() as stack:
-        yield Endpoint(request.param, STARTERS[request.param](stack))
+    return Endpoint(server.kind, server.port)
 
 
-@pytest.fixture(scope="session")
-def reference() -> Iterator[Endpoint]:
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A real redis-server beside the endpoint, to compare with."""
-    with ExitStack() as stack:
-        yield Endpoint("reference", start_reference(stack))
+    server = RedisServer(REFERENCE, tmp_path_factory.mktemp("beside"))
+    try:
+        server.start()
+        yield Endpoint(server.kind, server.port)
+    finally:
+        server.remove()
 
 
 @pytest.fixture(params=[2, 3], ids=["resp2", "resp3"])

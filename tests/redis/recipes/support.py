@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import redis
 
 from delaylog.client.recipes import (
@@ -44,48 +38,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def start_reference(stack: ExitStack) -> int:
-    """A real redis-server with empty memory and no files."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    port = free_port()
-    options = {
-        "port": str(port),
-        "bind": "127.0.0.1",
-        "dir": folder,
-        "save": "",
-        "appendonly": "no",
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    process = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
-
-    def stop() -> None:
-        # It has no files to close, and one that a script keeps busy would not listen.
-        process.kill()
-        process.wait()
-
-    stack.callback(stop)
-    wait_until_it_answers(port)
-    return port
-
-
-def wait_until_it_answers(port: int, *, patience_s: float = 30) -> None:
-    """Return when the server answers PING."""
-    deadline = time.monotonic() + patience_s
-    with redis.Redis(port=port) as client:
-        while True:
-            try:
-                client.ping()
-            except redis.ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
 
 
 class HandClock:

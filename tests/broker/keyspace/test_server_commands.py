@@ -1,0 +1,570 @@
+"""The server's own commands, against the real server: errors, settings, the table of commands.
+
+A table of commands goes to redis-server and to us, on one connection each; the replies must be
+equal bytes. What differs on purpose stands in a table of its own, with our words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import hiredis
+import pytest
+
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.registry import COMMANDS
+from delaylog.broker.keyspace.server_state import ServerState
+from tests.broker.resp.reference import Reference, reference
+
+NOW_MS = 1_700_000_000_000
+
+SAME = """
+CLIENT
+CLIENT NOSUCH
+CLIENT MAINT_NOTIFICATIONS ON
+CLIENT SETNAME a|b
+CLIENT SETNAME worker
+CLIENT GETNAME
+CLIENT ID x
+CLIENT LIST TYPE nosuch
+CLIENT LIST TYPE replica
+CLIENT LIST TYPE
+CLIENT LIST ID
+CLIENT LIST ID a
+CLIENT LIST ID 99999
+CLIENT LIST NOSUCH
+CLIENT KILL
+CLIENT KILL 1.2.3.4:5
+CLIENT KILL ID
+CLIENT KILL ID a
+CLIENT KILL ID 0 ADDR
+CLIENT KILL TYPE nosuch
+CLIENT KILL TYPE normal SKIPME yes
+CLIENT KILL TYPE slave
+CLIENT KILL USER nosuch
+CLIENT KILL USER default SKIPME maybe
+CLIENT KILL SKIPME yes
+CLIENT KILL ADDR 1:1 SKIPME no
+CLIENT KILL LADDR 1:1
+CLIENT KILL MAXAGE 1
+CLIENT REPLY
+CLIENT REPLY maybe
+CLIENT REPLY ON
+CLIENT UNBLOCK
+CLIENT UNBLOCK a
+CLIENT UNBLOCK 99999
+CLIENT UNBLOCK 1 maybe
+CLIENT UNBLOCK 99999 ERROR
+CLIENT PAUSE
+CLIENT PAUSE a
+CLIENT PAUSE -1
+CLIENT PAUSE 10 maybe
+CLIENT UNPAUSE
+CLIENT NO-EVICT
+CLIENT NO-EVICT maybe
+CLIENT NO-EVICT on
+CLIENT TRACKING maybe
+CLIENT TRACKING OFF
+CLIENT CACHING yes
+CLIENT GETREDIR
+CLIENT TRACKINGINFO
+CLIENT HELP x
+CONFIG
+CONFIG NOSUCH
+CONFIG GET
+CONFIG GET save
+CONFIG GET SAVE
+CONFIG GET nosuch
+CONFIG GET maxmemory-policy
+CONFIG GET databases
+CONFIG GET proto-max-bulk-len
+CONFIG GET lua-time-limit
+CONFIG GET client-output-buffer-limit
+CONFIG SET
+CONFIG SET a
+CONFIG SET nosuch 1
+CONFIG SET maxmemory 1 x
+CONFIG SET hz 20 hz 30
+CONFIG SET hz 20 nosuch 2
+CONFIG SET hz 20 timeout abc
+CONFIG GET hz
+CONFIG SET maxmemory abc
+CONFIG SET maxmemory -1
+CONFIG SET maxmemory 10%
+CONFIG SET maxmemory 0
+CONFIG SET appendonly maybe
+CONFIG SET maxmemory-policy maybe
+CONFIG SET maxmemory-policy NOEVICTION
+CONFIG SET hz abc
+CONFIG SET hz 20 slowlog-max-len 5
+CONFIG GET hz
+CONFIG GET slowlog-max-len
+CONFIG SET timeout -1
+CONFIG SET timeout 0
+CONFIG SET port abc
+CONFIG SET port 70000
+CONFIG SET databases 17
+CONFIG SET daemonize yes
+CONFIG SET dir /tmp
+CONFIG SET dbfilename x
+CONFIG SET proto-max-bulk-len 100
+CONFIG SET proto-max-bulk-len 2mb
+CONFIG GET proto-max-bulk-len
+CONFIG SET client-query-buffer-limit 5
+CONFIG SET slowlog-max-len -1
+CONFIG SET slowlog-log-slower-than -2
+CONFIG SET hash-max-listpack-value abc
+CONFIG SET zset-max-listpack-value 99999999999999999999
+CONFIG SET list-max-listpack-size 99999999999
+CONFIG SET HASH-MAX-ZIPLIST-ENTRIES 64
+CONFIG GET hash-max-listpack-entries
+CONFIG SET lua-time-limit 4999
+CONFIG GET busy-reply-threshold
+CONFIG SET loglevel nosuch
+CONFIG SET notify-keyspace-events qqq
+CONFIG SET enable-debug-command yes
+CONFIG SET rdbcompression YES
+CONFIG RESETSTAT
+CONFIG RESETSTAT x
+CONFIG REWRITE
+INFO nosuch
+COMMAND NOSUCH
+COMMAND COUNT x
+COMMAND INFO nosuch
+COMMAND DOCS nosuch
+COMMAND GETKEYS
+COMMAND GETKEYS GET
+COMMAND GETKEYS GET a
+COMMAND GETKEYS get a b
+COMMAND GETKEYS PING x
+COMMAND GETKEYS nosuch a
+COMMAND GETKEYS MSET a b c d
+COMMAND GETKEYS CONFIG GET x
+COMMAND GETKEYS SORT a
+COMMAND GETKEYS ZUNION 2 a b
+COMMAND GETKEYS ZUNION 2 a
+COMMAND GETKEYS EVAL x 0
+COMMAND GETKEYS EVAL x 1 k
+COMMAND LIST x
+COMMAND LIST FILTERBY MODULE x
+COMMAND LIST FILTERBY MODULE
+COMMAND LIST FILTERBY NOSUCH x
+COMMAND LIST FILTERBY ACLCAT nosuch
+COMMAND LIST FILTERBY PATTERN hincrb?
+TIME x
+LASTSAVE x
+SAVE x
+BGSAVE x
+SHUTDOWN x
+SHUTDOWN ABORT
+SHUTDOWN NOSAVE SAVE
+DEBUG
+DEBUG NOSUCH
+DEBUG SLEEP 0
+LOLWUT
+LOLWUT VERSION a
+SLOWLOG
+SLOWLOG GET
+SLOWLOG GET a
+SLOWLOG GET -2
+SLOWLOG GET -1
+SLOWLOG GET 1 2
+SLOWLOG LEN
+SLOWLOG RESET
+SLOWLOG NOSUCH
+LATENCY LATEST
+LATENCY HISTORY x
+LATENCY HISTORY
+LATENCY RESET
+LATENCY RESET a b
+LATENCY GRAPH x
+LATENCY HISTOGRAM nosuch
+LATENCY NOSUCH
+MEMORY USAGE
+MEMORY USAGE a
+MEMORY USAGE a SAMPLES
+MEMORY USAGE a SAMPLES -1
+MEMORY USAGE a SAMPLES a
+MEMORY USAGE a NOSUCH 1
+MEMORY PURGE
+MONITOR x
+ACL WHOAMI
+ACL LIST
+ACL USERS
+ACL CAT
+ACL CAT nosuch
+ACL GETUSER nosuch
+ACL GETUSER default
+ACL SETUSER
+ACL DELUSER x
+ACL DELUSER default
+ACL LOG
+ACL LOG a
+ACL LOG RESET
+ACL GENPASS a
+ACL GENPASS 5000
+ACL DRYRUN default get a
+ACL DRYRUN nosuch get a
+ACL DRYRUN default nosuch a
+ACL DRYRUN default get
+ACL NOSUCH
+MODULE LIST
+MODULE LOAD x
+MODULE NOSUCH
+ROLE
+ROLE x
+REPLICAOF no
+FAILOVER ABORT
+READONLY
+READONLY x
+READWRITE
+ASKING
+CLUSTER
+CLUSTER INFO
+CLUSTER NOSUCH
+CLUSTER KEYSLOT
+CLUSTER KEYSLOT a
+SELECT a
+SELECT 16
+SELECT -1
+SELECT 99999999999
+SELECT 99999999999999999999
+"""
+
+OURS = [
+    ("CLIENT SETINFO LIB-NAME redis-py", b"OK"),
+    ("CLIENT SETINFO LIB-VER 8.1", b"OK"),
+    ("CLIENT SETINFO NOSUCH x", "ERR Unrecognized option 'NOSUCH'"),
+    ("CLIENT SETINFO LIB-NAME a|b", "ERR lib-name cannot contain spaces"),
+    ("CLIENT TRACKING ON", "ERR client side caching is not supported"),
+    ("CLIENT PAUSE 1", "ERR CLIENT PAUSE is not supported"),
+    (
+        "CONFIG SET maxmemory 1gb",
+        "ERR CONFIG SET failed (possibly related to argument 'maxmemory')",
+    ),
+    (
+        "CONFIG SET requirepass x",
+        "ERR CONFIG SET failed (possibly related to argument 'requirepass')",
+    ),
+    ("CONFIG SET notify-keyspace-events KEA", "ERR CONFIG SET failed"),
+    ("CONFIG GET notify-keyspace-events", [b"notify-keyspace-events", b""]),
+    ("SHUTDOWN NOSAVE", "ERR SHUTDOWN is refused"),
+    ("MONITOR", "ERR MONITOR is not supported"),
+    ("REPLICAOF NO ONE", "ERR REPLICAOF is refused"),
+    ("FAILOVER", "ERR FAILOVER is refused"),
+    ("ACL SETUSER x on", "ERR accounts come from the file"),
+    ("DEBUG SET-ACTIVE-EXPIRE 0", b"OK"),
+    ("LASTSAVE", NOW_MS // 1000),
+    ("SAVE", b"OK"),
+    ("BGSAVE", b"Background saving started"),
+    ("BGREWRITEAOF", b"Background append only file rewriting started"),
+    ("TIME", [b"1700000000", b"0"]),
+    ("SENTINEL GET-MASTER-ADDR-BY-NAME any", [b"127.0.0.1", b"7000"]),
+    ("SENTINEL REPLICAS any", []),
+    ("SENTINEL SENTINELS any", []),
+]
+
+
+class Ours:
+    """One session without a socket."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.session = executor.connect(NOW_MS)
+        self.session.address = b"127.0.0.1:%d" % (40_000 + self.session.number)
+
+    def call(self, line: str) -> bytes:
+        """The raw reply to a command."""
+        return self.run([line])
+
+    def run(self, lines: list[str]) -> bytes:
+        """The raw replies to a pipeline."""
+        self.executor.begin(NOW_MS)
+        argvs = [[word.replace("|", " ").encode() for word in line.split(" ")] for line in lines]
+        self.executor.handle(self.session, argvs)
+        return self.take()
+
+    def take(self) -> bytes:
+        """What came."""
+        out, self.session.out = self.session.out, []
+        return b"".join(out)
+
+    def value(self, line: str) -> Any:
+        """The reply, read; errors are values."""
+        return read(self.call(line))
+
+
+def read(raw: bytes) -> Any:
+    reader = hiredis.Reader()
+    reader.feed(raw)
+    return reader.gets()
+
+
+@pytest.fixture
+def executor() -> Executor:
+    server = ServerState(started_ms=NOW_MS, address=(b"127.0.0.1", 7000))
+    return Executor(Keyspace(Random(1)), server)
+
+
+@pytest.fixture
+def ours(executor: Executor) -> Ours:
+    return Ours(executor)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Reference]:
+    with reference() as one:
+        yield one
+
+
+def theirs(redis: Reference, lines: list[str], protocol: int) -> list[bytes]:
+    """The real server's raw replies, each command fenced by a PING with a text of its own."""
+    replies = []
+    fence = b"$5\r\nfence\r\n"
+    with redis.connect() as connection:
+        for line in [f"HELLO {protocol}", *lines]:
+            words = [word.replace("|", " ") for word in line.split(" ")]
+            connection.sendall(hiredis.pack_command(tuple(words)))
+            connection.sendall(hiredis.pack_command(("PING", "fence")))
+            raw = b""
+            while not raw.endswith(fence):
+                received = connection.recv(1 << 20)
+                assert received, line
+                raw += received
+            replies.append(raw[: -len(fence)])
+    return replies[1:]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_as_the_real_server(executor: Executor, protocol: int) -> None:
+    ours = Ours(executor)
+    ours.call(f"HELLO {protocol}")
+    lines = SAME.strip().splitlines()
+    with reference() as redis:
+        for line, expected in zip(lines, theirs(redis, lines, protocol), strict=True):
+            assert ours.call(line) == expected, line
+
+
+@pytest.mark.parametrize(("line", "expected"), OURS)
+def test_what_differs_on_purpose(ours: Ours, line: str, expected: Any) -> None:
+    reply = ours.value(line)
+    if isinstance(expected, str):
+        assert isinstance(reply, hiredis.ReplyError), reply
+        assert str(reply).startswith(expected)
+    else:
+        assert reply == expected
+
+
+def test_every_default_is_the_real_one(ours: Ours, redis: Reference) -> None:
+    """Left out is what depends on how a server was started, and what is not done here."""
+    here = {"bind", "port", "dir", "logfile", "save", "appendonly", "tcp-backlog", "appendfsync"}
+    here |= {"protected-mode", "latency-tracking"}
+    raw = theirs(redis, ["CONFIG GET *"], 2)[0]
+    flat = read(raw)
+    real = dict(zip(flat[::2], flat[1::2], strict=True))
+    flat = ours.value("CONFIG GET *")
+    mine = dict(zip(flat[::2], flat[1::2], strict=True))
+    assert not mine.keys() - real.keys()
+    skipped = {name.encode() for name in here}
+    differ = {k: (v, real[k]) for k, v in mine.items() if v != real[k] and k not in skipped}
+    assert not differ
+
+
+def test_command_info_is_the_real_one(ours: Ours, redis: Reference) -> None:
+    """Of each command that both have: arity, flags, places of keys, categories."""
+    raw = theirs(redis, ["COMMAND"], 2)[0]
+    real = _by_name(read(raw))
+    mine = _by_name(ours.value("COMMAND"))
+    assert len(mine) > 200
+    differ = {
+        name: (mine[name], real[name])
+        for name in mine.keys() & real.keys()
+        if mine[name] != real[name]
+    }
+    assert not differ
+
+
+def _by_name(entries: list[Any]) -> dict[bytes, tuple[Any, ...]]:
+    found = {}
+    for entry in entries:
+        found[entry[0]] = (entry[1], *map(sorted, (entry[2], entry[6])), entry[3:6])
+        found |= _by_name(entry[9])
+    return found
+
+
+def test_every_command_has_a_summary(ours: Ours) -> None:
+    docs = ours.value("COMMAND DOCS")
+    assert docs[::2] == list(COMMANDS)
+    for name, doc in zip(docs[::2], docs[1::2], strict=True):
+        members = dict(zip(doc[::2], doc[1::2], strict=True))
+        assert members[b"summary"] or b"subcommands" in members, name
+
+
+@pytest.mark.parametrize(
+    "family", ["ACL", "CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SENTINEL", "SLOWLOG"]
+)
+def test_help(ours: Ours, family: str) -> None:
+    lines = ours.value(f"{family} HELP")
+    assert lines[0].startswith(family.encode())
+    assert b"HELP" in lines
+    assert all(line.startswith(b"    ") for line in lines[2::2])
+
+
+def test_in_a_transaction(ours: Ours) -> None:
+    """AUTH waits for EXEC as others do; what Redis refuses before it would be queued spoils it."""
+    replies = ours.run(["MULTI", "AUTH x", "EXEC"])
+    assert replies.startswith(b"+OK\r\n+QUEUED\r\n*1\r\n-ERR AUTH <password> called without")
+    replies = ours.run(["MULTI", "DEBUG NOSUCH", "EXEC"])
+    assert replies.startswith(b"+OK\r\n-ERR DEBUG command not allowed")
+    assert b"-EXECABORT" in replies
+
+
+# ---------------------------------------------------------------------- clients
+
+
+def test_reply_off_and_skip(ours: Ours) -> None:
+    assert ours.run(["CLIENT REPLY SKIP", "PING a", "PING b"]) == b"$1\r\nb\r\n"
+    assert ours.run(["CLIENT REPLY OFF", "PING a", "NOSUCH"]) == b""
+    assert ours.run(["PING c", "CLIENT REPLY ON", "PING d"]) == b"+OK\r\n$1\r\nd\r\n"
+
+
+def test_list_tells_of_clients(executor: Executor) -> None:
+    first, second = Ours(executor), Ours(executor)
+    first.call("CLIENT SETNAME one")
+    second.run(["SELECT 3", "SUBSCRIBE c"])
+    lines = first.value("CLIENT LIST").decode().splitlines()
+    clients = [dict(pair.split("=", 1) for pair in line.split(" ")) for line in lines]
+    assert [client["id"] for client in clients] == ["1", "2"]
+    assert clients[0]["name"] == "one"
+    assert clients[0]["cmd"] == "client|list"
+    assert (clients[1]["db"], clients[1]["flags"], clients[1]["sub"]) == ("3", "P", "1")
+    assert clients[1]["cmd"] == "subscribe"
+    assert first.value("CLIENT LIST TYPE pubsub").startswith(b"id=2 ")
+    assert first.value("CLIENT LIST ID 2 1 7").startswith(b"id=2 ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CLIENT KILL 127.0.0.1:40002",
+        "CLIENT KILL ID 2",
+        "CLIENT KILL ADDR 127.0.0.1:40002 USER default TYPE normal",
+        "CLIENT KILL TYPE normal",
+    ],
+)
+def test_kill_ends_a_client_that_waits(executor: Executor, line: str) -> None:
+    killer, waiter = Ours(executor), Ours(executor)
+    told = []
+    waiter.session.on_output = told.append
+    waiter.call("BLPOP q 0")
+    assert waiter.session.blocked is not None
+    assert killer.value(line) in (1, b"OK")
+    assert waiter.session.killed
+    assert told == [waiter.session]
+    assert waiter.session.blocked is None
+    assert not executor.waiting
+    assert killer.run(["RPUSH q a", "LLEN q"]) == b":1\r\n:1\r\n"
+    assert not killer.session.closing
+
+
+def test_one_ends_oneself_after_the_answer(ours: Ours) -> None:
+    assert ours.value("CLIENT KILL ID 1 SKIPME no") == 1
+    assert ours.session.closing
+    assert not ours.session.killed
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("CLIENT UNBLOCK 2", b"*-1\r\n"),
+        ("CLIENT UNBLOCK 2 TIMEOUT", b"*-1\r\n"),
+        ("CLIENT UNBLOCK 2 ERROR", b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"),
+    ],
+)
+def test_unblock(executor: Executor, line: str, expected: bytes) -> None:
+    first, waiter = Ours(executor), Ours(executor)
+    waiter.call("BLPOP q 0")
+    assert first.value(line) == 1
+    assert waiter.take() == expected
+    assert first.value(line) == 0
+
+
+# ---------------------------------------------------------------------- information
+
+
+def test_settings_reach_the_host(ours: Ours) -> None:
+    server, told = ours.executor.server, []
+    server.given = {b"appendonly": b"yes"}
+    server.on_setting = {b"proto-max-bulk-len": told.append}
+    assert ours.value("CONFIG SET proto-max-bulk-len 2mb appendonly yes") == b"OK"
+    assert told == [b"2097152"]
+    refused = ours.value("CONFIG SET proto-max-bulk-len 3mb appendonly no")
+    assert isinstance(refused, hiredis.ReplyError)
+    assert told == [b"2097152"], "all or none"
+    assert ours.value("CONFIG GET appendonly") == [b"appendonly", b"yes"]
+
+
+def info(ours: Ours, *sections: str) -> dict[str, str]:
+    text = ours.value(" ".join(["INFO", *sections])).decode()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return dict(line.split(":", 1) for line in lines)
+
+
+def test_info_counts(ours: Ours) -> None:
+    ours.run(["SET k v PX 5000", "HSET h a 1", "NOSUCH", "SELECT 2", "SET k v"])
+    told = info(ours)
+    assert told["db0"] == "keys=2,expires=1,avg_ttl=0"
+    assert told["db2"] == "keys=1,expires=0,avg_ttl=0"
+    assert told["redis_version"] == "7.0.15"
+    assert told["redis_mode"] == "standalone"
+    assert told["role"] == "master"
+    assert told["loading"] == "0"
+    assert told["maxmemory_policy"] == "noeviction"
+    assert told["total_commands_processed"] == "5"
+    assert told["total_error_replies"] == "1"
+    assert told["connected_clients"] == "1"
+    ours.call("CONFIG RESETSTAT")
+    assert info(ours, "stats")["total_error_replies"] == "0"
+
+
+def test_info_sections(ours: Ours) -> None:
+    assert ours.value("INFO server").startswith(b"# Server\r\n")
+    assert b"\r\n\r\n# Clients\r\n" in ours.value("INFO clients SERVER")
+    assert ours.value("INFO keyspace") == b"# Keyspace\r\n"
+    assert b"# Commandstats" not in ours.value("INFO")
+    assert b"# Commandstats" in ours.value("INFO everything")
+    assert b"# Delaylog" in ours.value("INFO default")
+
+
+def test_a_follower_names_its_leader(ours: Ours) -> None:
+    server = ours.executor.server
+    server.role = lambda: b"slave"
+    assert ours.value("ROLE") == [b"slave", b"", 0, b"connect", -1]
+    assert ours.value("SENTINEL GET-MASTER-ADDR-BY-NAME x") is None
+    assert info(ours, "replication")["master_link_status"] == "down"
+    server.leader = lambda: (b"10.0.0.7", 6380)
+    assert ours.value("ROLE") == [b"slave", b"10.0.0.7", 6380, b"connected", 0]
+    assert ours.value("SENTINEL GET-MASTER-ADDR-BY-NAME x") == [b"10.0.0.7", b"6380"]
+    assert info(ours, "replication")["master_host"] == "10.0.0.7"
+
+
+def test_commands_a_second() -> None:
+    server = ServerState(started_ms=1_000)
+    assert server.commands_a_second(1_000) == 0
+    server.commands_run = 100
+    assert server.commands_a_second(2_000) == 100
+    server.commands_run = 150
+    assert server.commands_a_second(2_500) == 100
+    assert server.commands_a_second(3_000) == 50
+
+
+def test_memory_usage_grows_with_the_value(ours: Ours) -> None:
+    ours.run(["SET k 1", "HSET h a 1", "RPUSH l a", "SADD s a", "ZADD z 1 a"])
+    for key in "khlsz":
+        assert ours.value(f"MEMORY USAGE {key}") > 50
+    before = ours.value("MEMORY USAGE l")
+    ours.call("RPUSH l " + " ".join("x" * 50 for _ in range(100)))
+    assert ours.value("MEMORY USAGE l SAMPLES 0") > before + 5_000

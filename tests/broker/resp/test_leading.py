@@ -1,0 +1,236 @@
+"""What becomes of Redis clients when the node that they speak to leads no more.
+
+A real node, log and endpoint in one loop; the cluster's part is played by the test, so that it
+happens at the very moment at which effects are pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.node import Node
+from delaylog.broker.resp import face as face_module
+from delaylog.broker.resp.face import RespFace
+from delaylog.broker.standing import Alone
+from delaylog.storage.file_system import OsFileSystem
+
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
+READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"
+MASTER_DOWN = (
+    b"-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n"
+)
+UNBLOCKED = (
+    b"-UNBLOCKED force unblock from blocking operation, instance state changed "
+    b"(master -> replica?)\r\n"
+)
+
+
+class Played(Alone):
+    """A place in a cluster that the test decides about."""
+
+    leading = True
+    appending = True
+    known = True
+    """Who leads, if this node does not."""
+
+    @property
+    def settled(self) -> bool:
+        return self.may_turn() or (not self.leading and self.known)
+
+    async def until_settled(self, seconds: float) -> None:
+        async with asyncio.timeout(seconds + 1):
+            until = asyncio.get_running_loop().time() + seconds
+            while not self.settled and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (the test plays)
+                await asyncio.sleep(0.001)
+
+    def may_turn(self) -> bool:
+        return self.leading and self.appending
+
+    def check(self) -> None:
+        if not self.may_turn():
+            raise NotLeadingError("not now")
+
+
+class Place:
+    """A node that Redis clients speak to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.clock = BrokerClock()
+        self.fatal: list[BaseException] = []
+        self.node = Node(self._engine(), self.clock, self.fatal.append)
+        self.standing = Played(self.node.log_commits)
+        self.node.standing = self.standing
+        self.face = RespFace(self.node, ServerState())
+        self.port = 0
+        self.writers: list[asyncio.StreamWriter] = []
+
+    def _engine(self, name: str = "first") -> Engine:
+        engine = Engine(
+            OsFileSystem(),
+            str(self._folder / name),
+            now_ms=self.clock.now_ms(),
+            random=Random(1),
+            limits=LIMITS,
+        )
+        engine.state.may_append = self._may_append
+        return engine
+
+    def _may_append(self) -> bool:
+        return self.standing.may_turn()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
+        return reader, writer
+
+    async def call(self, wire: bytes, size: int) -> bytes:
+        reader, writer = await self.connect()
+        writer.write(wire)
+        async with asyncio.timeout(5):
+            return await reader.readexactly(size)
+
+    def step_down(self) -> None:
+        """As the member does it, in one turn."""
+        self.standing.leading = False
+        state = self.node.engine.state
+        state.retire(state.log.durable_position)
+        self.node.end_leading(NotLeadingError("it leads no more"))
+
+    def follow(self) -> None:
+        """The engine is another one, with what is committed: nothing."""
+        engine = self._engine("second")
+        engine.state.following = True
+        self.node.engine = engine
+
+
+def run(folder: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        it = Place(folder)
+        first = it.node.engine
+        it.node.start()
+        it.port = await it.face.start("127.0.0.1", 0)
+        try:
+            await test(it)
+        finally:
+            for writer in it.writers:
+                writer.transport.abort()
+            await it.face.close_listener()
+            await it.face.stop()
+            it.node._stopping = True
+            it.node.log_commits.stop()
+            it.node.background.shutdown()
+            for engine in {first, it.node.engine}:
+                engine.close()
+        assert not it.fatal
+
+    folder.mkdir(exist_ok=True)
+    asyncio.run(main())
+
+
+def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> None:
+    """They could not be appended because the node hands over; then another one leads."""
+
+    async def test(it: Place) -> None:
+        reader, writer = await it.connect()
+        writer.write(b"PING\r\n")
+        assert await reader.readexactly(7) == b"+PONG\r\n"
+        other, other_writer = await it.connect()
+        # The hand-over begins behind the commands, in front of the end of their turn.
+        run_commands = it.face.begin
+
+        def begin() -> Any:
+            asyncio.get_running_loop().call_soon(setattr, it.standing, "appending", False)
+            it.face.begin = run_commands  # type: ignore[method-assign]
+            return run_commands()
+
+        it.face.begin = begin  # type: ignore[method-assign]
+        # The end of the turn is called behind what was asked for before it.
+        writer.write(b"SET k v\r\nGET k\r\n")
+        await asyncio.sleep(0.05)
+        assert it.node.engine.state.keyspace.effects, "they are pending"
+        other_writer.write(b"GET k\r\n")
+        await asyncio.sleep(0.02)
+        it.step_down()
+        await asyncio.sleep(0.05)
+        it.follow()
+        async with asyncio.timeout(5):
+            assert await reader.read() == b"", "it is told nothing, and closed"
+            assert await other.readexactly(5) == b"$-1\r\n"
+        assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
+
+    run(tmp_path / "d", test)
+
+
+def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        assert await it.call(b"SET k v\r\n", 5) == b"+OK\r\n"
+        it.step_down()
+        asked = asyncio.create_task(it.call(b"GET k\r\n", 5))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        it.follow()
+        assert await asked == b"$-1\r\n"
+
+    run(tmp_path / "d", test)
+
+
+def test_who_waits_is_told(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        reader, writer = await it.connect()
+        writer.write(b"BLPOP queue 0\r\nLLEN queue\r\n")
+        await asyncio.sleep(0.05)
+        it.step_down()
+        it.follow()
+        async with asyncio.timeout(5):
+            assert await reader.readexactly(len(UNBLOCKED) + 4) == UNBLOCKED + b":0\r\n"
+
+    run(tmp_path / "d", test)
+
+
+def test_a_node_that_knows_no_leader_answers_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients look for the leader: they are not kept waiting for one that does not come."""
+    monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.2)
+
+    async def test(it: Place) -> None:
+        it.standing.known = False
+        it.step_down()
+        it.follow()
+        reader, writer = await it.connect()
+        wire = b"PING\r\nGET k\r\nSET k v\r\nMULTI\r\nGET k\r\nEXEC\r\nQUIT\r\n"
+        began = asyncio.get_running_loop().time()
+        for turn in range(3):
+            if turn:
+                reader, writer = await it.connect()
+            writer.write(wire)
+            async with asyncio.timeout(5):
+                found = await reader.read()
+            aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
+            # PING wants a leader too: so a health check says what a client would meet.
+            replies = [
+                MASTER_DOWN,
+                MASTER_DOWN,
+                READ_ONLY,
+                b"+OK\r\n",
+                MASTER_DOWN,
+                aborted,
+                b"+OK\r\n",
+            ]
+            assert found == b"".join(replies)
+        assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
+        it.standing.known = True
+        assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"
+
+    run(tmp_path / "d", test)

@@ -1,0 +1,179 @@
+"""The server's own commands where sockets count: ending clients, limits, addresses, metrics."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from urllib.request import urlopen
+
+import pytest
+import redis
+
+from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.resp_client import RespClient, is_error
+
+AT_ONCE_S = 5
+
+
+def is_closed(client: RespClient) -> bool:
+    """Whether the other side has ended it, waited for a while."""
+    client.sock.settimeout(AT_ONCE_S)
+    try:
+        while client.sock.recv(1 << 20):
+            pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.fixture
+def other(resp_broker: RespBroker) -> Iterator[RespClient]:
+    """A second client."""
+    with closing(resp_broker.connect()) as other:
+        yield other
+
+
+def test_kill_closes_an_idle_client(client: RespClient, other: RespClient) -> None:
+    number = other.call("CLIENT", "ID")
+    assert client.call("CLIENT", "KILL", "ID", number) == 1
+    assert is_closed(other)
+    assert client.call("CLIENT", "LIST", "ID", number) == b""
+
+
+def test_kill_closes_a_client_that_waits(client: RespClient, other: RespClient) -> None:
+    number = other.call("CLIENT", "ID")
+    other.send("BLPOP", "q", 0)
+    while b"cmd=blpop" not in client.call("CLIENT", "LIST", "ID", number):
+        time.sleep(0.01)
+    address = "{}:{}".format(*other.sock.getsockname())
+    assert client.call("CLIENT", "KILL", address) == b"OK"
+    assert is_closed(other)
+    assert client.call("RPUSH", "q", "a") == 1
+
+
+def test_kill_closes_a_client_that_does_not_read(client: RespClient, other: RespClient) -> None:
+    number = other.call("CLIENT", "ID")
+    client.call("SET", "large", b"x" * (4 << 20))
+    for _ in range(16):
+        other.send("GET", "large")
+    time.sleep(0.2)
+    assert client.call("CLIENT", "KILL", "ID", number) == 1
+    deadline = time.monotonic() + AT_ONCE_S
+    while client.call("CLIENT", "LIST", "ID", number):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_one_is_answered_before_the_end(other: RespClient) -> None:
+    number = other.call("CLIENT", "ID")
+    assert other.call("CLIENT", "KILL", "ID", number, "SKIPME", "no") == 1
+    assert is_closed(other)
+
+
+def test_unblock(client: RespClient, other: RespClient) -> None:
+    number = other.call("CLIENT", "ID")
+    other.send("BLPOP", "q", 0)
+    while not client.call("CLIENT", "UNBLOCK", number, "ERROR"):
+        time.sleep(0.01)
+    assert is_error(other.reply(), "UNBLOCKED client unblocked via CLIENT UNBLOCK")
+    assert other.call("PING") == b"PONG"
+
+
+def test_addresses(client: RespClient, resp_broker: RespBroker) -> None:
+    line = client.call("CLIENT", "INFO").decode()
+    members = dict(pair.split("=", 1) for pair in line.split(" "))
+    assert members["addr"] == "{}:{}".format(*client.sock.getsockname())
+    assert members["laddr"] == f"127.0.0.1:{resp_broker.resp_port}"
+    assert int(members["fd"]) > 2
+    told = client.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "any")
+    assert told == [b"127.0.0.1", b"%d" % resp_broker.resp_port]
+    assert client.call("CONFIG", "GET", "port") == [b"port", b"%d" % resp_broker.resp_port]
+
+
+def test_settings_are_kept_to(start_broker: Callable[..., RespBroker]) -> None:
+    broker = start_broker()
+    with closing(broker.connect()) as client:
+        assert client.call("CONFIG", "SET", "proto-max-bulk-len", "1mb", "maxclients", "2") == b"OK"
+        with closing(broker.connect()) as second:
+            second.sock.sendall(b"*2\r\n$4\r\nECHO\r\n$1048577\r\n")
+            assert is_error(second.reply(), "ERR Protocol error: invalid bulk length")
+            assert is_closed(second)
+        while len(client.call("CLIENT", "LIST").splitlines()) > 1:
+            time.sleep(0.01)
+        with closing(broker.connect()) as second, closing(broker.connect()) as third:
+            assert second.call("PING") == b"PONG"
+            assert is_error(third.reply(), "ERR max number of clients reached")
+            assert is_closed(third)
+            assert client.call("CONFIG", "SET", "maxclients", "10") == b"OK"
+        with closing(broker.connect()) as third:
+            assert third.call("PING") == b"PONG"
+        assert b"rejected_connections:1\r\n" in client.call("INFO", "stats")
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": 2}], ids=["default", "resp2"])
+def test_redis_py_finds_what_it_asks_for(resp_broker: RespBroker, options: dict[str, int]) -> None:
+    with redis.Redis(port=resp_broker.resp_port, decode_responses=True, **options) as client:
+        told = client.info()
+        assert told["redis_version"] == "7.0.15"
+        assert told["loading"] == 0
+        assert told["used_memory"] > 1 << 20
+        assert told["used_memory_human"].endswith("M")
+        assert told["tcp_port"] == resp_broker.resp_port
+        assert told["aof_enabled"] == 1
+        assert len(told["run_id"]) == 40
+        assert client.config_get("maxmemory*")["maxmemory-policy"] == "noeviction"
+        assert client.client_setname("worker")
+        mine = client.client_info()
+        assert mine["name"] == "worker"
+        assert mine["lib-name"].startswith("redis-py")
+        assert [one["name"] for one in client.client_list(client_id=[str(mine["id"])])] == [
+            "worker"
+        ]
+        assert client.command_count() > 200
+        assert client.command()["get"]["flags"]
+        assert client.acl_whoami() == "default"
+        assert client.slowlog_get() == []
+        assert client.role()[0] == "master"
+        assert client.lastsave()
+        assert client.time()[0] > 1_700_000_000
+        assert client.memory_stats()["total.allocated"] > 1 << 20
+
+
+def test_a_client_of_sentinels_finds_the_leader(resp_broker: RespBroker) -> None:
+    sentinel = redis.Sentinel([("127.0.0.1", resp_broker.resp_port)], socket_timeout=AT_ONCE_S)
+    assert sentinel.discover_master("delaylog") == ("127.0.0.1", resp_broker.resp_port)
+    master = sentinel.master_for("delaylog")
+    try:
+        assert master.set("k", "v")
+    finally:
+        master.close()
+        for one in sentinel.sentinels:
+            one.close()
+
+
+def test_redis_cli_has_its_help(resp_broker: RespBroker) -> None:
+    told = subprocess.run(
+        ["redis-cli", "-p", str(resp_broker.resp_port)],
+        input="help get\nping\n",
+        capture_output=True,
+        text=True,
+        timeout=AT_ONCE_S,
+        check=True,
+    )
+    assert "The string of a key" in told.stdout
+    assert told.stdout.endswith("PONG\n")
+
+
+def test_metrics(client: RespClient, resp_broker: RespBroker) -> None:
+    client.pipeline(("SET", "k", "v"), ("NOSUCH",))
+    with urlopen(f"{resp_broker.url}/metrics") as answer:
+        text = answer.read().decode()
+    told = dict(line.rsplit(" ", 1) for line in text.splitlines() if "delaylog_resp_" in line[:14])
+    assert float(told["delaylog_resp_clients"]) >= 1
+    assert float(told["delaylog_resp_keys"]) == 1
+    assert float(told["delaylog_resp_commands_total"]) >= 2
+    assert float(told["delaylog_resp_errors_total"]) >= 1
