@@ -28,7 +28,7 @@ def received(client: RespClient, topic: str, *options: Any, most: int = 100) -> 
 
 
 def test_a_message_comes_at_its_time_and_never_before(client: RespClient, topic: str) -> None:
-    sent_ms = time.time() * 1000
+    sent_ms = int(time.time() * 1000)
     text = client.call("DL.SEND", topic, 300, "hello")
     assert text.startswith(b"~")
     assert received(client, topic) == []
