@@ -13,7 +13,7 @@ from delaylog.broker.keyspace.run import Run
 
 REDIS_VERSION: Final = b"7.0.15"
 """What clients are told; what they may expect of the server goes by it."""
-_FLAGS: Final = "noscript loading stale fast no_auth"
+_FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
 _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "
     b"Are you sure your configuration is correct?"
@@ -32,7 +32,7 @@ def ping(run: Run, argv: Args) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@command("echo", 2, "fast")
+@command("echo", 2, "loading stale fast")
 def echo(run: Run, argv: Args) -> Reply:
     """What was given."""
     return argv[1]
@@ -62,7 +62,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     run.session.look()
 
 
-@command("auth", -2, _FLAGS + " now")
+@command("auth", -2, _FLAGS)
 def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:
