@@ -189,7 +189,7 @@ class RedisServer:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
+                env=_broker_environment(),
             )
         assert self._process.stdout is not None
         ready = self._process.stdout.readline().split()
@@ -243,3 +243,12 @@ class RedisServer:
             time.sleep(0.02)
         self.kill()
         return False
+
+
+def _broker_environment() -> dict[str, str]:
+    """Ours without its settings. Dozens are started: what one has compiled, the next one reads."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("DELAYLOG_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
