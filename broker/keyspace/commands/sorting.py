@@ -15,6 +15,8 @@ from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue
 
 _NO_NUMBER: Final = b"ERR One or more scores can't be converted into double"
+_ITEMS_LOGGED: Final = 65_536
+"""Of what is stored so many are one effect: a record of the log has its limit."""
 _BLANKS: Final = b" \t\n\v\f\r"
 
 
@@ -185,7 +187,8 @@ def _store(run: Run, key: bytes, items: list[bytes]) -> Reply:
         database.remove(key)
         database.put(key, ListValue(items))
         run.rewrite(b"DEL", key)
-        run.also(b"RPUSH", key, *items)
+        for at in range(0, len(items), _ITEMS_LOGGED):
+            run.also(b"RPUSH", key, *items[at : at + _ITEMS_LOGGED])
         database.changed(key, len(items))
     elif database.find(key) is not None:
         database.remove(key)
