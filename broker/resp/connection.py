@@ -22,7 +22,9 @@ SLICES_A_TURN: Final = 4
 REPLY_BYTES_A_TURN: Final = 1 << 20
 """A client that is owed so much is answered before more of its commands run."""
 HELD_BACK_BYTES: Final = 64 << 10
-"""Of a client whose command waits no more is read than this and what is under way."""
+"""Of a client whose commands wait, for something or for their turn, no more is read than this and
+what is under way: it may not fill the memory, and a parser takes ever longer for ever more.
+"""
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (16 << 20)
 """What one command changes is one record of the log, which has its limit."""
 OUTPUT_BYTES_MAX: Final = 32 << 20
@@ -54,6 +56,8 @@ class Connection(asyncio.Protocol):
         """The client does not read its replies: nothing of it runs meanwhile."""
         self._held = False
         """A command waited: what came behind it is to be looked at when it has its answer."""
+        self._behind = False
+        """More came than there were turns for: nothing is read until that has been run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
         self._last = False
@@ -167,6 +171,10 @@ class Connection(asyncio.Protocol):
         if not self._rest and parser.error is not None and not session.closing:
             encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
+        if self._scheduled:
+            self._hold_back()
+        elif self._behind:
+            self._read_on()
         if session.blocked is not None:
             face.arm()
         if session.closing or executor.keyspace.effects:
@@ -184,19 +192,24 @@ class Connection(asyncio.Protocol):
         self.finished()
 
     def _hold_back(self) -> None:
-        """A client that sends on while its command waits fills no more than the parser takes."""
+        """A client that sends on while its commands wait fills no more than the parser takes."""
         if (
             self._transport is not None
             and not self._paused
             and self._parser.unread_bytes > HELD_BACK_BYTES
         ):
+            self._behind = True
             self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        self._behind = False
+        if self._transport is not None and not self._paused:
+            self._transport.resume_reading()
 
     def finished(self) -> None:
         """A command that waited has its answer, or its task has ended."""
         self._held = False
-        if self._transport is not None and not self._paused:
-            self._transport.resume_reading()
+        self._read_on()
         self.go_on()
 
     # ------------------------------------------------------------------ replies

@@ -291,3 +291,48 @@ def _certificate() -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     ) + made.public_bytes(serialization.Encoding.PEM)
+
+
+def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
+    start_broker: Start,
+) -> None:
+    """It may neither fill the broker's memory nor hold up others: the socket holds it back."""
+    broker = start_broker()
+    other = broker.connect()
+    flood = socket.create_connection(("127.0.0.1", broker.resp_port))
+    flood.setblocking(False)
+    before = _resident_mib(broker)
+    piece = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 8_000
+    sent, answered, seconds = 0, 0, 0.0
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        began = time.monotonic()
+        try:
+            while time.monotonic() < began + 0.2:
+                sent += flood.send(piece[sent % len(piece) :])
+        except BlockingIOError:
+            pass
+        try:
+            while answer := flood.recv(1 << 20):
+                answered += answer.count(b"\n")
+        except BlockingIOError:
+            pass
+        began = time.monotonic()
+        assert other.call("PING") == b"PONG"
+        seconds = max(seconds, time.monotonic() - began)
+    assert answered > 0
+    assert seconds < 1
+    assert _resident_mib(broker) < before + 40, (sent >> 20, answered)
+    # All that was sent is answered, in the end.
+    flood.settimeout(30)
+    flood.sendall(piece[sent % len(piece) :])
+    sent += len(piece) - sent % len(piece)
+    while answered < sent // 27:
+        answered += flood.recv(1 << 20).count(b"\n")
+    assert answered == sent // 27
+    flood.close()
+
+
+def _resident_mib(broker: RespBroker) -> int:
+    text = Path(f"/proc/{broker._process.pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) >> 10
