@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,11 +16,14 @@ from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import host_of, translated
 from delaylog.broker.resp.native.words import take_due, take_list, take_number, topic_key
 from delaylog.broker.single_sends import Single
-from delaylog.storage.batch import MERGE_MODES, encode_send
+from delaylog.storage.batch import MERGE_MODES, Column, encode_send
+from delaylog.storage.layout import Int64Array
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 _INT32: Final = 2**31
 _RETRIES_MAX: Final = 2**16 - 2
+_ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
+_ID_DIGITS: Final = slice(6, 22)
 
 
 @command("dl.send", -4, _FLAGS)
@@ -107,8 +111,8 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     limits = host.node.engine.limits
     if len(dues) != rows:
         raise CommandError(b"ERR after the topic come pairs of delay-ms and body")
-    sizes = np.fromiter(map(len, bodies), np.int64, rows)
-    if rows > limits.bulk_rows_max or int(sizes.sum()) > limits.request_bytes_max:
+    sizes = list(map(len, bodies))
+    if rows > limits.bulk_rows_max or sum(sizes) > limits.request_bytes_max:
         raise CommandError(
             b"TOOLARGE at most %d messages and %d bytes at once"
             % (limits.bulk_rows_max, limits.request_bytes_max)
@@ -121,25 +125,35 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         {
             "n": rows,
             "deliver_at_ms": _due_times(dues, limits.horizon_ms, now_ms),
-            "body_size": sizes,
+            "body_size": sizes[0] if _all_same(sizes) else np.array(sizes, np.int64),
             "bodies": b"".join(bodies),
         }
     )
-    refs = host.send_wire(wire, rows, key).refs.tolist()
-    out = run.session.out
-    out.append(b"*%d\r\n" % rows)
-    out += [b"$17\r\n~%016x\r\n" % ref for ref in refs]
+    refs = host.send_wire(wire, rows, key).refs
+    run.session.out += (b"*%d\r\n" % rows, _written_ids(refs))
     return WRITTEN
 
 
-def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> np.ndarray:
-    """The due times, Unix ms. Raises CommandError."""
-    first = texts[0]
-    if all(text == first for text in texts):
-        due_ms, relative = take_due(first, horizon_ms, now_ms)
-        return np.full(len(texts), due_ms + now_ms if relative else due_ms, np.int64)
+def _written_ids(refs: Int64Array) -> bytes:
+    """The ids made for messages, each as a string of the reply."""
+    lines = np.empty((len(refs), len(_ID_LINE)), np.uint8)
+    lines[:] = _ID_LINE
+    digits = refs.astype(">i8").tobytes().hex().encode()
+    lines[:, _ID_DIGITS] = np.frombuffer(digits, np.uint8).reshape(-1, 16)
+    return lines.tobytes()
+
+
+def _all_same(values: Sequence[object]) -> bool:
+    return values.count(values[0]) == len(values)
+
+
+def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> Column:
+    """The due times, Unix ms; one if all are the same. Raises CommandError."""
+    if _all_same(texts):
+        due_ms, relative = take_due(texts[0], horizon_ms, now_ms)
+        return due_ms + now_ms if relative else due_ms
     if b"".join(texts).isdigit() and b"" not in texts and max(map(len, texts)) < 19:
-        delays = np.array([int(text) for text in texts], np.int64)
+        delays = np.fromiter(map(int, texts), np.int64, len(texts))
         if int(delays.max()) <= horizon_ms:
             return delays + now_ms
     taken = [take_due(text, horizon_ms, now_ms) for text in texts]

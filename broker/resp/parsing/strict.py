@@ -29,6 +29,13 @@ _INT64_MAX: Final = (1 << 63) - 1
 _COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
 _SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 _NONE: Final[dict[bytes, int]] = {}
+_WHOLE_SIZES: Final = [
+    size + len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)
+]
+
+# Of a command with more arguments to come, many are cut out of so much of the bytes at once.
+_MANY_MIN: Final = SMALL_COUNT_MAX
+_MANY_BYTES: Final = 64 << 10
 
 # A shorter value is sliced from what is read so far with its next piece behind.
 _PIECES_BYTES_MIN: Final = 32 << 10
@@ -201,6 +208,13 @@ class CommandParser:
                 self._held_bytes = 0
                 missing = count
                 arguments = []
+            while missing >= _MANY_MIN and self._size < 0:
+                many = _many_arguments(buffer, position, missing)
+                if not many:
+                    break
+                arguments += many
+                position += sum(map(_WHOLE_SIZES.__getitem__, map(len, many)))
+                missing -= len(many)
             # Each pass reads one argument, its size first unless that is known from before.
             while missing:
                 size = self._size
@@ -290,6 +304,21 @@ class CommandParser:
         self._fed_bytes = self._held_bytes = 0
         self._arguments = []
         self._value = None
+
+
+def _many_arguments(buffer: bytes, position: int, most: int) -> list[bytes]:
+    """The next arguments of a command, if they are usual ones; else, or if there are few, nothing.
+
+    Cut at all line ends, heads and values take turns as long as no value has one inside. If it has,
+    or anything else is unusual, heads do not say how long their values are.
+    """
+    pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
+    # What is behind the last line end is unfinished, or of the next command.
+    count = (len(pieces) - 1) // 2
+    if count < _MANY_MIN // 2:
+        return []
+    heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
+    return values if list(map(_SIZES.get, heads)) == list(map(len, values)) else []
 
 
 def _number(digits: bytes) -> int | None:
