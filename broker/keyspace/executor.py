@@ -53,6 +53,8 @@ class Executor:
         self.out_of_touch = False
         """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
+        self.on_bug: Callable[[bytes, Exception], None] | None = None
+        """Takes note of a command that failed as none should; None = have it raised."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waiting: dict[int, Session] = {}
@@ -161,6 +163,8 @@ class Executor:
             except CommandError as error:
                 reply = ErrorReply(error.text)
                 self.server.errors_answered += 1
+            except Exception as bug:
+                reply = self._answer_bug(command, bug)
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
                 if run.effects is None:
@@ -227,9 +231,22 @@ class Executor:
         except CommandError as error:
             reply = ErrorReply(error.text)
             self.server.errors_answered += 1
+        except Exception as bug:
+            reply = self._answer_bug(command, bug)
         if keyspace.dirty != dirty and command.write:
             self._log(run, argv)
         return reply
+
+    def _answer_bug(self, command: Command, bug: Exception) -> ErrorReply:
+        """What a command is answered that failed as no command should.
+
+        One that only reads has left everything as it was. One that writes may have changed what is
+        in no log: nothing may be built on that, so it is the host's to end.
+        """
+        if command.write or self.on_bug is None:
+            raise bug
+        self.on_bug(command.name, bug)
+        return ErrorReply(b"ERR internal error; the server's log says which")
 
     def _log(self, run: Run, argv: Args) -> None:
         """Log what a command changed."""

@@ -91,4 +91,6 @@ class ScoreOrder:
 
         Nothing is counted that lies before, which a walk between places has to do.
         """
+        size = len(self._entries)
+        offset, most = min(offset, size), min(most, size)
         return list(islice(self._entries.irange(low), offset, offset + most))

@@ -12,6 +12,7 @@ from delaylog.broker.resp.parsing import CommandParser
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
+    from delaylog.broker.keyspace.executor import Executor
     from delaylog.broker.keyspace.registry import Args
     from delaylog.broker.resp.face import RespFace
 
@@ -148,12 +149,12 @@ class Connection(asyncio.Protocol):
                 if not commands:
                     break
                 if large and (at := _too_large(commands)) is not None:
-                    executor.handle(session, commands[:at])
+                    self._handle(executor, commands[:at])
                     encode_into(session.out, _TOO_LARGE, session.resp)
                     session.closing = True
                     break
             count = len(commands)
-            done = executor.handle(session, commands)
+            done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
             if session.blocked is not None or session.closing or self.task is not None:
                 self._held = True
@@ -185,6 +186,14 @@ class Connection(asyncio.Protocol):
                 self.write(b"".join(out))
             else:
                 face.turns.touch(self)
+
+    def _handle(self, executor: Executor, commands: list[Args]) -> int:
+        try:
+            return executor.handle(self.session, commands)
+        except Exception as error:
+            self._face.broken(error)
+            self.abort()
+            return len(commands)
 
     async def _until_ready(self) -> None:
         await self._face.until_ready()

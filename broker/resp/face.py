@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import ssl
 import sys
@@ -34,6 +35,12 @@ NATIVE_VERBS: Final = (sends, deliveries, control)
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
+log = logging.getLogger("delaylog.resp")
+
+
+def _note_bug(name: bytes, bug: Exception) -> None:
+    log.error("a command failed", exc_info=bug, extra={"command": name.decode()})
+
 
 class RespFace:
     """Serves one node to Redis clients."""
@@ -46,6 +53,7 @@ class RespFace:
         tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
+        self.executor.on_bug = _note_bug
         self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
@@ -129,6 +137,10 @@ class RespFace:
             self.turns.touch(connection)
 
     # ------------------------------------------------------------------ turns
+
+    def broken(self, error: Exception) -> None:
+        """A command that writes failed as none should: memory may hold what the log does not."""
+        self._node.fail(error)
 
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
