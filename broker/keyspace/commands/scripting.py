@@ -13,7 +13,7 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
-_FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
+_FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
 _SHA_SIZE: Final = 40
 _ONE_DIGIT: Final = {b"%d" % count: count for count in range(10)}
 
@@ -41,6 +41,7 @@ def named_keys(argv: Args) -> list[bytes]:
 
 def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
     count = _count_keys(argv, NOT_INTEGER)
+    run.no_effect()
     scripts = run.executor.scripting.enter(run.session)
     sha = scripts.load(argv[1])
     return scripts.run_words(sha, count, argv[3:], read_only=read_only)
@@ -53,6 +54,7 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     count = _ONE_DIGIT.get(argv[2])
     if count is None or count > len(argv) - 3:
         count = _count_keys(argv, NOT_INTEGER)
+    run.no_effect()
     scripts = run.executor.scripting.enter(run.session)
     return scripts.run_words(argv[1], count, argv[3:], read_only=read_only)
 

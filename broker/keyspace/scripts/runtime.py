@@ -336,7 +336,8 @@ class Runtime:
             except Exception as problem:
                 return b"ERR " + str(problem).encode("utf-8", "replace")[:1000]
 
-        host[b"command"] = command
+        # A C function around it spares each call the way over a metatable.
+        host[b"command"] = lua.eval(b"python.as_function")(command)
         host[b"check"] = check
         host[b"late"] = late
         host[b"log"] = log
