@@ -170,7 +170,8 @@ class Connection(asyncio.Protocol):
         if not parser.authenticated:
             parser.authenticated = session.authenticated
         if not self._rest and parser.error is not None and not session.closing:
-            encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
+            if parser.error:
+                encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
         if self._scheduled:
             self._hold_back()

@@ -24,11 +24,16 @@ from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
 from delaylog.broker.resp.turns import Turns
+from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits so long for a cluster that changes its leader."""
 CLIENTS_SHARE: Final = 0.5
 """Of the process's descriptors; the rest is for HTTP, hours and the log."""
+COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
+"""What a command changes has to fit into one frame of the log, where no argument takes more than on
+the wire. The rest is for what it gets there: a database, a time, an id.
+"""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
@@ -49,7 +54,7 @@ class RespFace:
         self._node = node
         self.loop = asyncio.get_running_loop()
         self.server = server
-        self.limits = RequestLimits()
+        self.limits = RequestLimits(command_bytes_max=COMMAND_BYTES_MAX)
         tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write

@@ -164,4 +164,6 @@ def _written_long(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
         ):
             raise ValueError("beyond the limits")
         pieces.append(pack(tuple(command)))
+        if len(pieces[-1]) > limits.command_bytes_max:
+            raise ValueError("beyond the limits")
     return b"".join(pieces)

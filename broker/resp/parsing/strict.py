@@ -3,7 +3,8 @@
 Bytes come by `feed`, commands go by `next_commands`. Reading takes time in proportion to the bytes:
 of an unfinished value only the missing size is kept, and its pieces are joined once. What is
 accepted and what is refused, and in which words, is what Redis 7.0.15 does; where that depends on
-how the network cuts the bytes (the longest line), here it does not.
+how the network cuts the bytes (the longest line), here it does not. A limit to the whole of a
+command is not Redis's; it holds where the host sets one.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _UNKNOWN_SIZE: Final = b"Protocol error: unauthenticated bulk length"
 _LONG_LINE: Final = b"Protocol error: too big inline request"
 _LONG_COUNT: Final = b"Protocol error: too big mbulk count string"
 _LONG_SIZE: Final = b"Protocol error: too big bulk count string"
+_LONG_COMMAND: Final = b"Protocol error: a command may have %d bytes at most"
 
 
 class CommandParser:
@@ -172,6 +174,7 @@ class CommandParser:
         arguments = self._arguments
         counts = _COUNTS if self.authenticated else _NONE
         sizes = _SIZES if self.authenticated else _NONE
+        most = self.limits.command_bytes_max
         while position < end and len(commands) < max:
             if missing == 0:
                 if buffer[position] != _STAR:
@@ -245,6 +248,9 @@ class CommandParser:
                     continue
                 stop = position + size
                 if stop + 2 > end:
+                    if self._held_bytes + stop - began > most:
+                        self._too_long()
+                        return
                     self._size = size
                     self._awaited = stop + 2 - end
                     break
@@ -252,6 +258,9 @@ class CommandParser:
                 self._size = -1
                 position = stop + 2
                 missing -= 1
+            if self._held_bytes + position - began > most:
+                self._too_long()
+                return
             if missing:
                 break
             commands.append(arguments)
@@ -294,6 +303,9 @@ class CommandParser:
         elif size > UNKNOWN_BULK_BYTES_MAX and not self.authenticated:
             self._refuse(_UNKNOWN_SIZE)
         return size or 0
+
+    def _too_long(self) -> None:
+        self._refuse(_LONG_COMMAND % self.limits.command_bytes_max)
 
     def _refuse(self, error: bytes) -> None:
         """Understand nothing any more, and keep nothing."""

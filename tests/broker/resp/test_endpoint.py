@@ -336,3 +336,11 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
 def _resident_mib(broker: RespBroker) -> int:
     text = Path(f"/proc/{broker._process.pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) >> 10
+
+
+def test_a_command_that_the_log_cannot_take_is_refused(client: RespClient) -> None:
+    """As soon as that is clear. An assertion in the log ended the broker over it."""
+    client.sock.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$267386880\r\n")
+    error = client.reply()
+    assert is_error(error, "ERR Protocol error: a command may have 267386880 bytes at most")
+    assert client.sock.recv(1) == b""
