@@ -7,30 +7,36 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.sending import KEY_BYTES_MAX, TTL_MS_MAX, check_id
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.resp.native.host import host_of, translated
-from delaylog.broker.resp.native.words import take_due, take_list, take_number, topic_key
+from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.words import (
+    refused,
+    take_due,
+    take_list,
+    take_number,
+    topic_key,
+    written_ids,
+)
 from delaylog.broker.single_sends import Single
 from delaylog.storage.batch import MERGE_MODES, Column, encode_send
-from delaylog.storage.layout import Int64Array
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 _INT32: Final = 2**31
 _RETRIES_MAX: Final = 2**16 - 2
-_ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
-_ID_DIGITS: Final = slice(6, 22)
 
 
 @command("dl.send", -4, _FLAGS)
-@translated
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
-    host = host_of(run)
+    host = run.executor.host
+    if host.__class__ is not NativeHost:
+        host = host_of(run)
     key, body = topic_key(argv[1]), argv[3]
     limits = host.node.engine.limits
     if len(body) > limits.body_bytes_max:
@@ -38,7 +44,10 @@ def dl_send(run: Run, argv: Args) -> Reply:
     due_ms, relative = take_due(argv[2], limits.horizon_ms, run.now_ms)
     single = Single(body, due_ms, relative)
     if len(argv) > 4:
-        _take_options(single, argv)
+        try:
+            _take_options(single, argv)
+        except EngineError as error:
+            raise refused(error) from None
     host.add(key, single, run)
     return WRITTEN
 
@@ -130,17 +139,8 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         }
     )
     refs = host.send_wire(wire, rows, key).refs
-    run.session.out += (b"*%d\r\n" % rows, _written_ids(refs))
+    run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
     return WRITTEN
-
-
-def _written_ids(refs: Int64Array) -> bytes:
-    """The ids made for messages, each as a string of the reply."""
-    lines = np.empty((len(refs), len(_ID_LINE)), np.uint8)
-    lines[:] = _ID_LINE
-    digits = refs.astype(">i8").tobytes().hex().encode()
-    lines[:, _ID_DIGITS] = np.frombuffer(digits, np.uint8).reshape(-1, 16)
-    return lines.tobytes()
 
 
 def _all_same(values: Sequence[object]) -> bool:

@@ -19,6 +19,13 @@ from delaylog.storage.layout import Int64Array
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
+_INT64_DIGITS: Final = 19
+_ZERO: Final = ord("0")
+ID_LINE_SIZE: Final = 24
+"""Bytes of the id made for a message, as a string of the reply."""
+_ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
+_ID_DIGITS: Final = slice(6, 22)
+assert len(_ID_LINE) == ID_LINE_SIZE
 
 
 @lru_cache(maxsize=4_096)
@@ -40,6 +47,11 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
                 b"ERR the due time is below 0 or over the horizon of %d ms" % horizon_ms
             )
         return at_ms, False
+    # Nearly all are digits alone, for which there is a shorter way than `to_int`.
+    if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
+        delay_ms = int(text)
+        if delay_ms <= horizon_ms:
+            return delay_ms, True
     delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
     if not 0 <= delay_ms <= horizon_ms:
         raise CommandError(b"ERR delay-ms must be 0 to %d" % horizon_ms)
@@ -70,6 +82,22 @@ def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
         raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE gave it")
     pairs = np.frombuffer(bytes.fromhex(joined.decode()), ">u8").astype(np.int64).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def written_ids(refs: Int64Array) -> bytes:
+    """The ids made for messages, each as a string of the reply."""
+    lines = np.empty((len(refs), ID_LINE_SIZE), np.uint8)
+    lines[:] = _ID_LINE
+    digits = refs.astype(">i8").tobytes().hex().encode()
+    lines[:, _ID_DIGITS] = np.frombuffer(digits, np.uint8).reshape(-1, 16)
+    return lines.tobytes()
+
+
+def refused(error: EngineError) -> CommandError:
+    """What a client is told of a refusal by the engine."""
+    told = refusal(error)
+    assert told is not None
+    return told
 
 
 def refusal(error: Exception) -> CommandError | None:
