@@ -160,9 +160,9 @@ def _score(text: bytes) -> float:
 
     Raises CommandError.
     """
-    if not text:
-        return 0.0
-    return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    number = text.partition(b"\0")[0]
+    # Nothing at all is 0, blanks alone are no number.
+    return to_score(number.lstrip(_BLANKS) or b"?", _NO_NUMBER) if number else 0.0
 
 
 def _looked_up(run: Run, pattern: bytes, item: bytes) -> bytes | None:

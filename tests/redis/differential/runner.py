@@ -250,14 +250,17 @@ def _takes_dump(argv: Argv) -> bool:
 
 
 def _filled(session: Session, argv: Argv) -> Argv:
-    """`@DUMP key` stands for what this server says to DUMP key."""
+    """`@DUMP key` stands for what this server says to DUMP key; nothing for a stream, which we do
+    not dump.
+    """
     if not _takes_dump(argv):
         return argv
     filled = []
     for word in argv:
         if word.startswith(b"@DUMP "):
-            dump = parse(session.send([(b"DUMP", word[6:])])[0]).value
-            word = dump if isinstance(dump, bytes) else b""
+            kind, dump = session.send([(b"TYPE", word[6:]), (b"DUMP", word[6:])])
+            told = None if kind == b"+stream\r\n" else parse(dump).value
+            word = told if isinstance(told, bytes) else b""
         filled.append(word)
     return tuple(filled)
 
