@@ -271,7 +271,7 @@ class Executor:
             return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
         sub = command.subcommands.get(argv[1].lower())
         if sub is None:
-            shown = argv[1].partition(b"\0")[0][:_SHOWN_BYTES]
+            shown = _told(argv[1], _SHOWN_BYTES)
             text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
             return ErrorReply(text)
         return sub
@@ -462,10 +462,15 @@ class Executor:
 
 
 def _unknown(argv: Args) -> bytes:
-    name = argv[0][:_SHOWN_BYTES]
     shown = b""
     for word in argv[1:]:
         if len(shown) >= _SHOWN_BYTES:
             break
-        shown += b"'%b' " % word[: _SHOWN_BYTES - len(shown)]
+        shown += b"'%b' " % _told(word, _SHOWN_BYTES - len(shown))
+    name = _told(argv[0], _SHOWN_BYTES)
     return b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
+
+
+def _told(word: bytes, most: int) -> bytes:
+    """A client's word in an error: so much of it, and nothing from a zero byte on."""
+    return word[:most].partition(b"\0")[0]

@@ -91,6 +91,7 @@ class ScoreOrder:
 
         Nothing is counted that lies before, which a walk between places has to do.
         """
-        size = len(self._entries)
-        offset, most = min(offset, size), min(most, size)
+        count = len(self._entries)
+        # Numbers of clients may be larger than what islice counts to.
+        offset, most = min(offset, count), min(most, count)
         return list(islice(self._entries.irange(low), offset, offset + most))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
+from sys import float_info
 from typing import Final
 
-from delaylog.broker.keyspace.errors import syntax, wrong_type
+from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_type
 from delaylog.broker.keyspace.number_texts import to_int, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
@@ -160,9 +161,15 @@ def _score(text: bytes) -> float:
 
     Raises CommandError.
     """
-    if not text:
+    number = text.partition(b"\0")[0]
+    if not number:
         return 0.0
-    return to_score(text.split(b"\0")[0].lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    # Blanks alone are no number.
+    score = to_score(number.lstrip(_BLANKS) or b"?", _NO_NUMBER)
+    if score and abs(score) < float_info.min:
+        # C says of it that it is out of range; a score may be that small all the same.
+        raise CommandError(_NO_NUMBER)
+    return score
 
 
 def _looked_up(run: Run, pattern: bytes, item: bytes) -> bytes | None:

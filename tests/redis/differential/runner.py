@@ -208,7 +208,19 @@ def _any_order(argv: Argv, ours: list[bytes], theirs: list[bytes]) -> bool:
         return [said[2:] for said in first] == [said[2:] for said in second] and sorted(
             said[:2] for said in first
         ) == sorted(said[:2] for said in second)
+    if argv and argv[0].upper() == b"EXEC":
+        first, second = map(_farewells, (ours, theirs))
+        return first == second
     return any(b"pmessage" in reply for reply in theirs) and sorted(ours) == sorted(theirs)
+
+
+def _farewells(replies: list[bytes]) -> object:
+    """What EXEC sent, with the channels of farewells sorted and without them where they stood."""
+    told = [reply.partition(b"unsubscribe\r\n") for reply in replies]
+    channels = sorted(
+        before + word + rest.rpartition(b":")[0] for before, word, rest in told if word
+    )
+    return channels, [rest.rpartition(b":")[2] if word else before for before, word, rest in told]
 
 
 def judge(client: Client, argv: Argv, one: bytes, other: bytes, seen: Sequence[Argv]) -> None:
@@ -250,14 +262,17 @@ def _takes_dump(argv: Argv) -> bool:
 
 
 def _filled(session: Session, argv: Argv) -> Argv:
-    """`@DUMP key` stands for what this server says to DUMP key."""
+    """`@DUMP key` stands for what this server says to DUMP key; nothing for a stream, which we do
+    not dump.
+    """
     if not _takes_dump(argv):
         return argv
     filled = []
     for word in argv:
         if word.startswith(b"@DUMP "):
-            dump = parse(session.send([(b"DUMP", word[6:])])[0]).value
-            word = dump if isinstance(dump, bytes) else b""
+            kind, dump = session.send([(b"TYPE", word[6:]), (b"DUMP", word[6:])])
+            told = None if kind == b"+stream\r\n" else parse(dump).value
+            word = told if isinstance(told, bytes) else b""
         filled.append(word)
     return tuple(filled)
 

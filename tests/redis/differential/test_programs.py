@@ -20,7 +20,7 @@ from tests.redis.differential.programs import (
 from tests.redis.differential.runner import Pair
 
 FAMILIES = (*ALONE, *TOGETHER)
-SHORT = 25
+SHORT = 10
 LONG = 3_000
 
 

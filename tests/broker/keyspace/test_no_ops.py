@@ -1,0 +1,185 @@
+"""What changes nothing leaves nothing for the log, and nobody who watches hears of it.
+
+Method: every write command in a form that finds nothing to do, on the data of SETUP.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.broker.keyspace.registry import COMMANDS
+from tests.broker.keyspace.effects import Pair, words
+
+SETUP = """
+SET s v
+SET n 5 PX 100000
+RPUSH l a b
+HSET h f v
+SADD t a
+SADD u b
+ZADD z 1 a
+XADD x 1-1 f v
+XGROUP CREATE x g 0
+GEOADD g 2 48 paris
+"""
+
+NO_OPS = """
+SET s w NX
+SET none w XX
+SET s w NX GET
+SETNX s w
+MSETNX s w none w
+GETDEL none
+GETEX none PERSIST
+GETEX s
+GETEX s PERSIST
+APPEND s
+SETRANGE none 5 ""
+SETRANGE s 0 ""
+INCR s
+INCRBY s x
+DECR s
+DECRBY s 1
+INCRBYFLOAT s 1
+SETEX s 0 v
+PSETEX s 0 v
+SETBIT s x 1
+BITFIELD s GET u8 0
+BITOP AND none nosuch
+DEL none
+UNLINK none other
+EXPIRE none 100
+EXPIRE s 100 XX
+EXPIRE s 100 GT
+PEXPIRE n 200000 NX
+PEXPIRE n 1 GT
+EXPIREAT none 99999999999
+PEXPIREAT none 1
+PERSIST s
+PERSIST none
+RENAME none other
+RENAMENX s n
+COPY s n
+COPY none other
+MOVE none 1
+RESTORE s 0 x
+SORT none STORE other
+SORT l STORE other
+LPUSHX none a
+RPUSHX none a
+LPOP none
+LPOP l 0
+RPOP none
+LREM l 0 nosuch
+LREM none 0 a
+LSET l 9 a
+LTRIM none 0 1
+LINSERT l BEFORE nosuch v
+LINSERT none BEFORE a v
+RPOPLPUSH none l
+LMOVE none l LEFT LEFT
+LMPOP 1 none LEFT
+BLPOP s 0
+BRPOP s 0
+BRPOPLPUSH s l 0
+BLMOVE s l LEFT LEFT 0
+BLMPOP 0 1 s LEFT
+BZPOPMIN s 0
+BZPOPMAX s 0
+BZMPOP 0 1 s MIN
+HSETNX h f w
+HDEL h nosuch
+HDEL none f
+HINCRBY h f 1
+HINCRBYFLOAT h f 1
+SADD t a
+SREM t nosuch
+SREM none a
+SPOP none
+SPOP t 0
+SMOVE t u nosuch
+SMOVE t t a
+SMOVE none u a
+SINTERSTORE none t u
+SDIFFSTORE none t t
+SUNIONSTORE none nosuch
+ZADD z 1 a
+ZADD z NX 2 a
+ZADD z XX 2 nosuch
+ZADD z GT 0 a
+ZADD z LT 2 a
+ZADD z NX INCR 2 a
+ZINCRBY z x a
+ZREM z nosuch
+ZREM none a
+ZREMRANGEBYSCORE z 5 6
+ZREMRANGEBYRANK z 5 6
+ZREMRANGEBYLEX z [x [y
+ZPOPMIN none
+ZPOPMAX z 0
+ZMPOP 1 none MIN
+ZUNIONSTORE none 1 nosuch
+ZINTERSTORE none 2 z nosuch
+ZDIFFSTORE none 1 nosuch
+ZRANGESTORE none z 5 6
+XADD none NOMKSTREAM * f v
+XADD x 1-1 f v
+XDEL x 9-9
+XDEL none 1-1
+XTRIM x MAXLEN 5
+XTRIM none MAXLEN 0
+XACK x g 9-9
+XACK none g 1-1
+XGROUP CREATE x g 0
+XGROUP DESTROY x nosuch
+XGROUP DELCONSUMER x g nosuch
+XGROUP SETID x nosuch 0
+XSETID none 1-1
+XCLAIM x nosuch c 0 1-1
+XAUTOCLAIM x nosuch c 0 0
+XREADGROUP GROUP nosuch c STREAMS x >
+GEOADD g 2 48 paris
+GEOADD g NX 3 48 paris
+GEOADD g XX 3 48 rome
+GEOSEARCHSTORE none g FROMLONLAT 100 10 BYRADIUS 1 km
+GEORADIUS g 100 10 1 km STORE none
+GEORADIUSBYMEMBER g nosuch 1 km STORE none
+GETSET l v
+MSET s
+EVAL "return redis.call('del', 'none')" 0
+EVAL "return redis.call('sadd', KEYS[1], 'a')" 1 t
+SUBSTR s 0 1
+"""
+
+ALWAYS = {
+    *("flushall", "flushdb", "swapdb", "hset", "hmset", "lpush", "rpush"),
+    *("restore-asking", "function", "migrate"),
+}
+"""Write commands that change something whenever they are answered, or are tested elsewhere."""
+
+LINES = [line for line in NO_OPS.splitlines() if line]
+
+
+def filled() -> Pair:
+    pair = Pair()
+    for line in SETUP.split("\n"):
+        if line:
+            assert pair.effects_of(line), line
+    return pair
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_nothing_is_logged_when_nothing_changed(line: str) -> None:
+    pair = filled()
+    keys = [key for database in pair.leader.databases for key in database.values]
+    watcher = pair.executor.connect(pair.leader.now_ms)
+    pair.executor.handle(watcher, [[b"WATCH", *keys, b"none", b"other"]])
+    assert pair.effects_of(line) == []
+    assert not watcher.dirty_watch
+    pair.check()
+
+
+def test_all_write_commands_are_here() -> None:
+    tried = {words(line)[0].lower().decode() for line in LINES}
+    writes = {name.decode() for name, command in COMMANDS.items() if command.write}
+    assert writes - tried <= ALWAYS, sorted(writes - tried - ALWAYS)
