@@ -10,17 +10,19 @@ import numpy as np
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.sending import KEY_BYTES_MAX, TTL_MS_MAX, check_id
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import (
+    misplaced,
     refused,
     take_due,
     take_list,
     take_number,
     topic_key,
+    unknown_option,
     written_ids,
 )
 from delaylog.broker.single_sends import Single
@@ -29,6 +31,8 @@ from delaylog.storage.batch import MERGE_MODES, Column, encode_send
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 _INT32: Final = 2**31
 _RETRIES_MAX: Final = 2**16 - 2
+_OPTIONS: Final = frozenset((b"ID", b"PRIORITY", b"TTL", b"KEY", b"RETRIES", b"MERGE"))
+"""Those of a send that have one value."""
 
 
 @command("dl.send", -4, _FLAGS)
@@ -62,8 +66,10 @@ def _take_options(single: Single, argv: Args) -> None:
             tags, at = take_list(argv, at + 1)
             single.tags = _join_tags(tags)
             continue
+        if option not in _OPTIONS:
+            raise unknown_option(argv[at])
         if at + 1 >= len(argv):
-            raise syntax()
+            raise misplaced(option + b" value")
         value = argv[at + 1]
         at += 2
         if option == b"ID":
@@ -81,12 +87,10 @@ def _take_options(single: Single, argv: Args) -> None:
             single.key = value
         elif option == b"RETRIES":
             single.max_retry = take_number(value, b"RETRIES", 0, _RETRIES_MAX)
-        elif option == b"MERGE":
+        else:
             single.merge = value.decode("utf-8", "replace").lower()
             if single.merge not in MERGE_MODES:
                 raise CommandError(f"ERR MERGE is one of {', '.join(MERGE_MODES)}".encode())
-        else:
-            raise syntax()
 
 
 def _join_tags(tags: list[bytes]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
-from delaylog.broker.keyspace.errors import READ_ONLY, CommandError, syntax
+from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.problems import Problem
@@ -26,6 +26,7 @@ ID_LINE_SIZE: Final = 24
 _ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
 _ID_DIGITS: Final = slice(6, 22)
 assert len(_ID_LINE) == ID_LINE_SIZE
+_SHOWN_BYTES: Final = 64
 
 
 @lru_cache(maxsize=4_096)
@@ -67,10 +68,20 @@ def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
     return value
 
 
+def misplaced(usage: bytes) -> CommandError:
+    """An option that lacks what belongs to it; Redis's words, and how it is written."""
+    return CommandError(SYNTAX + b": write " + usage)
+
+
+def unknown_option(option: bytes) -> CommandError:
+    """A word that is no option of this verb; Redis's words, and which one it is."""
+    return CommandError(SYNTAX + b": there is no option '%b'" % option[:_SHOWN_BYTES])
+
+
 def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
     """The words of `n word …` from `at`, and where they end. Raises CommandError."""
     if at >= len(argv):
-        raise syntax()
+        raise misplaced(b"TAGS n tag ...")
     count = take_number(argv[at], b"the count of tags", 0, len(argv) - at - 1)
     return argv[at + 1 : at + 1 + count], at + 1 + count
 

@@ -232,6 +232,15 @@ def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("me:short\n")
     (tmp_path / "nobody").write_text("# none yet\n")
+    (tmp_path / "pair").write_bytes(_certificate())
+    (tmp_path / "other").write_bytes(_certificate())
+    (tmp_path / "locked").write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"passphrase"),
+        )
+    )
     for options, error in (
         (["--resp", "nowhere"], "resp must be HOST:PORT"),
         (["--resp-auth", "file"], "resp-auth goes with resp HOST:PORT"),
@@ -240,6 +249,11 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names nobody"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-tls-cert", "absent"], "resp-tls-cert absent"),
+        (_tls("pair", "absent"), "cannot read resp-tls-key absent: No such file"),
+        (_tls("pair", "other"), "the key of resp-tls-key other belongs to another certificate"),
+        (_tls("short"), "resp-tls-cert short cannot be used: there has to be a certificate in it"),
+        (_tls("pair", "short"), "and a private key in short, both PEM"),
+        (_tls("pair", "locked"), "resp-tls-key locked: the key is encrypted"),
         (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key goes with"),
     ):
         ended = subprocess.run(
@@ -253,6 +267,11 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         assert ended.returncode == 2, (options, ended)
         assert error in ended.stderr, (options, ended.stderr)
         assert "short\n" not in ended.stderr
+
+
+def _tls(certificate: str, *key: str) -> list[str]:
+    options = ["--resp", "127.0.0.1:0", "--resp-tls-cert", certificate]
+    return options + (["--resp-tls-key", *key] if key else [])
 
 
 def test_tls(start_broker: Start, tmp_path: Path) -> None:
