@@ -9,7 +9,6 @@ from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.resp.parsing import CommandParser
-from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.executor import Executor
@@ -26,21 +25,9 @@ HELD_BACK_BYTES: Final = 64 << 10
 """Of a client whose commands wait, for something or for their turn, no more is read than this and
 what is under way: it may not fill the memory, and a parser takes ever longer for ever more.
 """
-COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (16 << 20)
-"""What one command changes is one record of the log, which has its limit."""
 OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
-_TOO_LARGE: Final = ErrorReply(
-    b"ERR Protocol error: a command has at most %d bytes, which one record of the log can hold"
-    % COMMAND_BYTES_MAX
-)
-
-
-def _too_large(commands: list[Args]) -> int | None:
-    """Which of the commands is the first that no record of the log can hold."""
-    sizes = (sum(map(len, argv)) + 8 * len(argv) for argv in commands)
-    return next((at for at, size in enumerate(sizes) if size > COMMAND_BYTES_MAX), None)
 
 
 class Connection(asyncio.Protocol):
@@ -144,14 +131,8 @@ class Connection(asyncio.Protocol):
             commands = self._rest
             whole = not commands and parser.authenticated
             if not commands:
-                large = parser.unread_bytes > COMMAND_BYTES_MAX
                 commands = parser.next_commands(COMMANDS_A_SLICE)
                 if not commands:
-                    break
-                if large and (at := _too_large(commands)) is not None:
-                    self._handle(executor, commands[:at])
-                    encode_into(session.out, _TOO_LARGE, session.resp)
-                    session.closing = True
                     break
             count = len(commands)
             done = self._handle(executor, commands)

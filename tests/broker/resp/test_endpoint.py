@@ -141,22 +141,6 @@ def test_broken_requests_are_answered_and_the_client_closed(resp_broker: RespBro
             assert read_all(sock) == b"+PONG\r\n" + error
 
 
-def test_a_command_that_no_record_of_the_log_holds_is_refused(resp_broker: RespBroker) -> None:
-    client = resp_broker.connect()
-    client.call("SET", "kept", "v")
-    head = b"*3\r\n$3\r\nSET\r\n$4\r\nhuge\r\n$%d\r\n" % (250 << 20)
-    client.sock.sendall(b"*1\r\n$4\r\nPING\r\n" + head)
-    for _ in range(250):
-        client.sock.sendall(bytes(1 << 20))
-    client.sock.sendall(b"\r\n")
-    assert client.reply() == b"PONG"
-    assert is_error(client.reply(), "ERR Protocol error: a command has at most")
-    other = resp_broker.connect()
-    assert other.pipeline(("EXISTS", "huge"), ("GET", "kept")) == [0, b"v"]
-    client.close()
-    other.close()
-
-
 def test_quit_ends_after_the_answers_before_it(resp_broker: RespBroker) -> None:
     with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10) as sock:
         sock.sendall(b"SET q 1\r\nGET q\r\nQUIT\r\nGET q\r\n")
