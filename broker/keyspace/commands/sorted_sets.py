@@ -47,6 +47,9 @@ def zadd(run: Run, argv: Args) -> Reply:
 @command("zincrby", 4, "write denyoom fast", keys=(1, 1, 1))
 def zincrby(run: Run, argv: Args) -> Reply:
     """Add to the score of a member."""
+    if argv[2].lower() in _OPTIONS:
+        # It is read as one of ZADD, and then a word is missing.
+        raise syntax()
     return _add(run, argv, 2, {b"incr"})
 
 

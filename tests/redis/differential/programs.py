@@ -25,11 +25,11 @@ FOLDER = Path(__file__).parent / "families"
 
 ALONE = (
     *("strings", "generic", "hashes", "lists", "sets", "zsets", "streams", "scripts", "server"),
-    "mixed",
+    *("mixed", "geo"),
 )
 TOGETHER = ("transactions", "pubsub", "blocking")
-EXTRA = ("hyperloglog", "geo")
-"""Nobody's recipes use them: only when asked for by name."""
+EXTRA = ("hyperloglog",)
+"""We do not have them: only when asked for by name."""
 
 PART = 12
 PARTS = 5
