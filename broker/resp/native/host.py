@@ -11,7 +11,7 @@ from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import send
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.replies import WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
@@ -31,6 +31,15 @@ Waiting = tuple[Single, list[bytes], int]
 _REJECTED = 3
 
 
+class Wire:
+    """A reply as it goes out, for either protocol."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
 class NativeHost:
     """One for all connections."""
 
@@ -47,7 +56,7 @@ class NativeHost:
         """Send a message with the others of this turn; its answer gets its place now."""
         session = run.session
         place = -1
-        if not session.silent and not session.skip_next:
+        if not session.is_silenced():
             place = len(session.out)
             session.out.append(b"")
         key = (topic_key, single.merge)
@@ -131,13 +140,13 @@ class NativeHost:
 
     # ------------------------------------------------------------------ what takes longer
 
-    def answer_later(self, run: Run, work: Awaitable[Reply]) -> Reply:
+    def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
         """Have a client wait for its answer; the next of its commands runs after it."""
         session = run.session
         connection = cast("Connection", session.worker)
 
         async def answer() -> None:
-            reply: Reply
+            reply: Reply | Wire
             try:
                 reply = await work
             except asyncio.CancelledError:
@@ -150,9 +159,12 @@ class NativeHost:
                     return
                 reply = ErrorReply(refused.text)
             connection.task = None
-            if reply is not WRITTEN:
-                session.deliver(reply)
-            self.touch(connection)
+            if isinstance(reply, Wire):
+                if not session.is_silenced():
+                    session.out.append(reply.data)
+                self.touch(connection)
+            else:
+                session.answer(reply)
             connection.finished()
 
         connection.task = self._loop.create_task(answer())

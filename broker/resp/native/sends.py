@@ -126,9 +126,10 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         }
     )
     refs = host.send_wire(wire, rows, key).refs.tolist()
-    out = run.session.out
-    out.append(b"*%d\r\n" % rows)
-    out += [b"$17\r\n~%016x\r\n" % ref for ref in refs]
+    if not run.session.is_silenced():
+        out = run.session.out
+        out.append(b"*%d\r\n" % rows)
+        out += [b"$17\r\n~%016x\r\n" % ref for ref in refs]
     return WRITTEN
 
 
