@@ -148,7 +148,7 @@ class Executor:
                     break
                 run.session, run.database = session, session.database
                 number, resp = session.database.number, session.resp
-                silenced = reply is not WRITTEN and session.special and self._is_silenced(session)
+                silenced = reply is not WRITTEN and session.special and session.is_silenced()
                 special = session.special
                 if reply is WRITTEN or silenced:
                     continue
@@ -318,13 +318,6 @@ class Executor:
         session.queue.append((command, argv))
         return QUEUED
 
-    def _is_silenced(self, session: Session) -> bool:
-        if session.skip_next:
-            session.skip_next = False
-            session.look()
-            return True
-        return session.silent
-
     def run_queue(self, session: Session) -> Reply:
         """EXEC: run what was queued, unless it may not be."""
         queue, session.queue = session.queue, None
@@ -347,7 +340,7 @@ class Executor:
         run.may_wait = False
         # Each reply is written as it comes: HELLO, CLIENT REPLY and messages to itself count from
         # there on.
-        skipped = self._is_silenced(session) and not session.silent
+        skipped = session.is_silenced() and not session.silent
         if not (skipped or session.silent):
             out.append(b"*%d\r\n" % len(queue))
         try:
@@ -420,14 +413,14 @@ class Executor:
             session = self.waiting[number]
             blocked = self.unblock(session)
             assert blocked is not None
-            session.deliver(blocked.late)
+            session.answer(blocked.late)
         return self._deadlines.head_ms()
 
     def end_waits(self, reply: Reply) -> None:
         """Answer everybody who waits."""
         for session in list(self.waiting.values()):
             self.unblock(session)
-            session.deliver(reply)
+            session.answer(reply)
 
     def serve_waiting(self) -> None:
         """Run what waits for keys that changed, longest wait first."""
@@ -458,7 +451,7 @@ class Executor:
         if reply is WAITS:
             return
         self.unblock(session)
-        session.deliver(reply)
+        session.answer(reply)
 
 
 def _unknown(argv: Args) -> bytes:

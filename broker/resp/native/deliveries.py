@@ -12,11 +12,10 @@ from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.model import Delivery, Settlement, Topic
 from delaylog.broker.handing_out import hand_out
-from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
+from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.words import (
     misplaced,
     take_list,
@@ -70,20 +69,18 @@ def dl_receive(run: Run, argv: Args) -> Reply:
             group = argv[at].decode("utf-8", "replace")
         at += 1
     owed = host.flush() or host.owes(run.session)
-    return host.answer_later(run, _receive(host, run, key, group, meta, options, owed=owed))
+    return host.answer_later(run, _receive(host, key, group, meta, options, owed=owed))
 
 
 async def _receive(
     host: NativeHost,
-    run: Run,
     key: TopicKey,
     group: str,
     meta: bool,
     options: dict[str, Any],
     *,
     owed: bool,
-) -> Reply:
-    session = run.session
+) -> Reply | Wire:
     if owed:
         # What the client itself sent before, and has no answer to yet, counts too.
         await host.node.durable(host.node.engine.state.position)
@@ -92,10 +89,7 @@ async def _receive(
     )
     if delivery is None:
         return []
-    session.out.append(_plain(delivery) if not meta else b"")
-    if meta:
-        encode_into(session.out, _with_meta(delivery), session.resp)
-    return WRITTEN
+    return _with_meta(delivery) if meta else Wire(_plain(delivery))
 
 
 def _plain(delivery: Delivery) -> bytes:

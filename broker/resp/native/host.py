@@ -11,7 +11,7 @@ from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import send
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.replies import WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
@@ -31,6 +31,15 @@ Waiting = tuple[Single, list[bytes], int]
 _REJECTED = 3
 
 
+class Wire:
+    """A reply as it goes out, for either protocol."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
 class NativeHost:
     """One for all connections."""
 
@@ -48,7 +57,7 @@ class NativeHost:
         session = run.session
         out = session.out
         place = -1
-        if not (session.silent or session.skip_next):
+        if not session.is_silenced():
             place = len(out)
             out.append(b"")
         key = (topic_key, single.merge)
@@ -134,13 +143,13 @@ class NativeHost:
 
     # ------------------------------------------------------------------ what takes longer
 
-    def answer_later(self, run: Run, work: Awaitable[Reply]) -> Reply:
+    def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
         """Have a client wait for its answer; the next of its commands runs after it."""
         session = run.session
         connection = cast("Connection", session.worker)
 
         async def answer() -> None:
-            reply: Reply
+            reply: Reply | Wire
             try:
                 reply = await work
             except asyncio.CancelledError:
@@ -153,9 +162,12 @@ class NativeHost:
                     return
                 reply = ErrorReply(told.text)
             connection.task = None
-            if reply is not WRITTEN:
-                session.deliver(reply)
-            self.touch(connection)
+            if isinstance(reply, Wire):
+                if not session.is_silenced():
+                    session.out.append(reply.data)
+                self.touch(connection)
+            else:
+                session.answer(reply)
             connection.finished()
 
         connection.task = self._loop.create_task(answer())

@@ -143,7 +143,8 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         }
     )
     refs = host.send_wire(wire, rows, key).refs
-    run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
+    if not run.session.is_silenced():
+        run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
     return WRITTEN
 
 
