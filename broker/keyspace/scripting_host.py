@@ -71,14 +71,14 @@ class ScriptingHost:
             return _WRONG_ARITY
         if command.noscript:
             return _NOT_ALLOWED
-        if command.write:
-            if scripts.read_only:
-                return _ONLY_READS
-            if not scripts.wrote:
-                refusal = executor.may_write()
-                if refusal is not None:
-                    return refusal
-                scripts.note_write()
+        # PUBLISH is no write, but not for scripts that only read either.
+        if scripts.read_only and (command.write or "may_replicate" in command.flags):
+            return _ONLY_READS
+        if command.write and not scripts.wrote:
+            refusal = executor.may_write()
+            if refusal is not None:
+                return refusal
+            scripts.note_write()
         session.resp = resp
         return executor.call(executor.script_run, session, command, argv)
 
