@@ -53,8 +53,9 @@ class Executor:
         self.out_of_touch = False
         """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
-        self.on_bug: Callable[[bytes, Exception], None] | None = None
-        """Takes note of a command that failed as none should; None = have it raised."""
+        self.on_bug: Callable[[Command, Exception], None] | None = None
+        """Takes note of a command that failed as none should, and ends what it left if it writes;
+        None = have it raised."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waiting: dict[int, Session] = {}
@@ -164,7 +165,7 @@ class Executor:
                 reply = ErrorReply(error.text)
                 self.server.errors_answered += 1
             except Exception as bug:
-                reply = self._answer_bug(command, bug)
+                reply = self.answer_bug(command, bug)
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
                 if run.effects is None:
@@ -232,20 +233,22 @@ class Executor:
             reply = ErrorReply(error.text)
             self.server.errors_answered += 1
         except Exception as bug:
-            reply = self._answer_bug(command, bug)
+            reply = self.answer_bug(command, bug)
         if keyspace.dirty != dirty and command.write:
             self._log(run, argv)
         return reply
 
-    def _answer_bug(self, command: Command, bug: Exception) -> ErrorReply:
+    def answer_bug(
+        self, command: Command, bug: Exception, *, in_script: bool = False
+    ) -> ErrorReply:
         """What a command is answered that failed as no command should.
 
         One that only reads has left everything as it was. One that writes may have changed what is
         in no log: nothing may be built on that, so it is the host's to end.
         """
-        if command.write or self.on_bug is None:
+        if self.on_bug is None or (command.write and not in_script):
             raise bug
-        self.on_bug(command.name, bug)
+        self.on_bug(command, bug)
         return ErrorReply(b"ERR internal error; the server's log says which")
 
     def _log(self, run: Run, argv: Args) -> None:

@@ -79,6 +79,9 @@ class ScriptingHost:
             if command.noscript:
                 return _NOT_ALLOWED
             write = command.write
+            if scripts.read_only and "may_replicate" in command.flags:
+                # PUBLISH is no write, but not for scripts that only read either.
+                return _ONLY_READS
             if write and not scripts.wrote:
                 # A script that only reads never gets past this.
                 if scripts.read_only:
@@ -97,6 +100,9 @@ class ScriptingHost:
             except CommandError as error:
                 reply = ErrorReply(error.text)
                 server.errors_answered += 1
+            except Exception as bug:
+                # Nothing may be raised through Lua.
+                reply = executor.answer_bug(command, bug, in_script=True)
             if write and keyspace.dirty != dirty:
                 # Also when it was refused half-way.
                 number = run.database.number

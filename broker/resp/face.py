@@ -14,6 +14,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
 from delaylog.broker.keyspace.errors import READ_ONLY
 from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
+from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
@@ -43,10 +44,6 @@ _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the
 log = logging.getLogger("delaylog.resp")
 
 
-def _note_bug(name: bytes, bug: Exception) -> None:
-    log.error("a command failed", exc_info=bug, extra={"command": name.decode()})
-
-
 class RespFace:
     """Serves one node to Redis clients."""
 
@@ -58,7 +55,7 @@ class RespFace:
         tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
-        self.executor.on_bug = _note_bug
+        self.executor.on_bug = self._note_bug
         self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
@@ -142,6 +139,11 @@ class RespFace:
             self.turns.touch(connection)
 
     # ------------------------------------------------------------------ turns
+
+    def _note_bug(self, command: Command, bug: Exception) -> None:
+        log.error("a command failed", exc_info=bug, extra={"command": command.name.decode()})
+        if command.write:
+            self.broken(bug)
 
     def broken(self, error: Exception) -> None:
         """A command that writes failed as none should: memory may hold what the log does not."""

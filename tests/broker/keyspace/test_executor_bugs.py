@@ -39,7 +39,7 @@ def test_a_read_is_answered_and_noted(breaks: Callable[[str], None], flags: str)
     breaks(flags)
     executor = Executor(Keyspace(Random(1)))
     noted: list[tuple[bytes, str]] = []
-    executor.on_bug = lambda name, bug: noted.append((name, type(bug).__name__))
+    executor.on_bug = lambda command, bug: noted.append((command.name, type(bug).__name__))
     session = executor.connect(0)
     assert executor.handle(session, [[b"BREAKS0"], [b"PING"]]) == 2
     assert session.out[0].startswith(b"-ERR internal error")
@@ -51,7 +51,7 @@ def test_a_read_is_answered_and_noted(breaks: Callable[[str], None], flags: str)
 def test_a_write_is_the_hosts_to_end(breaks: Callable[[str], None], flags: str) -> None:
     breaks(flags)
     executor = Executor(Keyspace(Random(1)))
-    executor.on_bug = lambda name, bug: None
+    executor.on_bug = lambda command, bug: None
     session = executor.connect(0)
     with pytest.raises(ZeroDivisionError):
         executor.handle(session, [[b"BREAKS0"]])
