@@ -128,7 +128,8 @@ def spublish(run: Run, argv: Args) -> Reply:
 def _named(table: Table, argv: Args) -> list[bytes]:
     if len(argv) > 3:
         raise CommandError(
-            b"ERR wrong number of arguments for '%b' command" % b"|".join(argv[:2]).lower()
+            b"ERR unknown subcommand or wrong number of arguments for '%b'. Try PUBSUB HELP."
+            % argv[1]
         )
     if len(argv) == 2:
         return list(table)
