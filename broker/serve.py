@@ -21,6 +21,7 @@ from delaylog.broker.cluster.copies.incoming import copy_unfinished
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.cluster.whose import META
+from delaylog.broker.collector import Collector
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
@@ -170,6 +171,7 @@ async def _serve(config: Config) -> int:
     if place is not None:
         await place.start()
         ready += " peer={}:{}".format(*place.member.config.me.peer)
+    Collector().start()
     print(ready, flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
 

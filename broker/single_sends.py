@@ -36,18 +36,19 @@ def build_wire(
 ) -> bytes:
     """A bulk body of single messages."""
     n = len(singles)
+    bodies = [s.body for s in singles]
     columns: dict[str, object] = {
         "n": n,
         "deliver_at_ms": np.array(
             [s.due_ms + now_ms if s.relative else s.due_ms for s in singles], np.int64
         ),
-        "body_size": np.array([len(s.body) for s in singles], np.int64),
-        "bodies": b"".join([s.body for s in singles]),
+        "body_size": np.array(list(map(len, bodies)), np.int64),
+        "bodies": b"".join(bodies),
         **scalars,
     }
     if merge is not None:
         columns["merge"] = merge
-    if not all(s.plain for s in singles):
+    if False in [s.plain for s in singles]:
         for name in ("id", "key", "tags", "headers"):
             values = [getattr(s, name) for s in singles]
             if any(values):

@@ -45,11 +45,12 @@ def _add_serve(verbs: Any) -> None:
     )
     _file(serve.add_argument("--config", metavar="FILE", help="TOML file"))
     for option in OPTIONS:
+        default = f"default {option.default}; " if option.default else ""
         argument = serve.add_argument(
             f"--{option.name}",
             dest=option.key,
             metavar="VALUE",
-            help=f"{option.help} (default {option.default}; variable {option.variable})",
+            help=f"{option.help} ({default}variable {option.variable})",
         )
         if option.name == "data-dir":
             _folder(argument)

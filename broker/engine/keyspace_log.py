@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from typing import Final
 
 import msgpack
 
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 from delaylog.storage.layout import FrameKind
+
+_ONE_BY_ONE: Final = (b"RPUSH", b"SREM")
+"""Effects of a key and elements, which may as well come one after the other."""
 
 
 def log_keyspace(state: EngineState, now_ms: int) -> int:
@@ -35,8 +40,8 @@ def _split(effects: list[list[bytes]]) -> Iterator[bytes]:
     """
     part: list[list[bytes]] = []
     size, select = 0, None
-    for effect in effects:
-        cost = sum(map(len, effect)) + 5 * len(effect) + 5
+    for effect in chain.from_iterable(map(_pieces, effects)):
+        cost = _cost(effect)
         if part and size + cost > PAYLOAD_BYTES_MAX // 2:
             yield msgpack.packb(part)
             part, size = ([] if select is None else [select]), 0
@@ -45,3 +50,26 @@ def _split(effects: list[list[bytes]]) -> Iterator[bytes]:
         part.append(effect)
         size += cost
     yield msgpack.packb(part)
+
+
+def _cost(effect: list[bytes]) -> int:
+    return sum(map(len, effect)) + 5 * len(effect) + 5
+
+
+def _pieces(effect: list[bytes]) -> Iterator[list[bytes]]:
+    """An effect that is too large for a frame, in several that bring about the same.
+
+    Clients send no command that large; what is made of a small one (SPOP, SORT) may be.
+    """
+    if _cost(effect) <= PAYLOAD_BYTES_MAX // 2 or effect[0] not in _ONE_BY_ONE:
+        yield effect
+        return
+    head = effect[:2]
+    piece, size = list(head), 0
+    for item in effect[2:]:
+        if size + len(item) + 5 > PAYLOAD_BYTES_MAX // 4 and len(piece) > 2:
+            yield piece
+            piece, size = list(head), 0
+        piece.append(item)
+        size += len(item) + 5
+    yield piece

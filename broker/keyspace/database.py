@@ -83,6 +83,9 @@ class Database:
 
     def put(self, key: bytes, value: Value, *, keep_ttl: bool = False) -> None:
         """Give a key a value, whatever it held. Tell `changed` after it."""
+        held = self.values.get(key)
+        if held is not None and held is not value and held.__class__ is not bytes:
+            self.keyspace.discard(held)
         self.values[key] = value
         if not keep_ttl and self.expires:
             self.expires.pop(key, None)
@@ -115,7 +118,10 @@ class Database:
             return
         self.expires[key] = at_ms
         if self.keyspace.may_expire:
-            self.keyspace.expiry.add(self.number, key, at_ms)
+            expiry = self.keyspace.expiry
+            expiry.add(self.number, key, at_ms)
+            if expiry.hints > expiry.hints_max:
+                self.keyspace.thin_out_expiry()
 
     def expire(self, key: bytes) -> None:
         """Its time has come: remove it, with a DEL as its effect."""

@@ -53,6 +53,8 @@ class Executor:
         self.out_of_touch = False
         """What this node holds may be old: only what needs no data is answered."""
         self._scripting: ScriptingHost | None = None
+        self.on_bug: Callable[[bytes, Exception], None] | None = None
+        """Takes note of a command that failed as none should; None = have it raised."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waiting: dict[int, Session] = {}
@@ -146,7 +148,7 @@ class Executor:
                     break
                 run.session, run.database = session, session.database
                 number, resp = session.database.number, session.resp
-                silenced = reply is not WRITTEN and session.special and self._is_silenced(session)
+                silenced = reply is not WRITTEN and session.special and session.is_silenced()
                 special = session.special
                 if reply is WRITTEN or silenced:
                     continue
@@ -161,6 +163,8 @@ class Executor:
             except CommandError as error:
                 reply = ErrorReply(error.text)
                 self.server.errors_answered += 1
+            except Exception as bug:
+                reply = self._answer_bug(command, bug)
             if keyspace.dirty != dirty:
                 # Also when it was refused half-way.
                 if run.effects is None:
@@ -227,9 +231,22 @@ class Executor:
         except CommandError as error:
             reply = ErrorReply(error.text)
             self.server.errors_answered += 1
+        except Exception as bug:
+            reply = self._answer_bug(command, bug)
         if keyspace.dirty != dirty and command.write:
             self._log(run, argv)
         return reply
+
+    def _answer_bug(self, command: Command, bug: Exception) -> ErrorReply:
+        """What a command is answered that failed as no command should.
+
+        One that only reads has left everything as it was. One that writes may have changed what is
+        in no log: nothing may be built on that, so it is the host's to end.
+        """
+        if command.write or self.on_bug is None:
+            raise bug
+        self.on_bug(command.name, bug)
+        return ErrorReply(b"ERR internal error; the server's log says which")
 
     def _log(self, run: Run, argv: Args) -> None:
         """Log what a command changed."""
@@ -301,13 +318,6 @@ class Executor:
         session.queue.append((command, argv))
         return QUEUED
 
-    def _is_silenced(self, session: Session) -> bool:
-        if session.skip_next:
-            session.skip_next = False
-            session.look()
-            return True
-        return session.silent
-
     def run_queue(self, session: Session) -> Reply:
         """EXEC: run what was queued, unless it may not be."""
         queue, session.queue = session.queue, None
@@ -330,7 +340,7 @@ class Executor:
         run.may_wait = False
         # Each reply is written as it comes: HELLO, CLIENT REPLY and messages to itself count from
         # there on.
-        skipped = self._is_silenced(session) and not session.silent
+        skipped = session.is_silenced() and not session.silent
         if not (skipped or session.silent):
             out.append(b"*%d\r\n" % len(queue))
         try:
@@ -403,14 +413,14 @@ class Executor:
             session = self.waiting[number]
             blocked = self.unblock(session)
             assert blocked is not None
-            session.deliver(blocked.late)
+            session.answer(blocked.late)
         return self._deadlines.head_ms()
 
     def end_waits(self, reply: Reply) -> None:
         """Answer everybody who waits."""
         for session in list(self.waiting.values()):
             self.unblock(session)
-            session.deliver(reply)
+            session.answer(reply)
 
     def serve_waiting(self) -> None:
         """Run what waits for keys that changed, longest wait first."""
@@ -441,7 +451,7 @@ class Executor:
         if reply is WAITS:
             return
         self.unblock(session)
-        session.deliver(reply)
+        session.answer(reply)
 
 
 def _unknown(argv: Args) -> bytes:

@@ -7,7 +7,7 @@ lead nowhere any more are dropped once they outnumber the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from delaylog.wheel import DelayQueue
@@ -23,18 +23,20 @@ class ExpiryWheel:
     """Hints to keys by the second in which they expire."""
 
     def __init__(self) -> None:
-        self._buckets: dict[int, dict[Place, None]] = {}
+        self.buckets: dict[int, dict[Place, None]] = {}
         self._queue: DelayQueue[int] = DelayQueue()
         self._now: list[tuple[int, Place]] = []
         """Of the seconds that are due, latest first: what has not reached its millisecond yet."""
         self.hints = 0
+        self.hints_max = _FEW
+        """With more of them somebody should look whether they are crowded."""
 
     def add(self, database: int, key: bytes, at_ms: int) -> None:
         """A key is to be looked at when `at_ms` has come."""
         second = at_ms // _BUCKET_MS
-        bucket = self._buckets.get(second)
+        bucket = self.buckets.get(second)
         if bucket is None:
-            bucket = self._buckets[second] = {}
+            bucket = self.buckets[second] = {}
             self._queue.push(second, second * _BUCKET_MS)
         place = (database, key)
         if place not in bucket:
@@ -52,7 +54,7 @@ class ExpiryWheel:
     def due(self, now_ms: int, most: int, expires_at: Callable[[Place], int | None]) -> list[Place]:
         """Up to `most` keys whose time has come, by what `expires_at` says of them now."""
         while (second := self._queue.pop_due(now_ms)) is not None:
-            bucket = self._buckets.pop(second)
+            bucket = self.buckets.pop(second)
             self.hints -= len(bucket)
             end_ms = (second + 1) * _BUCKET_MS
             for place in bucket:
@@ -69,11 +71,8 @@ class ExpiryWheel:
         return out
 
     def crowded(self, volatile: int) -> bool:
-        """Whether most hints lead nowhere, `volatile` keys being there."""
-        return self.hints > 2 * volatile + _FEW
-
-    def rebuild(self, keys: Iterable[tuple[int, bytes, int]]) -> None:
-        """Begin anew with these (database, key, time)."""
-        self.__init__()  # type: ignore[misc]
-        for database, key, at_ms in keys:
-            self.add(database, key, at_ms)
+        """Whether most hints lead nowhere, `volatile` keys being there; to be asked again once
+        there are more than `hints_max`.
+        """
+        self.hints_max = 2 * volatile + _FEW
+        return self.hints > self.hints_max

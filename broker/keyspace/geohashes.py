@@ -6,12 +6,13 @@ for scores, all latitudes for the texts of GEOHASH.
 
 from __future__ import annotations
 
-from math import asin, cos, pi, sin, sqrt
+from math import asin, cos, isfinite, pi, sin, sqrt
 from typing import Final
 
 LONGITUDE_MAX: Final = 180.0
 LATITUDE_MAX: Final = 85.05112878
 _STEPS: Final = 1 << 26
+SCORE_MAX: Final = float(1 << 52)
 _EARTH_METRES: Final = 6372797.560856
 _DEGREE: Final = pi / 180.0
 _ALPHABET: Final = b"0123456789bcdefghjkmnpqrstuvwxyz"
@@ -49,7 +50,8 @@ def encode(longitude: float, latitude: float, latitude_max: float = LATITUDE_MAX
 
 def decode(score: float) -> tuple[float, float]:
     """Longitude and latitude of a number: the middle of its cell."""
-    bits = int(score)
+    # A sorted set may hold what is no place; this is what Redis makes of it.
+    bits = int(score) if isfinite(score) else 0 if score > 0 else 1 << 63
     return (
         _middle(_gather(bits >> 1), LONGITUDE_MAX),
         _middle(_gather(bits), LATITUDE_MAX),

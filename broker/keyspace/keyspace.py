@@ -14,12 +14,15 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
+from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.values import Value
 
 DATABASES: Final = 16
 _FREE_AT_ONCE: Final = 256
 """A collection of so many elements is taken apart later, in slices."""
+_ENTRY_COST: Final = 4
+"""What it takes to take an entry out of a sorted set, compared with an element of others."""
 
 
 class Keyspace:
@@ -96,10 +99,7 @@ class Keyspace:
         No hints were kept until now; `expire_due` makes them in slices.
         """
         self.may_expire = True
-        self.expiry = ExpiryWheel()
-        self._to_line_up = [
-            (database, list(database.expires)) for database in self.databases if database.expires
-        ]
+        self.line_up_expiry()
 
     def stop_expiring(self) -> None:
         """From now on somebody else says which keys have ended."""
@@ -116,8 +116,7 @@ class Keyspace:
         # A key that was given the same time once more stands there twice.
         for number, key in dict.fromkeys(places):
             self.databases[number].expire(key)
-        if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
-            self.line_up_expiry()
+        self.thin_out_expiry()
         return len(places)
 
     def _line_up_slice(self, most: int) -> None:
@@ -135,22 +134,28 @@ class Keyspace:
                 self._to_line_up.pop()
 
     def line_up_expiry(self) -> None:
-        """Make the hints of the wheel anew."""
+        """Make the hints of the wheel anew, in slices, by `expire_due`."""
+        self.discard(self.expiry.buckets)
+        self.expiry = ExpiryWheel()
         self._to_line_up = []
-        if not self.may_expire:
-            return
-        self.expiry.rebuild(
-            (database.number, key, at_ms)
-            for database in self.databases
-            for key, at_ms in database.expires.items()
-        )
+        if self.may_expire:
+            self._to_line_up = [
+                (database, list(database.expires))
+                for database in self.databases
+                if database.expires
+            ]
+
+    def thin_out_expiry(self) -> None:
+        """Make the hints of the wheel anew if most of them lead nowhere."""
+        if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
+            self.line_up_expiry()
 
     def _expires_at(self, place: Place) -> int | None:
         return self.databases[place[0]].expires.get(place[1])
 
     # ------------------------------------------------------------------ what was removed
 
-    def discard(self, value: Value | dict[bytes, Value]) -> None:
+    def discard(self, value: Value | dict[Any, Any]) -> None:
         """A value has gone; freeing a million elements at once would hold everybody up."""
         if value.__class__ is not bytes and len(value) > _FREE_AT_ONCE:
             self.garbage.append(value)
@@ -173,6 +178,13 @@ class Keyspace:
                 while value.nodes and most > 0:
                     most -= value.pop()
                 if not value.nodes:
+                    self.garbage.pop()
+            elif isinstance(value, SortedSetValue):
+                while value.scores and most > 0:
+                    value.order.pop(greatest=True)
+                    value.scores.popitem()
+                    most -= _ENTRY_COST
+                if not value.scores:
                     self.garbage.pop()
             elif isinstance(value, set) or hasattr(value, "popleft"):
                 while value and most > 0:

@@ -28,11 +28,9 @@ class ScriptingHost:
 
     def __init__(self, executor: Executor, limits: ScriptLimits | None = None) -> None:
         self._executor = executor
-        self.scripts = Scripts(
-            self._call, lambda: executor.waited_ms() / 1000, limits, check=self._check
-        )
         self._session = Session(0, executor.keyspace.databases[0])
         """Stands for the script: its SELECT and its protocol are its own."""
+        self.scripts = self._make_scripts(limits)
         self._functions: FunctionLibraries | None = None
         self._sources: dict[bytes, bytes] | None = None
         """The libraries that `_functions` holds."""
@@ -58,29 +56,62 @@ class ScriptingHost:
 
     # ------------------------------------------------------------------ redis.call
 
-    def _call(self, argv: list[bytes], resp: int) -> Reply:
-        executor, scripts, session = self._executor, self.scripts, self._session
-        command = WORDS.get(argv[0])
-        if command is None:
-            found = executor.find_command(argv)
-            if isinstance(found, ErrorReply):
-                known = found.text.startswith(b"ERR wrong number")
-                return _WRONG_ARITY if known else _UNKNOWN
-            command = found
-        if not command.takes(len(argv)):
-            return _WRONG_ARITY
-        if command.noscript:
-            return _NOT_ALLOWED
-        # PUBLISH is no write, but not for scripts that only read either.
-        if scripts.read_only and (command.write or "may_replicate" in command.flags):
-            return _ONLY_READS
-        if command.write and not scripts.wrote:
-            refusal = executor.may_write()
-            if refusal is not None:
-                return refusal
-            scripts.note_write()
-        session.resp = resp
-        return executor.call(executor.script_run, session, command, argv)
+    def _make_scripts(self, limits: ScriptLimits | None) -> Scripts:
+        """The scripts, with what `redis.call` does: `Executor.call` behind a script's checks.
+
+        A script pays for it with each command, so all is in one function, and what does not change
+        is bound here once.
+        """
+        executor, session, find = self._executor, self._session, WORDS.get
+        run, server = executor.script_run, executor.server
+
+        def call(argv: list[bytes], resp: int) -> Reply:
+            command = find(argv[0])
+            if command is None:
+                found = executor.find_command(argv)
+                if isinstance(found, ErrorReply):
+                    known = found.text.startswith(b"ERR wrong number")
+                    return _WRONG_ARITY if known else _UNKNOWN
+                command = found
+            arity = command.arity
+            if len(argv) != arity and (arity > 0 or len(argv) < -arity):
+                return _WRONG_ARITY
+            if command.noscript:
+                return _NOT_ALLOWED
+            write = command.write
+            # PUBLISH is no write, but not for scripts that only read either.
+            if scripts.read_only and (write or "may_replicate" in command.flags):
+                return _ONLY_READS
+            if write and not scripts.wrote:
+                refusal = executor.may_write()
+                if refusal is not None:
+                    return refusal
+                scripts.note_write()
+            session.resp = resp
+            keyspace = executor.keyspace
+            run.session, run.database = session, session.database
+            run.command, run.effects = command, None
+            dirty = keyspace.dirty
+            try:
+                reply = command.function(run, argv)
+            except CommandError as error:
+                reply = ErrorReply(error.text)
+                server.errors_answered += 1
+            if write and keyspace.dirty != dirty:
+                # Also when it was refused half-way.
+                number = run.database.number
+                if run.effects is None:
+                    keyspace.log(number, argv)
+                else:
+                    for effect in run.effects:
+                        keyspace.log(number, effect)
+            return reply
+
+        def now() -> float:
+            return executor.waited_ms() / 1000
+
+        scripts = Scripts(call, now, limits, check=self._check)
+        return scripts
 
     def _check(self, argv: list[bytes]) -> bool | None:
         found = self._executor.find_command(argv)

@@ -141,6 +141,23 @@ class Session:
         if self.on_output is not None:
             self.on_output(self)
 
+    def is_silenced(self) -> bool:
+        """Whether the command under way gets no answer, as CLIENT REPLY said. To be asked once for
+        each command: what was to be skipped has been skipped then.
+        """
+        if self.skip_next:
+            self.skip_next = False
+            self.look()
+            return True
+        return self.silent
+
+    def answer(self, reply: Reply) -> None:
+        """Answer a command that waited."""
+        if not self.is_silenced():
+            encode_into(self.out, reply, self.resp)
+        if self.on_output is not None:
+            self.on_output(self)
+
     def deliver(self, reply: Reply) -> None:
         """Hand something over that the client did not just ask for."""
         encode_into(self.out, reply, self.resp)

@@ -9,9 +9,9 @@ from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.resp.parsing import CommandParser
-from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
+    from delaylog.broker.keyspace.executor import Executor
     from delaylog.broker.keyspace.registry import Args
     from delaylog.broker.resp.face import RespFace
 
@@ -22,22 +22,12 @@ SLICES_A_TURN: Final = 4
 REPLY_BYTES_A_TURN: Final = 1 << 20
 """A client that is owed so much is answered before more of its commands run."""
 HELD_BACK_BYTES: Final = 64 << 10
-"""Of a client whose command waits no more is read than this and what is under way."""
-COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (16 << 20)
-"""What one command changes is one record of the log, which has its limit."""
+"""Of a client whose commands wait, for something or for their turn, no more is read than this and
+what is under way: it may not fill the memory, and a parser takes ever longer for ever more.
+"""
 OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
-_TOO_LARGE: Final = ErrorReply(
-    b"ERR Protocol error: a command has at most %d bytes, which one record of the log can hold"
-    % COMMAND_BYTES_MAX
-)
-
-
-def _too_large(commands: list[Args]) -> int | None:
-    """Which of the commands is the first that no record of the log can hold."""
-    sizes = (sum(map(len, argv)) + 8 * len(argv) for argv in commands)
-    return next((at for at, size in enumerate(sizes) if size > COMMAND_BYTES_MAX), None)
 
 
 class Connection(asyncio.Protocol):
@@ -54,6 +44,8 @@ class Connection(asyncio.Protocol):
         """The client does not read its replies: nothing of it runs meanwhile."""
         self._held = False
         """A command waited: what came behind it is to be looked at when it has its answer."""
+        self._behind = False
+        """More came than there were turns for: nothing is read until that has been run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
         self._last = False
@@ -139,17 +131,11 @@ class Connection(asyncio.Protocol):
             commands = self._rest
             whole = not commands and parser.authenticated
             if not commands:
-                large = parser.unread_bytes > COMMAND_BYTES_MAX
                 commands = parser.next_commands(COMMANDS_A_SLICE)
                 if not commands:
                     break
-                if large and (at := _too_large(commands)) is not None:
-                    executor.handle(session, commands[:at])
-                    encode_into(session.out, _TOO_LARGE, session.resp)
-                    session.closing = True
-                    break
             count = len(commands)
-            done = executor.handle(session, commands)
+            done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
             if session.blocked is not None or session.closing or self.task is not None:
                 self._held = True
@@ -165,8 +151,13 @@ class Connection(asyncio.Protocol):
         if not parser.authenticated:
             parser.authenticated = session.authenticated
         if not self._rest and parser.error is not None and not session.closing:
-            encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
+            if parser.error:
+                encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
             session.closing = True
+        if self._scheduled:
+            self._hold_back()
+        elif self._behind:
+            self._read_on()
         if session.blocked is not None:
             face.arm()
         if session.closing or executor.keyspace.effects:
@@ -178,25 +169,38 @@ class Connection(asyncio.Protocol):
             else:
                 face.turns.touch(self)
 
+    def _handle(self, executor: Executor, commands: list[Args]) -> int:
+        try:
+            return executor.handle(self.session, commands)
+        except Exception as error:
+            self._face.broken(error)
+            self.abort()
+            return len(commands)
+
     async def _until_ready(self) -> None:
         await self._face.until_ready()
         self.task = None
         self.finished()
 
     def _hold_back(self) -> None:
-        """A client that sends on while its command waits fills no more than the parser takes."""
+        """A client that sends on while its commands wait fills no more than the parser takes."""
         if (
             self._transport is not None
             and not self._paused
             and self._parser.unread_bytes > HELD_BACK_BYTES
         ):
+            self._behind = True
             self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        self._behind = False
+        if self._transport is not None and not self._paused:
+            self._transport.resume_reading()
 
     def finished(self) -> None:
         """A command that waited has its answer, or its task has ended."""
         self._held = False
-        if self._transport is not None and not self._paused:
-            self._transport.resume_reading()
+        self._read_on()
         self.go_on()
 
     # ------------------------------------------------------------------ replies

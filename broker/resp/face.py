@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import ssl
 import sys
@@ -23,16 +24,27 @@ from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
 from delaylog.broker.resp.turns import Turns
+from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits so long for a cluster that changes its leader."""
 CLIENTS_SHARE: Final = 0.5
 """Of the process's descriptors; the rest is for HTTP, hours and the log."""
+COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
+"""What a command changes has to fit into one frame of the log, where no argument takes more than on
+the wire. The rest is for what it gets there: a database, a time, an id.
+"""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
+
+log = logging.getLogger("delaylog.resp")
+
+
+def _note_bug(name: bytes, bug: Exception) -> None:
+    log.error("a command failed", exc_info=bug, extra={"command": name.decode()})
 
 
 class RespFace:
@@ -42,10 +54,11 @@ class RespFace:
         self._node = node
         self.loop = asyncio.get_running_loop()
         self.server = server
-        self.limits = RequestLimits()
+        self.limits = RequestLimits(command_bytes_max=COMMAND_BYTES_MAX)
         tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
+        self.executor.on_bug = _note_bug
         self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
@@ -129,6 +142,10 @@ class RespFace:
             self.turns.touch(connection)
 
     # ------------------------------------------------------------------ turns
+
+    def broken(self, error: Exception) -> None:
+        """A command that writes failed as none should: memory may hold what the log does not."""
+        self._node.fail(error)
 
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""

@@ -35,10 +35,30 @@ def _tls(config: RespConfig) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    key_name, key = "resp-tls-key", config.tls_key
+    if key is None:
+        key_name, key = "resp-tls-cert", config.tls_cert
+    _readable("resp-tls-cert", config.tls_cert)
+    _readable(key_name, key)
+
+    def ask() -> str:
+        raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")
+
     try:
-        context.load_cert_chain(config.tls_cert, config.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"resp-tls-cert {config.tls_cert} and its key cannot be used: {error}"
-        ) from None
+        context.load_cert_chain(config.tls_cert, key, ask)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            why = f"the key of {key_name} {key} belongs to another certificate"
+        else:
+            why = f"there has to be a certificate in it, and a private key in {key}, both PEM"
+        raise ConfigError(f"resp-tls-cert {config.tls_cert} cannot be used: {why}") from None
     return context
+
+
+def _readable(name: str, path: str) -> None:
+    """OpenSSL does not say which file it could not read. Raises ConfigError."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot read {name} {path}: {error.strerror}") from None

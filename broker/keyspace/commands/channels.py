@@ -34,6 +34,8 @@ def _enter(
         mine[name] = None
         table.setdefault(name, {})[session] = None
         encode_into(session.out, Push([word, name, count()]), session.resp)
+    # No CLIENT REPLY keeps these back, but this was the command that one was to skip.
+    session.is_silenced()
     session.look()
     return WRITTEN
 
@@ -53,6 +55,8 @@ def _leave(
             del mine[name]
             run.executor.pubsub.drop(table, name, session)
         encode_into(session.out, Push([word, name, count()]), session.resp)
+    # No CLIENT REPLY keeps these back, but this was the command that one was to skip.
+    session.is_silenced()
     session.look()
     return WRITTEN
 

@@ -289,7 +289,7 @@ def client_unblock(run: Run, argv: Args) -> Reply:
     blocked = run.executor.unblock(session)
     if blocked is None:
         return 0
-    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
+    session.answer(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
     return 1
 
 

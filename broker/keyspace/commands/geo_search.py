@@ -136,6 +136,9 @@ class _Query:
         any_ = b"any" in self.flags
         found: list[_Found] = []
         for score, member in self.value.order:
+            if not 0 <= score <= geohashes.SCORE_MAX:
+                # No place, and nowhere near one.
+                continue
             away = self._metres(geohashes.decode(score))
             if away is not None:
                 found.append(_Found(away, score, member))

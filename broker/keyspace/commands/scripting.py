@@ -13,17 +13,24 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
-_FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
+_FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
 _SHA_SIZE: Final = 40
+_ONE_DIGIT: Final = {b"%d" % count: count for count in range(10)}
 
 
-def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], list[bytes]]:
-    """KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
+def _count_keys(argv: Args, refusal: bytes) -> int:
+    """The number in `name script numkeys key … arg …`. Raises CommandError."""
     count = to_int(argv[2], refusal)
     if count > len(argv) - 3:
         raise CommandError(b"ERR Number of keys can't be greater than number of args")
     if count < 0:
         raise CommandError(b"ERR Number of keys can't be negative")
+    return count
+
+
+def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], list[bytes]]:
+    """KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
+    count = _count_keys(argv, refusal)
     return argv[3 : 3 + count], argv[3 + count :]
 
 
@@ -32,22 +39,24 @@ def named_keys(argv: Args) -> list[bytes]:
     return take_keys(argv)[0]
 
 
-def _run(run: Run, sha: bytes, argv: Args, *, read_only: bool) -> Reply:
-    keys, args = take_keys(argv)
-    scripts = run.executor.scripting.enter(run.session)
-    return scripts.run(sha, keys, args, resp=run.session.resp, read_only=read_only)
-
-
 def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
-    take_keys(argv)
-    sha = run.executor.scripting.scripts.load(argv[1])
-    return _run(run, sha, argv, read_only=read_only)
+    count = _count_keys(argv, NOT_INTEGER)
+    run.no_effect()
+    scripts = run.executor.scripting.enter(run.session)
+    sha = scripts.load(argv[1])
+    return scripts.run_words(sha, count, argv[3:], read_only=read_only)
 
 
 def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     if len(argv[1]) != _SHA_SIZE:
         raise CommandError(NO_SCRIPT)
-    return _run(run, argv[1], argv, read_only=read_only)
+    # One digit is what nearly every script's number of keys is.
+    count = _ONE_DIGIT.get(argv[2])
+    if count is None or count > len(argv) - 3:
+        count = _count_keys(argv, NOT_INTEGER)
+    run.no_effect()
+    scripts = run.executor.scripting.enter(run.session)
+    return scripts.run_words(argv[1], count, argv[3:], read_only=read_only)
 
 
 @command("eval", -3, _FLAGS, keys=named_keys)

@@ -106,15 +106,10 @@ def _store(
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
     """When a key ends by an option's number. Raises CommandError."""
     given = to_int(text)
-    refusal = CommandError(b"ERR invalid expire time in '%b' command" % name)
-    if given <= 0 or given > INT64_MAX // scale:
-        raise refusal
-    at_ms = given * scale
-    if not absolute:
-        if at_ms > INT64_MAX - run.now_ms:
-            raise refusal
-        at_ms += run.now_ms
-    return at_ms
+    now_ms = 0 if absolute else run.now_ms
+    if given <= 0 or given > INT64_MAX // scale or given * scale > INT64_MAX - now_ms:
+        raise CommandError(b"ERR invalid expire time in '%b' command" % name)
+    return given * scale + now_ms
 
 
 @command("setnx", 3, "write denyoom fast", keys=(1, 1, 1))

@@ -123,8 +123,8 @@ class FunctionLibraries:
             read_only or not writes,
             runtime.call_function,
             function.body,
-            keys,
-            args,
+            len(keys),
+            keys + args,
         )
 
     def dump(self) -> dict[bytes, bytes]:

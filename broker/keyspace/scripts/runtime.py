@@ -11,11 +11,12 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.bits import OPERATIONS
 from delaylog.broker.keyspace.scripts.bytecode import keep_frames
 from delaylog.broker.keyspace.scripts.conversion import from_lua, integer, number_text, to_lua
@@ -42,6 +43,11 @@ _NO_COMMAND: Final = b"ERR Please specify at least one argument for this redis l
 _NO_MEMORY: Final = b"ERR not enough memory for the script"
 # Values that fit on Lua's stack in one call.
 _PART: Final = 4000
+# Whole numbers up to here are the same in Lua.
+_EXACT: Final = 1 << 53
+
+Starter: TypeAlias = "Callable[[Any, int, list[bytes]], Reply]"
+"""Runs a body with as many keys as the number says, and arguments, behind one another."""
 
 
 class ScriptFailure(Exception):
@@ -103,6 +109,7 @@ class Runtime:
         self.owner = owner
         self.spoiled = False
         self._soft = limits.memory_bytes
+        self._half = limits.memory_bytes // 2
         self._hard = limits.memory_bytes + ROOM_BYTES
         self._lua = lua = new_lua(self._hard)
         self._used: Callable[[], int] = lua.get_memory_used
@@ -117,8 +124,10 @@ class Runtime:
         for name in _MODULES:
             dump, start = load((folder / f"{name}.lua").read_bytes(), host)
             start(keep_frames(dump, everywhere=True))
-        self._run = host[b"run"]
-        self._call_function = host[b"call_function"]
+        self.run: Starter = partial(self._start, host[b"run"])
+        """A script with KEYS and ARGV; ScriptFailure when it raises."""
+        self.call_function: Starter = partial(self._start, host[b"call_function"])
+        """A registered function."""
         self._load_library = host[b"load_library"]
         self._restore = host[b"restore_environment"]
         self._compile = host[b"compile"]
@@ -144,14 +153,6 @@ class Runtime:
         except Exception as problem:
             raise self._broken(problem) from None
 
-    def run(self, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
-        """A script, with KEYS and ARGV; ScriptFailure when it raises."""
-        return self._start(self._run, body, keys, args)
-
-    def call_function(self, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
-        """A registered function."""
-        return self._start(self._call_function, body, keys, args)
-
     def load_library(self, body: Any) -> None:
         """Run a library's code, which registers its functions."""
         try:
@@ -167,7 +168,7 @@ class Runtime:
 
     def is_worn(self) -> bool:
         """Whether to start over: Lua 5.1 does not collect in an emergency."""
-        return self.spoiled or self._used() > self._soft // 2
+        return self.spoiled or self._used() > self._half
 
     def collect(self) -> None:
         """Give back what no script holds."""
@@ -177,22 +178,22 @@ class Runtime:
         """Forget that a script was stopped."""
         self._rearm()
 
-    def _start(self, run: Any, body: Any, keys: list[bytes], args: list[bytes]) -> Reply:
-        words = [*keys, *args]
+    def _start(self, run: Any, body: Any, count: int, words: list[bytes]) -> Reply:
+        """`words` are as many keys as `count` says, and arguments."""
         size = len(b"".join(words))
         if size > SMALL_BYTES:
             self._need(size)
         try:
             if len(words) <= _PART:
-                result = run(body, len(keys), *words)
+                result = run(body, count, *words)
             else:
                 self._need(size + 64 * len(words))
                 self._begin()
                 for start in range(0, len(words), _PART):
                     self._add(*words[start : start + _PART])
-                result = run(body, -len(keys) - 1)
+                result = run(body, -count - 1)
             kind = type(result)
-            if kind is bytes:
+            if kind is bytes or (kind is int and -_EXACT <= result <= _EXACT):
                 return result  # type: ignore[no-any-return]
             if kind is not tuple:
                 return integer(result)
@@ -250,6 +251,8 @@ class Runtime:
     def _fill(self, host: Any, limits: ScriptLimits) -> None:
         owner, used, soft, hard = self.owner, self._used, self._soft, self._hard
         lua, call = self._lua, self.owner.call
+        # The replies that need nothing made in Lua; as tuples since Lua has to tell them apart.
+        nothing, okay = (None, True), (None, 1)
 
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
             words = list(argv)
@@ -274,10 +277,17 @@ class Runtime:
                 if type(words) is bytes:
                     return (None, words)
                 reply = call(words, owner.resp)  # type: ignore[arg-type]
-                if type(reply) is bytes and len(reply) < SMALL_BYTES:
-                    return reply
-                if reply is None:
-                    return False if owner.resp == 2 else (None, True)
+                kind = type(reply)
+                if kind is bytes:
+                    if len(reply) < SMALL_BYTES:  # type: ignore[arg-type]
+                        return reply
+                elif kind is int:
+                    if -_EXACT <= reply <= _EXACT:  # type: ignore[operator]
+                        return reply
+                elif reply is None:
+                    return False if owner.resp == 2 else nothing
+                elif reply is OK:
+                    return okay
                 return to_lua(host, reply, owner.resp, lambda: hard - used() - SMALL_BYTES)
             except Exception as problem:
                 if used() > soft:
@@ -326,7 +336,8 @@ class Runtime:
             except Exception as problem:
                 return b"ERR " + str(problem).encode("utf-8", "replace")[:1000]
 
-        host[b"command"] = command
+        # A C function around it spares each call the way over a metatable.
+        host[b"command"] = lua.eval(b"python.as_function")(command)
         host[b"check"] = check
         host[b"late"] = late
         host[b"log"] = log

@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.conversion import line
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
-from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure
+from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure, Starter
 from delaylog.broker.keyspace.scripts.shebang import script_head
 
 
@@ -113,6 +113,10 @@ class Scripts:
 
         CommandError when it is not known, or raises. A returned {err=...} is an ErrorReply.
         """
+        return self.run_words(sha, len(keys), keys + args, read_only=read_only)
+
+    def run_words(self, sha: bytes, count: int, words: list[bytes], *, read_only: bool) -> Reply:
+        """The same with keys, as many as `count` says, and arguments in one list."""
         script = self._scripts.get(sha)
         if script is None:
             sha = sha.lower()
@@ -126,7 +130,7 @@ class Scripts:
             runtime = self.runtime()
         flags = script.flags
         is_read_only = read_only or (flags is not None and b"no-writes" in flags)
-        return self.start(sha, flags, is_read_only, runtime.run, body, keys, args)
+        return self.start(sha, flags, is_read_only, runtime.run, body, count, words)
 
     def note_write(self) -> None:
         """The running script has written: from now on only the hard limit stops it."""
@@ -161,10 +165,10 @@ class Scripts:
         name: bytes,
         flags: frozenset[bytes] | None,
         read_only: bool,
-        run: Callable[[Any, list[bytes], list[bytes]], Reply],
+        run: Starter,
         body: Any,
-        keys: list[bytes],
-        args: list[bytes],
+        count: int,
+        words: list[bytes],
     ) -> Reply:
         """Run a script or a function under the limits; its errors carry `name` and the line."""
         if self.running:
@@ -177,7 +181,7 @@ class Scripts:
         self._seconds = self.limits.seconds
         self._started = self._now()
         try:
-            return run(body, keys, args)
+            return run(body, count, words)
         except ScriptFailure as failure:
             text = self._stopped or failure.text
             source, where = failure.source, failure.line

@@ -12,17 +12,17 @@ from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.model import Delivery, Settlement, Topic
 from delaylog.broker.handing_out import hand_out
-from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import syntax
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
+from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.words import (
+    misplaced,
     take_list,
     take_number,
     take_receipts,
     topic_key,
+    unknown_option,
 )
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.deliveries import split_record
@@ -35,6 +35,7 @@ _META: Final = ("id_size", "key_size", "tags_size", "headers_size")
 
 
 @command("dl.receive", -3, _FLAGS + " blocking")
+@translated
 def dl_receive(run: Run, argv: Args) -> Reply:
     """Lease messages that are ready, waiting for them if asked to."""
     host = host_of(run)
@@ -56,32 +57,30 @@ def dl_receive(run: Run, argv: Args) -> Reply:
             tags, at = take_list(argv, at)
             options["only"] = TagFilter.parse([tag.decode("utf-8", "replace") for tag in tags])
             continue
+        if option not in (b"WAIT", b"LEASE", b"GROUP"):
+            raise unknown_option(argv[at - 1])
         if at >= len(argv):
-            raise syntax()
+            raise misplaced(option + b" value")
         if option == b"WAIT":
             options["wait_ms"] = take_number(argv[at], b"WAIT", 0, limits.wait_ms_max)
         elif option == b"LEASE":
             options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
-        elif option == b"GROUP":
-            group = argv[at].decode("utf-8", "replace")
         else:
-            raise syntax()
+            group = argv[at].decode("utf-8", "replace")
         at += 1
     owed = host.flush() or host.owes(run.session)
-    return host.answer_later(run, _receive(host, run, key, group, meta, options, owed=owed))
+    return host.answer_later(run, _receive(host, key, group, meta, options, owed=owed))
 
 
 async def _receive(
     host: NativeHost,
-    run: Run,
     key: TopicKey,
     group: str,
     meta: bool,
     options: dict[str, Any],
     *,
     owed: bool,
-) -> Reply:
-    session = run.session
+) -> Reply | Wire:
     if owed:
         # What the client itself sent before, and has no answer to yet, counts too.
         await host.node.durable(host.node.engine.state.position)
@@ -90,10 +89,7 @@ async def _receive(
     )
     if delivery is None:
         return []
-    session.out.append(_plain(delivery) if not meta else b"")
-    if meta:
-        encode_into(session.out, _with_meta(delivery), session.resp)
-    return WRITTEN
+    return _with_meta(delivery) if meta else Wire(_plain(delivery))
 
 
 def _plain(delivery: Delivery) -> bytes:
@@ -187,7 +183,7 @@ def dl_nack(run: Run, argv: Args) -> Reply:
     delay_ms, receipts = None, argv[2:]
     if argv[2].upper() == b"DELAY":
         if len(argv) < 5:
-            raise syntax()
+            raise misplaced(b"DELAY ms receipt ...")
         delay_ms = take_number(argv[3], b"DELAY", 0, state.limits.horizon_ms)
         receipts = argv[4:]
     return _settle(

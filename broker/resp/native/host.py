@@ -11,11 +11,11 @@ from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import send
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.replies import WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
-from delaylog.broker.resp.native.words import refusal
+from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, refused, written_ids
 from delaylog.broker.sending_apart import send_apart
 from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.waiters import TopicKey
@@ -29,6 +29,15 @@ log = logging.getLogger("delaylog.resp")
 Waiting = tuple[Single, list[bytes], int]
 """A message, and the place among a client's replies that its answer belongs to (-1 = none)."""
 _REJECTED = 3
+
+
+class Wire:
+    """A reply as it goes out, for either protocol."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
 
 class NativeHost:
@@ -46,15 +55,16 @@ class NativeHost:
     def add(self, topic_key: TopicKey, single: Single, run: Run) -> None:
         """Send a message with the others of this turn; its answer gets its place now."""
         session = run.session
+        out = session.out
         place = -1
-        if not session.silent and not session.skip_next:
-            place = len(session.out)
-            session.out.append(b"")
+        if not session.is_silenced():
+            place = len(out)
+            out.append(b"")
         key = (topic_key, single.merge)
         sends = self._sends.get(key)
         if sends is None:
             sends = self._sends[key] = []
-        sends.append((single, session.out, place))
+        sends.append((single, out, place))
 
     @property
     def collecting(self) -> bool:
@@ -82,7 +92,7 @@ class NativeHost:
     def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
         """What together is no more than one request may be: a frame has its limit too."""
         limits = self.node.engine.limits
-        total = sum(len(single.body) for single, _, _ in items)
+        total = sum([len(single.body) for single, _, _ in items])
         if total <= limits.request_bytes_max and len(items) <= limits.bulk_rows_max:
             return [items]
         half = len(items) // 2
@@ -91,17 +101,19 @@ class NativeHost:
     def _send(self, items: list[Waiting], key: TopicKey, merge: str | None) -> None:
         for part, result in send_apart(items, lambda some: self.send_batch(some, key, merge)):
             if isinstance(result, Exception):
-                refused = refusal(result)
-                if refused is None:
+                told = refusal(result)
+                if told is None:
                     raise result
-                text = b"-%b\r\n" % refused.text
+                text = b"-%b\r\n" % told.text
                 for _, out, place in part:
                     if place >= 0:
                         out[place] = text
                 continue
             codes = result.results
-            refs = result.refs.tolist()
+            lines = written_ids(result.refs)
+            start = -ID_LINE_SIZE
             for row, (single, out, place) in enumerate(part):
+                start += ID_LINE_SIZE
                 if place < 0:
                     continue
                 if (codes if isinstance(codes, int) else codes[row]) == _REJECTED:
@@ -109,7 +121,7 @@ class NativeHost:
                 elif single.id:
                     out[place] = b"$%d\r\n%b\r\n" % (len(single.id), single.id)
                 else:
-                    out[place] = b"$17\r\n~%016x\r\n" % refs[row]
+                    out[place] = lines[start : start + ID_LINE_SIZE]
 
     def send_batch(self, items: list[Waiting], key: TopicKey, merge: str | None) -> SendResult:
         """Send messages as one batch."""
@@ -131,28 +143,31 @@ class NativeHost:
 
     # ------------------------------------------------------------------ what takes longer
 
-    def answer_later(self, run: Run, work: Awaitable[Reply]) -> Reply:
+    def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
         """Have a client wait for its answer; the next of its commands runs after it."""
         session = run.session
         connection = cast("Connection", session.worker)
 
         async def answer() -> None:
-            reply: Reply
+            reply: Reply | Wire
             try:
                 reply = await work
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                refused = refusal(error)
-                if refused is None:
+                told = refusal(error)
+                if told is None:
                     log.exception("unexpected error", exc_info=error)
                     self.node.fail(error)
                     return
-                reply = ErrorReply(refused.text)
+                reply = ErrorReply(told.text)
             connection.task = None
-            if reply is not WRITTEN:
-                session.deliver(reply)
-            self.touch(connection)
+            if isinstance(reply, Wire):
+                if not session.is_silenced():
+                    session.out.append(reply.data)
+                self.touch(connection)
+            else:
+                session.answer(reply)
             connection.finished()
 
         connection.task = self._loop.create_task(answer())
@@ -174,9 +189,7 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
         try:
             return call(run, argv)
         except EngineError as error:
-            refused = refusal(error)
-            assert refused is not None
-            raise refused from None
+            raise refused(error) from None
 
     verb.__doc__ = call.__doc__
     return verb

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.sending import KEY_BYTES_MAX, TTL_MS_MAX, check_id
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.resp.native.host import host_of, translated
-from delaylog.broker.resp.native.words import take_due, take_list, take_number, topic_key
+from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.words import (
+    misplaced,
+    refused,
+    take_due,
+    take_list,
+    take_number,
+    topic_key,
+    unknown_option,
+    written_ids,
+)
 from delaylog.broker.single_sends import Single
-from delaylog.storage.batch import MERGE_MODES, encode_send
+from delaylog.storage.batch import MERGE_MODES, Column, encode_send
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 _INT32: Final = 2**31
 _RETRIES_MAX: Final = 2**16 - 2
+_OPTIONS: Final = frozenset((b"ID", b"PRIORITY", b"TTL", b"KEY", b"RETRIES", b"MERGE"))
+"""Those of a send that have one value."""
 
 
 @command("dl.send", -4, _FLAGS)
-@translated
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
-    host = host_of(run)
+    host = run.executor.host
+    if host.__class__ is not NativeHost:
+        host = host_of(run)
     key, body = topic_key(argv[1]), argv[3]
     limits = host.node.engine.limits
     if len(body) > limits.body_bytes_max:
@@ -34,7 +48,10 @@ def dl_send(run: Run, argv: Args) -> Reply:
     due_ms, relative = take_due(argv[2], limits.horizon_ms, run.now_ms)
     single = Single(body, due_ms, relative)
     if len(argv) > 4:
-        _take_options(single, argv)
+        try:
+            _take_options(single, argv)
+        except EngineError as error:
+            raise refused(error) from None
     host.add(key, single, run)
     return WRITTEN
 
@@ -49,8 +66,10 @@ def _take_options(single: Single, argv: Args) -> None:
             tags, at = take_list(argv, at + 1)
             single.tags = _join_tags(tags)
             continue
+        if option not in _OPTIONS:
+            raise unknown_option(argv[at])
         if at + 1 >= len(argv):
-            raise syntax()
+            raise misplaced(option + b" value")
         value = argv[at + 1]
         at += 2
         if option == b"ID":
@@ -68,12 +87,10 @@ def _take_options(single: Single, argv: Args) -> None:
             single.key = value
         elif option == b"RETRIES":
             single.max_retry = take_number(value, b"RETRIES", 0, _RETRIES_MAX)
-        elif option == b"MERGE":
+        else:
             single.merge = value.decode("utf-8", "replace").lower()
             if single.merge not in MERGE_MODES:
                 raise CommandError(f"ERR MERGE is one of {', '.join(MERGE_MODES)}".encode())
-        else:
-            raise syntax()
 
 
 def _join_tags(tags: list[bytes]) -> bytes:
@@ -107,8 +124,8 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     limits = host.node.engine.limits
     if len(dues) != rows:
         raise CommandError(b"ERR after the topic come pairs of delay-ms and body")
-    sizes = np.fromiter(map(len, bodies), np.int64, rows)
-    if rows > limits.bulk_rows_max or int(sizes.sum()) > limits.request_bytes_max:
+    sizes = list(map(len, bodies))
+    if rows > limits.bulk_rows_max or sum(sizes) > limits.request_bytes_max:
         raise CommandError(
             b"TOOLARGE at most %d messages and %d bytes at once"
             % (limits.bulk_rows_max, limits.request_bytes_max)
@@ -121,25 +138,27 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         {
             "n": rows,
             "deliver_at_ms": _due_times(dues, limits.horizon_ms, now_ms),
-            "body_size": sizes,
+            "body_size": sizes[0] if _all_same(sizes) else np.array(sizes, np.int64),
             "bodies": b"".join(bodies),
         }
     )
-    refs = host.send_wire(wire, rows, key).refs.tolist()
-    out = run.session.out
-    out.append(b"*%d\r\n" % rows)
-    out += [b"$17\r\n~%016x\r\n" % ref for ref in refs]
+    refs = host.send_wire(wire, rows, key).refs
+    if not run.session.is_silenced():
+        run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
     return WRITTEN
 
 
-def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> np.ndarray:
-    """The due times, Unix ms. Raises CommandError."""
-    first = texts[0]
-    if all(text == first for text in texts):
-        due_ms, relative = take_due(first, horizon_ms, now_ms)
-        return np.full(len(texts), due_ms + now_ms if relative else due_ms, np.int64)
+def _all_same(values: Sequence[object]) -> bool:
+    return values.count(values[0]) == len(values)
+
+
+def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> Column:
+    """The due times, Unix ms; one if all are the same. Raises CommandError."""
+    if _all_same(texts):
+        due_ms, relative = take_due(texts[0], horizon_ms, now_ms)
+        return due_ms + now_ms if relative else due_ms
     if b"".join(texts).isdigit() and b"" not in texts and max(map(len, texts)) < 19:
-        delays = np.array([int(text) for text in texts], np.int64)
+        delays = np.fromiter(map(int, texts), np.int64, len(texts))
         if int(delays.max()) <= horizon_ms:
             return delays + now_ms
     taken = [take_due(text, horizon_ms, now_ms) for text in texts]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
-from delaylog.broker.keyspace.errors import READ_ONLY, CommandError, syntax
+from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.problems import Problem
@@ -19,6 +19,14 @@ from delaylog.storage.layout import Int64Array
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
+_INT64_DIGITS: Final = 19
+_ZERO: Final = ord("0")
+ID_LINE_SIZE: Final = 24
+"""Bytes of the id made for a message, as a string of the reply."""
+_ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
+_ID_DIGITS: Final = slice(6, 22)
+assert len(_ID_LINE) == ID_LINE_SIZE
+_SHOWN_BYTES: Final = 64
 
 
 @lru_cache(maxsize=4_096)
@@ -40,6 +48,11 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
                 b"ERR the due time is below 0 or over the horizon of %d ms" % horizon_ms
             )
         return at_ms, False
+    # Nearly all are digits alone, for which there is a shorter way than `to_int`.
+    if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
+        delay_ms = int(text)
+        if delay_ms <= horizon_ms:
+            return delay_ms, True
     delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
     if not 0 <= delay_ms <= horizon_ms:
         raise CommandError(b"ERR delay-ms must be 0 to %d" % horizon_ms)
@@ -55,10 +68,20 @@ def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
     return value
 
 
+def misplaced(usage: bytes) -> CommandError:
+    """An option that lacks what belongs to it; Redis's words, and how it is written."""
+    return CommandError(SYNTAX + b": write " + usage)
+
+
+def unknown_option(option: bytes) -> CommandError:
+    """A word that is no option of this verb; Redis's words, and which one it is."""
+    return CommandError(SYNTAX + b": there is no option '%b'" % option[:_SHOWN_BYTES])
+
+
 def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
     """The words of `n word …` from `at`, and where they end. Raises CommandError."""
     if at >= len(argv):
-        raise syntax()
+        raise misplaced(b"TAGS n tag ...")
     count = take_number(argv[at], b"the count of tags", 0, len(argv) - at - 1)
     return argv[at + 1 : at + 1 + count], at + 1 + count
 
@@ -70,6 +93,22 @@ def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
         raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE gave it")
     pairs = np.frombuffer(bytes.fromhex(joined.decode()), ">u8").astype(np.int64).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def written_ids(refs: Int64Array) -> bytes:
+    """The ids made for messages, each as a string of the reply."""
+    lines = np.empty((len(refs), ID_LINE_SIZE), np.uint8)
+    lines[:] = _ID_LINE
+    digits = refs.astype(">i8").tobytes().hex().encode()
+    lines[:, _ID_DIGITS] = np.frombuffer(digits, np.uint8).reshape(-1, 16)
+    return lines.tobytes()
+
+
+def refused(error: EngineError) -> CommandError:
+    """What a client is told of a refusal by the engine."""
+    told = refusal(error)
+    assert told is not None
+    return told
 
 
 def refusal(error: Exception) -> CommandError | None:

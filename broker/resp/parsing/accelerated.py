@@ -32,6 +32,8 @@ _CHUNK_BYTES_MIN: Final = 192
 # with one certain byte, so that the search jumps from one to the next.
 _MANY: Final = tuple(re.compile(b"\\%c[0-9]{6,}\r" % kind) for kind in b"*~>|")
 
+_LONG: Final = re.compile(rb"\*[0-9]{3,}\r").match
+
 # What stands around what is usual: bytes of `*3\r\n`, and of `$5\r\n` with the line end behind.
 _AROUND_COMMAND: Final = [len(b"*%d\r\n" % count) for count in range(SMALL_COUNT_MAX + 1)]
 _AROUND_ARGUMENT: Final = [len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)]
@@ -52,6 +54,11 @@ class HiredisParser(CommandParser):
     def _read(self, commands: list[list[bytes]], max: int) -> None:
         if self._missing:  # The one that began in an earlier chunk.
             self._read_strictly(commands, len(commands) + 1)
+        while not self._reading and len(commands) < max and self._long_is_next():
+            count = len(commands)
+            self._read_strictly(commands, count + 1)
+            if len(commands) == count:
+                return
         tried = (
             self._usual
             and self.authenticated
@@ -70,6 +77,13 @@ class HiredisParser(CommandParser):
             self._read_strictly(commands, max)
             if tried and len(commands) > count:
                 self._usual = False  # There were commands where hiredis saw none.
+
+    def _long_is_next(self) -> bool:
+        """Whether a command of so many arguments begins here that they are cut out many at once,
+        in less time than it takes to read them and to write them again.
+        """
+        head = _LONG(self._buffer, self._position)
+        return head is not None and self.authenticated
 
     def _worth_it(self) -> bool:
         """Whether the buffer has several commands from here, none of them monstrous."""
@@ -150,4 +164,6 @@ def _written_long(commands: list[list[bytes]], limits: RequestLimits) -> bytes:
         ):
             raise ValueError("beyond the limits")
         pieces.append(pack(tuple(command)))
+        if len(pieces[-1]) > limits.command_bytes_max:
+            raise ValueError("beyond the limits")
     return b"".join(pieces)

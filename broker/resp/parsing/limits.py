@@ -27,6 +27,8 @@ class RequestLimits:
     bulk_bytes_max: int = 512 << 20
     # Arguments of one command. Redis 7.0 stops at no less either; query_bytes_max comes first.
     arguments_max: int = (1 << 31) - 1
+    # One command with all its arguments, as it is sent. Redis has no such limit.
+    command_bytes_max: int = 1 << 62
 
     def __post_init__(self) -> None:
         assert self.arguments_max >= SMALL_COUNT_MAX

@@ -3,7 +3,8 @@
 Bytes come by `feed`, commands go by `next_commands`. Reading takes time in proportion to the bytes:
 of an unfinished value only the missing size is kept, and its pieces are joined once. What is
 accepted and what is refused, and in which words, is what Redis 7.0.15 does; where that depends on
-how the network cuts the bytes (the longest line), here it does not.
+how the network cuts the bytes (the longest line), here it does not. A limit to the whole of a
+command is not Redis's; it holds where the host sets one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ _INT64_MAX: Final = (1 << 63) - 1
 _COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
 _SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 _NONE: Final[dict[bytes, int]] = {}
+_WHOLE_SIZES: Final = [
+    size + len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)
+]
+
+# Of a command with more arguments to come, many are cut out of so much of the bytes at once.
+_MANY_MIN: Final = SMALL_COUNT_MAX
+_MANY_BYTES: Final = 64 << 10
 
 # A shorter value is sliced from what is read so far with its next piece behind.
 _PIECES_BYTES_MIN: Final = 32 << 10
@@ -43,6 +51,7 @@ _UNKNOWN_SIZE: Final = b"Protocol error: unauthenticated bulk length"
 _LONG_LINE: Final = b"Protocol error: too big inline request"
 _LONG_COUNT: Final = b"Protocol error: too big mbulk count string"
 _LONG_SIZE: Final = b"Protocol error: too big bulk count string"
+_LONG_COMMAND: Final = b"Protocol error: a command may have %d bytes at most"
 
 
 class CommandParser:
@@ -165,6 +174,7 @@ class CommandParser:
         arguments = self._arguments
         counts = _COUNTS if self.authenticated else _NONE
         sizes = _SIZES if self.authenticated else _NONE
+        most = self.limits.command_bytes_max
         while position < end and len(commands) < max:
             if missing == 0:
                 if buffer[position] != _STAR:
@@ -201,6 +211,13 @@ class CommandParser:
                 self._held_bytes = 0
                 missing = count
                 arguments = []
+            while missing >= _MANY_MIN and self._size < 0:
+                many = _many_arguments(buffer, position, missing)
+                if not many:
+                    break
+                arguments += many
+                position += sum(map(_WHOLE_SIZES.__getitem__, map(len, many)))
+                missing -= len(many)
             # Each pass reads one argument, its size first unless that is known from before.
             while missing:
                 size = self._size
@@ -231,6 +248,9 @@ class CommandParser:
                     continue
                 stop = position + size
                 if stop + 2 > end:
+                    if self._held_bytes + stop - began > most:
+                        self._too_long()
+                        return
                     self._size = size
                     self._awaited = stop + 2 - end
                     break
@@ -238,6 +258,9 @@ class CommandParser:
                 self._size = -1
                 position = stop + 2
                 missing -= 1
+            if self._held_bytes + position - began > most:
+                self._too_long()
+                return
             if missing:
                 break
             commands.append(arguments)
@@ -281,6 +304,9 @@ class CommandParser:
             self._refuse(_UNKNOWN_SIZE)
         return size or 0
 
+    def _too_long(self) -> None:
+        self._refuse(_LONG_COMMAND % self.limits.command_bytes_max)
+
     def _refuse(self, error: bytes) -> None:
         """Understand nothing any more, and keep nothing."""
         self.error = error
@@ -290,6 +316,21 @@ class CommandParser:
         self._fed_bytes = self._held_bytes = 0
         self._arguments = []
         self._value = None
+
+
+def _many_arguments(buffer: bytes, position: int, most: int) -> list[bytes]:
+    """The next arguments of a command, if they are usual ones; else, or if there are few, nothing.
+
+    Cut at all line ends, heads and values take turns as long as no value has one inside. If it has,
+    or anything else is unusual, heads do not say how long their values are.
+    """
+    pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
+    # What is behind the last line end is unfinished, or of the next command.
+    count = (len(pieces) - 1) // 2
+    if count < _MANY_MIN // 2:
+        return []
+    heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
+    return values if list(map(_SIZES.get, heads)) == list(map(len, values)) else []
 
 
 def _number(digits: bytes) -> int | None:

@@ -86,3 +86,21 @@ def test_distances_are_logged_as_they_came_out() -> None:
     assert ask(executor, line) == ":2"
     effects = [b" ".join(effect) for effect in executor.keyspace.take_effects()]
     assert effects == [b"DEL d", b"ZADD d 0 Palermo 166.27415156960032 Catania"]
+
+
+@pytest.mark.parametrize(
+    ("score", "place"),
+    [
+        ("inf", "$22 -179.99999731779098511 $21 -85.05112751263942528"),
+        ("-inf", "$3 180 $21 -85.05112751263942528"),
+        ("-5", "$3 180 $19 85.0511287799999991"),
+        ("1e300", "$22 -179.99999731779098511 $21 -85.05112751263942528"),
+    ],
+)
+def test_scores_that_are_no_places(score: str, place: str) -> None:
+    """A sorted set may hold any; nothing finds them, and what looks for others near them ends."""
+    executor = Executor(Keyspace(Random(1)))
+    ask(executor, f"ZADD g {score} m 1 n")
+    assert ask(executor, "GEOPOS g m") == f"*1 *2 {place}"
+    assert ask(executor, "GEORADIUS g 13 38 20000 km WITHHASH") == "*1 *2 $1 n :1"
+    assert ask(executor, "GEOSEARCH g FROMMEMBER m BYRADIUS 1000 km").startswith("*")

@@ -62,3 +62,9 @@ def test_it_is_a_sorted_list(first: dict[bytes, float], steps: list[tuple]) -> N
             assert rank == sum(entry < tuple(given_) for entry in model)
         assert list(order) == sorted((score, member) for member, score in scores.items())
         assert len(order) == len(scores)
+
+
+def test_more_is_asked_for_than_a_machine_counts() -> None:
+    order = ScoreOrder([(1.0, b"a"), (2.0, b"b")])
+    assert order.following((1.0, b""), 1, 2**63 - 1) == [(2.0, b"b")]
+    assert order.following((1.0, b""), 2**63 - 1, 1) == []

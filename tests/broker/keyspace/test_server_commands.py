@@ -427,6 +427,10 @@ def test_in_a_transaction(ours: Ours) -> None:
 
 def test_reply_off_and_skip(ours: Ours) -> None:
     assert ours.run(["CLIENT REPLY SKIP", "PING a", "PING b"]) == b"$1\r\nb\r\n"
+    # What is no answer is not skipped, but counts as the command that was to be.
+    assert ours.run(["HELLO 2", "CLIENT REPLY SKIP", "UNSUBSCRIBE x", "PING b"]).endswith(
+        b":0\r\n$1\r\nb\r\n"
+    )
     assert ours.run(["CLIENT REPLY OFF", "PING a", "NOSUCH"]) == b""
     assert ours.run(["PING c", "CLIENT REPLY ON", "PING d"]) == b"+OK\r\n$1\r\nd\r\n"
 

@@ -152,23 +152,33 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.SEND", "t", "soon", "x"), "ERR delay-ms must be a whole number"),
         (("DL.SEND", "t", "@x", "x"), "ERR a time is written @"),
         (("DL.SEND", "t", 10**15, "x"), "ERR delay-ms must be 0 to"),
-        (("DL.SEND", "t", 0, "x", "PRIORITY"), "ERR syntax error"),
+        (("DL.SEND", "t", 0, "x", "PRIORITY"), "ERR syntax error: write PRIORITY value"),
         (("DL.SEND", "t", 0, "x", "PRIORITY", "high"), "ERR PRIORITY must be a whole number"),
         (("DL.SEND", "t", 0, "x", "TTL", 0), "ERR TTL must be"),
         (("DL.SEND", "t", 0, "x", "KEY", b"\xff"), "ERR a key is UTF-8"),
         (("DL.SEND", "t", 0, "x", "TAGS", 3, "a"), "ERR the count of tags"),
         (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR at most"),
         (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE is one of"),
-        (("DL.SEND", "t", 0, "x", "COLOUR", "red"), "ERR syntax error"),
+        (
+            ("DL.SEND", "t", 0, "x", "COLOUR", "red"),
+            "ERR syntax error: there is no option 'COLOUR'",
+        ),
         (("DL.SEND", "t", 0, b"x" * ((4 << 20) + 1)), "TOOLARGE"),
         (("DL.MSEND", "t", 0, "x", 5), "ERR after the topic come pairs"),
         (("DL.MSEND", "t", 0, "x", "y", "z"), "ERR delay-ms must be a whole number"),
         (("DL.RECEIVE", "t", 0), "ERR max must be"),
-        (("DL.RECEIVE", "t", 1, "WAIT"), "ERR syntax error"),
+        (("DL.SEND", "t", 0, "x", "TAGS"), "ERR syntax error: write TAGS n tag"),
+        (("DL.RECEIVE", "t", 1, "WAIT"), "ERR syntax error: write WAIT value"),
+        (("DL.RECEIVE", "t", 1, "BLOCK", 5), "ERR syntax error: there is no option 'BLOCK'"),
+        (("DL.RECEIVE", "t", 1, "a\r\nb"), "ERR syntax error: there is no option 'a  b'"),
+        (("DL.RECEIVE", "t", 1, "TAGS", 1, "a\nb"), "ERR a tag must not hold a newline"),
+        (("DL.RECEIVE", "t", 1, "TAGS", 1, ""), "ERR "),
+        (("DL.RECEIVE", "t", 1, "TAGS", 1, "x" * 65), "ERR "),
+        (("DL.RECEIVE", "t", 1, "TAGS", 17, *"abcdefghijklmnopq"), "ERR "),
         (("DL.RECEIVE", "t", 1, "WAIT", -1), "ERR WAIT must be"),
         (("DL.ACK", "t", "receipt"), "ERR a receipt is 32 hex digits"),
         (("DL.ACK", "t", "z" * 32), "ERR a receipt is 32 hex digits"),
-        (("DL.NACK", "t", "DELAY", 5), "ERR syntax error"),
+        (("DL.NACK", "t", "DELAY", 5), "ERR syntax error: write DELAY ms receipt"),
         (("DL.EXTEND", "t", "x", "0" * 32), "ERR lease-ms must be"),
         (("DL.CANCEL", "t"), "ERR wrong number of arguments"),
     ],
@@ -208,3 +218,32 @@ def test_a_large_batch_goes_in_whole(client: RespClient, topic: str) -> None:
         got += [message[2] for message in messages]
         assert client.call("DL.ACK", topic, *(message[1] for message in messages)) == len(messages)
     assert sorted(got) == sorted(f"{n:090}".encode() for n in range(5000))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("DL.SEND", "TOPIC", 0, "a"),
+        ("DL.MSEND", "TOPIC", 0, "a", 0, "b"),
+        ("DL.RECEIVE", "TOPIC", 1),
+        ("DL.RECEIVE", "TOPIC", 1, "META"),
+        ("DL.RECEIVE", "empty", 1, "WAIT", 10),
+        ("DL.CANCEL", "TOPIC", "nothing"),
+        ("DL.STATS", "TOPIC"),
+    ],
+    ids=lambda command: " ".join(map(str, command)),
+)
+def test_client_reply_holds_for_these_too(
+    client: RespClient, topic: str, command: tuple[Any, ...]
+) -> None:
+    """SKIP is for one command: of the verbs none, and not the next one in their place."""
+    command = tuple(topic if word == "TOPIC" else word for word in command)
+    client.call("DL.MSEND", topic, *(0, "body") * 4)
+    client.send("CLIENT", "REPLY", "SKIP")
+    client.send(*command)
+    assert client.call("ECHO", "after it") == b"after it"
+    client.send("CLIENT", "REPLY", "OFF")
+    client.send(*command)
+    client.send(*command)
+    assert client.call("CLIENT", "REPLY", "ON") == b"OK"
+    client.close()

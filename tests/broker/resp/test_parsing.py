@@ -180,6 +180,68 @@ def test_random_commands_in_random_pieces(
         assert parser.unread_bytes == 0
 
 
+LONG_COMMANDS = st.lists(
+    st.tuples(
+        st.integers(60, 400), st.lists(WORDS, max_size=3), st.sampled_from([b"", b"a", b"x" * 999])
+    )
+    | st.lists(WORDS, min_size=1, max_size=3),
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(drawn=LONG_COMMANDS, places=PLACES, at_once=st.integers(1, 3), seed=st.integers(0, 99))
+def test_commands_of_many_arguments_in_random_pieces(
+    drawn: list[tuple[int, list[bytes], bytes] | list[bytes]],
+    places: list[int],
+    at_once: int,
+    seed: int,
+) -> None:
+    """Arguments that are alike, a few others among them, and now and then a short command."""
+    chance = random.Random(seed)
+    commands: Commands = []
+    for one in drawn:
+        if isinstance(one, tuple):
+            count, others, usual = one
+            command = [usual + b"%d" % number for number in range(count)]
+            for other in others:
+                command[chance.randrange(count)] = other
+            commands.append(command)
+        else:
+            commands.append(one)
+    for parser_type in PARSERS:
+        parser = parser_type()
+        assert read(parser, cut(written(commands), places), at_once) == commands
+        assert parser.error is None
+        assert parser.unread_bytes == 0
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
+@pytest.mark.parametrize("at", [1, 50, 120, 198])
+@pytest.mark.parametrize(
+    ("wrong", "right", "error"),
+    [
+        (b"$1\r\nazz", b"a", None),
+        (b"$4\r\na\r\nb\r\n", b"a\r\nb", None),
+        (b"$2\r\na\r\n\r\n", b"", b"expected '$', got ' '"),
+        (b"$01\r\na\r\n", b"", b"invalid bulk length"),
+        (b":1\r\na\r\n", b"", b"expected '$', got ':'"),
+    ],
+)
+def test_an_unusual_argument_among_many(
+    parser_type: type[CommandParser], at: int, wrong: bytes, right: bytes, error: bytes | None
+) -> None:
+    texts = [b"$3\r\nabc\r\n"] * 200
+    texts[at] = wrong
+    parser = parser_type()
+    commands = read(parser, [b"*200\r\n" + b"".join(texts) + PING])
+    assert parser.error == full(error)
+    if error is None:
+        assert commands == [[b"abc"] * at + [right] + [b"abc"] * (199 - at), [b"PING"]]
+    else:
+        assert commands == []
+
+
 TOKENS = st.sampled_from(
     [
         *(

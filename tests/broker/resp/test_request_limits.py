@@ -101,6 +101,28 @@ def test_too_much_unread_closes_without_a_word(parser_type: type[CommandParser])
 
 
 @pytest.mark.parametrize("parser_type", PARSERS)
+@pytest.mark.parametrize("piece_bytes", [100, 999, 1 << 20])
+def test_a_command_is_no_larger_than_the_log_takes(
+    parser_type: type[CommandParser], piece_bytes: int
+) -> None:
+    limits = RequestLimits(command_bytes_max=10_000)
+    fits = written([[b"a" * 9_985]])
+    assert len(fits) == 9_998
+    for command in ([b"a" * 9_988], [b"a" * 3_000] * 4, [b"ab"] * 1_300):
+        request_bytes = fits * 2 + written([command]) + PING
+        pieces = [
+            request_bytes[i : i + piece_bytes] for i in range(0, len(request_bytes), piece_bytes)
+        ]
+        parser = parser_type(limits)
+        assert read(parser, pieces) == [[b"a" * 9_985]] * 2
+        assert parser.error == b"Protocol error: a command may have 10000 bytes at most"
+    # Its size is enough: what is too large is not waited for.
+    parser = parser_type(limits)
+    assert read(parser, [b"*2\r\n$3\r\nGET\r\n$9990\r\n"]) == []
+    assert parser.error is not None
+
+
+@pytest.mark.parametrize("parser_type", PARSERS)
 def test_a_large_value_in_pieces_takes_linear_time_and_memory(
     parser_type: type[CommandParser],
 ) -> None:

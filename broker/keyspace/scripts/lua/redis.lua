@@ -7,27 +7,26 @@ local floor, find, gsub, sub = math.floor, string.find, string.gsub, string.sub
 
 local function failure(text) return { err = text, ignore_error_stats_update = true } end
 
--- command() answers a value; or nil and true for a nil, nil and a text for an error, and nil alone
--- when memory is short, for then not even a text may be made.
-local function settle_call(value, problem)
-  if value == nil and problem ~= true then
-    if problem then error(failure(problem), 0) end
-    error("not enough memory", 0)
-  end
-  return value
-end
-
+-- command() answers a value; or nil and true for a nil, nil and 1 for the status OK, nil and a text
+-- for an error, and nil alone when memory is short, for then not even a text may be made.
 local api = {}
 
-function api.call(...) return settle_call(command(...)) end
+function api.call(...)
+  local value, problem = command(...)
+  if value ~= nil then return value end
+  if problem == 1 then return { ok = "OK" } end
+  if problem == true then return nil end
+  if problem then error(failure(problem), 0) end
+  error("not enough memory", 0)
+end
 
 function api.pcall(...)
   local value, problem = command(...)
-  if value == nil and problem ~= true then
-    if problem then return failure(problem) end
-    error("not enough memory", 0)
-  end
-  return value
+  if value ~= nil then return value end
+  if problem == 1 then return { ok = "OK" } end
+  if problem == true then return nil end
+  if problem then return failure(problem) end
+  error("not enough memory", 0)
 end
 
 local WRONG = "ERR wrong number or type of arguments"
@@ -355,9 +354,17 @@ local function split(n, ...)
   return { unpack({ ... }, 1, n) }, { select(n + 1, ...) }
 end
 
-function host.run(body, n, ...)
-  script_shown.KEYS, script_shown.ARGV = split(n, ...)
-  return finish(xpcall(body, on_error))
+-- The usual numbers of keys take no way over `split`, and plain values none over `finish`.
+function host.run(body, n, a, b, ...)
+  if n == 1 then script_shown.KEYS, script_shown.ARGV = { a }, { b, ... }
+  elseif n == 2 then script_shown.KEYS, script_shown.ARGV = { a, b }, { ... }
+  else script_shown.KEYS, script_shown.ARGV = split(n, a, b, ...) end
+  local ok, value = xpcall(body, on_error)
+  if ok then
+    local kind = type(value)
+    if kind == "number" or kind == "string" then return value end
+  end
+  return finish(ok, value)
 end
 function host.call_function(body, n, ...)
   local keys, args = split(n, ...)
