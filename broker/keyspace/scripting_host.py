@@ -79,13 +79,10 @@ class ScriptingHost:
             if command.noscript:
                 return _NOT_ALLOWED
             write = command.write
-            if scripts.read_only and "may_replicate" in command.flags:
-                # PUBLISH is no write, but not for scripts that only read either.
+            # PUBLISH is no write, but not for scripts that only read either.
+            if scripts.read_only and (write or "may_replicate" in command.flags):
                 return _ONLY_READS
             if write and not scripts.wrote:
-                # A script that only reads never gets past this.
-                if scripts.read_only:
-                    return _ONLY_READS
                 refusal = executor.may_write()
                 if refusal is not None:
                     return refusal

@@ -181,5 +181,7 @@ def test_nothing_is_logged_when_nothing_changed(line: str) -> None:
 
 def test_all_write_commands_are_here() -> None:
     tried = {words(line)[0].lower().decode() for line in LINES}
-    writes = {name.decode() for name, command in COMMANDS.items() if command.write}
+    writes = {
+        name.decode() for name, command in COMMANDS.items() if command.write and b"." not in name
+    }
     assert writes - tried <= ALWAYS, sorted(writes - tried - ALWAYS)
