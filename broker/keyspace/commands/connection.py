@@ -105,8 +105,8 @@ def hello(run: Run, argv: Args) -> Reply:
     if not session.authenticated:
         raise CommandError(
             b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
-            b"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
-            b"select the RESP protocol version at the same time"
+            b"HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
+            b"the RESP protocol version at the same time"
         )
     if name is not None:
         session.name = name
