@@ -140,6 +140,10 @@ class LogCommits:
         self.disk_full = False
         self.commits += 1
         self._on_synced()
+        if self.waiters and self._log.durable_position < self._log.written_position:
+            # `write_through` wrote behind this job's back: nothing is pending, and no tick comes
+            # for it on the way out.
+            self.kick()
 
     def _log_failed(self, error: BaseException) -> None:
         if not isinstance(error, DiskFullError):

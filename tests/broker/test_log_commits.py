@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -121,6 +122,31 @@ def test_another_log_takes_the_place(tmp_path: Path) -> None:
         assert it.commits.position() == 0
         position = it.append()
         await it.commits.durable(position)
+        assert it.log.durable_position == position
+
+    run(tmp_path, "always", test)
+
+
+def test_what_was_written_beside_a_sync_is_synced_after_it(tmp_path: Path) -> None:
+    """Nothing is pending then, and nobody else asks for the fsync that a waiter needs."""
+
+    async def test(it: Run) -> None:
+        sync, synced, may_end = it.log.sync, Event(), Event()
+
+        def slow_sync() -> None:
+            sync()
+            synced.set()
+            may_end.wait(10)
+
+        it.log.sync = slow_sync  # type: ignore[method-assign]
+        it.append()
+        await asyncio.to_thread(synced.wait, 10)
+        position = it.append()
+        assert it.commits.write_through()
+        waiting = asyncio.ensure_future(it.commits.durable(position))
+        await asyncio.sleep(0.02)
+        may_end.set()
+        await asyncio.wait_for(waiting, 5)
         assert it.log.durable_position == position
 
     run(tmp_path, "always", test)

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from cryptography import x509
@@ -347,3 +348,38 @@ def test_a_command_that_the_log_cannot_take_is_refused(client: RespClient) -> No
     error = client.reply()
     assert is_error(error, "ERR Protocol error: a command may have 267386880 bytes at most")
     assert client.sock.recv(1) == b""
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_a_stop_amid_writes_ends_and_keeps_what_was_answered(
+    start_broker: Start, fsync: str
+) -> None:
+    """With everysec a turn writes beside the sync that runs: its fsync must not be forgotten."""
+    broker = start_broker("--resp-fsync", fsync)
+    written = 0
+    for _ in range(3):
+        flood = socket.create_connection(("127.0.0.1", broker.resp_port), 20)
+        answers = 0
+        until = time.monotonic() + 0.5
+        stopping = None
+        try:
+            while True:
+                flood.sendall(b"INCR n\r\n" * 5)
+                if not (data := flood.recv(4096)):
+                    break
+                answers += data.count(b":")
+                if stopping is None and time.monotonic() > until:
+                    stopping = Thread(target=broker.stop)
+                    stopping.start()
+        except ConnectionError:
+            pass
+        flood.close()
+        assert stopping is not None
+        stopping.join(20)
+        assert not stopping.is_alive()
+        broker.start()
+        client = broker.connect()
+        now = int(client.call("GET", "n"))
+        assert now >= written + answers
+        written = now
+        client.close()
