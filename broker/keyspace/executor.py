@@ -48,6 +48,8 @@ class Executor:
         self.sessions: dict[int, Session] = {}
         self.pubsub = PubSub()
         self.scans = Scans(keyspace.random.getrandbits(30))
+        self.may_grow: Callable[[], ErrorReply | None] = lambda: None
+        """What a write that takes room is answered instead, if there is none."""
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
         self.out_of_touch = False
@@ -129,7 +131,7 @@ class Executor:
         # Only the long way changes these.
         run.session, run.database = session, session.database
         number, special, resp = session.database.number, session.special, session.resp
-        writable = self.may_write() is None
+        writable = self.may_write() is None and self.may_grow() is None
         done = 0
         for argv in commands:
             done += 1
@@ -209,7 +211,7 @@ class Executor:
             if stopped is not None:
                 return stopped
         if command.write:
-            refusal = self.may_write()
+            refusal = self.refusal_of(command)
             if refusal is not None:
                 return self._refused(session, refusal, command)
         if self.out_of_touch and "stale" not in command.flags:
@@ -237,6 +239,11 @@ class Executor:
         if keyspace.dirty != dirty and command.write:
             self._log(run, argv)
         return reply
+
+    def refusal_of(self, command: Command) -> ErrorReply | None:
+        """What a command that writes is answered instead, if it may not be run."""
+        refusal = self.may_write()
+        return self.may_grow() if refusal is None and command.grows else refusal
 
     def answer_bug(
         self, command: Command, bug: Exception, *, in_script: bool = False
@@ -314,7 +321,7 @@ class Executor:
         if command.no_multi:
             text = b"ERR Command not allowed inside a transaction"
             return self._refused(session, ErrorReply(text))
-        if command.write and (refusal := self.may_write()) is not None:
+        if command.write and (refusal := self.refusal_of(command)) is not None:
             return self._refused(session, refusal)
         if self.out_of_touch and "stale" not in command.flags:
             return self._refused(session, ErrorReply(MASTER_DOWN))
@@ -335,7 +342,8 @@ class Executor:
             return NO_ARRAY
         if self.out_of_touch and any("stale" not in command.flags for command, _ in queue):
             raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
-        if any(command.write for command, _ in queue) and (refusal := self.may_write()) is not None:
+        refusals = (self.refusal_of(command) for command, _ in queue if command.write)
+        if (refusal := next((each for each in refusals if each is not None), None)) is not None:
             if refusal.text == READ_ONLY:
                 raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
             raise CommandError(refusal.text)

@@ -42,6 +42,7 @@ class Command:
         "categories",
         "flags",
         "function",
+        "grows",
         "keys",
         "name",
         "no_auth",
@@ -66,6 +67,8 @@ class Command:
         self.subcommands: dict[bytes, Command] = {}
         """By lower-case second word, where the name alone says little (CONFIG GET)."""
         self.write = "write" in flags
+        self.grows = self.write and "denyoom" in flags
+        """It takes room: refused while there is none."""
         self.noscript = "noscript" in flags
         self.no_auth = "no_auth" in flags
         self.no_multi = "no_multi" in flags

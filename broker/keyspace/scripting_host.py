@@ -83,7 +83,7 @@ class ScriptingHost:
             if scripts.read_only and (write or "may_replicate" in command.flags):
                 return _ONLY_READS
             if write and not scripts.wrote:
-                refusal = executor.may_write()
+                refusal = executor.refusal_of(command)
                 if refusal is not None:
                     return refusal
                 scripts.note_write()

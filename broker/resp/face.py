@@ -39,6 +39,9 @@ _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
+_DISK_FULL: Final = ErrorReply(
+    b"DISKFULL the disk has no room; reads, removals and deliveries go on"
+)
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
 log = logging.getLogger("delaylog.resp")
@@ -55,6 +58,7 @@ class RespFace:
         tell(server, node, self.limits, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
+        self.executor.may_grow = self._may_grow
         self.executor.on_bug = self._note_bug
         self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
@@ -207,6 +211,9 @@ class RespFace:
             self._timer = self.loop.call_later(delay, self.arm)
 
     # ------------------------------------------------------------------ leading
+
+    def _may_grow(self) -> ErrorReply | None:
+        return _DISK_FULL if self._node.engine.upkeep.short_of_space else None
 
     def _may_write(self) -> ErrorReply | None:
         standing = self._node.standing
