@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.broker import handing_out
 from delaylog.broker.engine import TopicSettings, control
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.finding import find_ids, find_origins
@@ -509,7 +510,7 @@ class World:
                 self.decided[delivery.lease] = self.loop.time()
             return delivery
 
-        web_messages.receive = noted  # type: ignore[attr-defined]
+        handing_out.receive = noted  # type: ignore[attr-defined]
         clients: list[asyncio.Task[None]] = []
         try:
             for node in range(SIZE):
@@ -532,7 +533,7 @@ class World:
             await self._calm()
             await self._judge(clients)
         finally:
-            web_messages.receive = inner  # type: ignore[attr-defined]
+            handing_out.receive = inner  # type: ignore[attr-defined]
             for task in clients:
                 task.cancel()
             await asyncio.gather(*clients, return_exceptions=True)
