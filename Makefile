@@ -66,10 +66,11 @@ format: venv  ## let ruff format and sort imports
 
 test: venv test-core test-redis  ## all tests but the drills
 
+# The first line says where redis-server is, or how to get it, before anything else fails.
 test-core: venv  ## what `test` runs, but for the Redis clients
+	tests/redis/get_reference.sh
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' --ignore=tests/redis tests
 
-# The first line says where the reference is, or how to get it, before anything else fails.
 test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
 	tests/redis/get_reference.sh
 	$(BIN)/pytest $(REDIS_TESTS) tests/redis/differential

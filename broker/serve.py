@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from random import Random
 from time import monotonic
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from delaylog.broker import crash_trace, process_memory
 from delaylog.broker.backup.manifest import MANIFEST
@@ -27,8 +27,6 @@ from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
-from delaylog.broker.resp.metrics import RespMetrics
-from delaylog.broker.resp.starting import listen, make_face
 from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
@@ -40,6 +38,9 @@ from delaylog.storage.errors import (
     StorageError,
 )
 from delaylog.storage.file_system import OsFileSystem
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.face import RespFace
 
 SWITCH_SECONDS = 0.0005
 """Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
@@ -151,8 +152,13 @@ async def _serve(config: Config) -> int:
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
     face = HttpFace(node, metrics, camellia)
-    resp = None if config.resp is None else make_face(node, config.resp)
-    if resp is not None:
+    resp: RespFace | None = None
+    if config.resp is not None:
+        # A broker that serves no Redis clients starts without all their commands.
+        from delaylog.broker.resp.metrics import RespMetrics
+        from delaylog.broker.resp.starting import listen, make_face
+
+        resp = make_face(node, config.resp)
         metrics.registry.register(RespMetrics(resp.executor))
     node.start()
     try:

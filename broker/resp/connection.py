@@ -160,14 +160,8 @@ class Connection(asyncio.Protocol):
             self._read_on()
         if session.blocked is not None:
             face.arm()
-        if session.closing or executor.keyspace.effects:
+        if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
-        elif session.out:
-            if not (self._held or face.native.collecting) and face.turns.may_say_now():
-                out, session.out = session.out, []
-                self.write(b"".join(out))
-            else:
-                face.turns.touch(self)
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:

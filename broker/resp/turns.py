@@ -45,15 +45,6 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._end)
 
-    def may_say_now(self) -> bool:
-        """Whether what was seen is safe already and nobody's answer is under way: then a reply
-        need not wait for the turn's end.
-        """
-        if self._touched or self._unsaid:
-            return False
-        state = self._node.engine.state
-        return not state.keyspace.effects and state.committed() >= state.position
-
     def drop(self, connection: Connection) -> None:
         """It has gone."""
         self._touched.pop(connection, None)

@@ -11,13 +11,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import redis
+
+from tests.redis_reference import free_port, reference_programs
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".venv" / "bin" / "delaylog"
@@ -27,25 +28,6 @@ REFERENCE = "reference"
 DELAYLOG = "delaylog"
 # Who is tested; `pytest --endpoint delaylog` asks for one alone.
 ENDPOINTS = (REFERENCE, DELAYLOG)
-
-
-def reference_programs() -> Path:
-    """The folder with redis-server, redis-cli and redis-benchmark; fetched where there is none."""
-    found = subprocess.run(
-        [Path(__file__).with_name("get_reference.sh")],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    return Path(found.stdout.strip())
-
-
-def free_port() -> int:
-    """A port that nobody listens on; another process may still be faster."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class RedisServer:

@@ -7,110 +7,112 @@ RESP3 clients get them as pushes and no reply beside.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.globs import matcher
+from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 
 _FLAGS: Final = "pubsub noscript loading stale sentinel"
-Table = dict[bytes, dict[Session, None]]
+Table: TypeAlias = dict[bytes, dict[Session, None]]
 
 
-def _enter(
-    run: Run,
-    word: bytes,
-    names: list[bytes],
-    mine: dict[bytes, None],
-    table: Table,
-    count: Callable[[], int],
-) -> Reply:
-    session = run.session
-    for name in names:
+class _Kind(NamedTuple):
+    """One of the three kinds of names that a client can listen to."""
+
+    mine: Callable[[Session], dict[bytes, None]]
+    """Those of a client."""
+    table: Callable[[PubSub], Table]
+    count: Callable[[Session], int]
+    """What a confirmation says: how many there are now."""
+
+
+_CHANNELS: Final = _Kind(
+    attrgetter("channels"), attrgetter("channels"), attrgetter("subscriptions")
+)
+_PATTERNS: Final = _Kind(
+    attrgetter("patterns"), attrgetter("patterns"), attrgetter("subscriptions")
+)
+_SHARDS: Final = _Kind(
+    attrgetter("shard_channels"), attrgetter("shard_channels"), lambda s: len(s.shard_channels)
+)
+
+
+def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
+    mine, table = kind.mine(run.session), kind.table(run.executor.pubsub)
+    for name in argv[1:]:
         mine[name] = None
-        table.setdefault(name, {})[session] = None
-        encode_into(session.out, Push([word, name, count()]), session.resp)
-    # No CLIENT REPLY keeps these back, but this was the command that one was to skip.
-    session.is_silenced()
-    session.look()
-    return WRITTEN
+        table.setdefault(name, {})[run.session] = None
+        _confirm(run, kind, name)
+    return _confirmed(run)
 
 
-def _leave(
-    run: Run,
-    word: bytes,
-    names: list[bytes],
-    mine: dict[bytes, None],
-    table: Table,
-    count: Callable[[], int],
-) -> Reply:
-    session = run.session
-    gone: list[bytes | None] = [*(names or mine)]
-    for name in gone or [None]:
-        if name is not None and name in mine:
+def _leave(run: Run, argv: Args, kind: _Kind) -> Reply:
+    mine, table = kind.mine(run.session), kind.table(run.executor.pubsub)
+    names = argv[1:] or list(mine)
+    for name in names:
+        if name in mine:
             del mine[name]
-            run.executor.pubsub.drop(table, name, session)
-        encode_into(session.out, Push([word, name, count()]), session.resp)
+            run.executor.pubsub.drop(table, name, run.session)
+        _confirm(run, kind, name)
+    if not names:
+        _confirm(run, kind, None)
+    return _confirmed(run)
+
+
+def _confirm(run: Run, kind: _Kind, name: bytes | None) -> None:
+    session = run.session
+    assert run.command is not None
+    encode_into(session.out, Push([run.command.name, name, kind.count(session)]), session.resp)
+
+
+def _confirmed(run: Run) -> Reply:
     # No CLIENT REPLY keeps these back, but this was the command that one was to skip.
-    session.is_silenced()
-    session.look()
+    run.session.is_silenced()
+    run.session.look()
     return WRITTEN
 
 
 @command("subscribe", -2, _FLAGS)
 def subscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels."""
-    session, table = run.session, run.executor.pubsub.channels
-    return _enter(
-        run, b"subscribe", argv[1:], session.channels, table, lambda: session.subscriptions
-    )
+    return _enter(run, argv, _CHANNELS)
 
 
 @command("unsubscribe", -1, _FLAGS)
 def unsubscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels, or to any, no more."""
-    session, table = run.session, run.executor.pubsub.channels
-    return _leave(
-        run, b"unsubscribe", argv[1:], session.channels, table, lambda: session.subscriptions
-    )
+    return _leave(run, argv, _CHANNELS)
 
 
 @command("psubscribe", -2, _FLAGS)
 def psubscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels that match."""
-    session, table = run.session, run.executor.pubsub.patterns
-    return _enter(
-        run, b"psubscribe", argv[1:], session.patterns, table, lambda: session.subscriptions
-    )
+    return _enter(run, argv, _PATTERNS)
 
 
 @command("punsubscribe", -1, _FLAGS)
 def punsubscribe(run: Run, argv: Args) -> Reply:
     """No more."""
-    session, table = run.session, run.executor.pubsub.patterns
-    return _leave(
-        run, b"punsubscribe", argv[1:], session.patterns, table, lambda: session.subscriptions
-    )
+    return _leave(run, argv, _PATTERNS)
 
 
 @command("ssubscribe", -2, _FLAGS, keys=(1, -1, 1))
 def ssubscribe(run: Run, argv: Args) -> Reply:
     """Listen to shard channels."""
-    session, table = run.session, run.executor.pubsub.shard_channels
-    mine = session.shard_channels
-    return _enter(run, b"ssubscribe", argv[1:], mine, table, lambda: len(mine))
+    return _enter(run, argv, _SHARDS)
 
 
 @command("sunsubscribe", -1, _FLAGS, keys=(1, -1, 1))
 def sunsubscribe(run: Run, argv: Args) -> Reply:
     """No more."""
-    session, table = run.session, run.executor.pubsub.shard_channels
-    mine = session.shard_channels
-    return _leave(run, b"sunsubscribe", argv[1:], mine, table, lambda: len(mine))
+    return _leave(run, argv, _SHARDS)
 
 
 @command("publish", 3, "pubsub_command loading stale fast may_replicate sentinel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.group_control import in_groups
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
@@ -35,6 +37,14 @@ def _ids(texts: list[bytes]) -> list[str]:
     return [text.decode("utf-8", "replace") for text in texts]
 
 
+def _finder(
+    state: EngineState, topic: Topic, texts: list[bytes], now_ms: int
+) -> Callable[[Group], FoundColumns]:
+    """How a group sees the messages of these ids."""
+    ids = _ids(texts)
+    return lambda group: find_ids(state, topic, ids, now_ms, group)
+
+
 @command("dl.get", 3, _READS)
 @translated
 def dl_get(run: Run, argv: Args) -> Reply:
@@ -53,10 +63,7 @@ def dl_get(run: Run, argv: Args) -> Reply:
     members = describe(
         state, found.ref, found.row, found.entry, found.state, id=text, key=key, tags=tags
     )
-    flat: list[Reply] = []
-    for name, value in (members | {"headers": headers, "body": body}).items():
-        flat += [name.encode(), _reply(value)]
-    return Map(flat)
+    return _reply(members | {"headers": headers, "body": body})
 
 
 def _reply(value: object) -> Reply:
@@ -86,12 +93,11 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
     topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
     if topic is None:
         return 0
-    ids = _ids(argv[2:])
-
-    def find(group: Group) -> FoundColumns:
-        return find_ids(state, topic, ids, now_ms, group)
-
-    grouped = in_groups(topic, find, lambda found: control.cancel(state, topic, found, now_ms))
+    grouped = in_groups(
+        topic,
+        _finder(state, topic, argv[2:], now_ms),
+        lambda found: control.cancel(state, topic, found, now_ms),
+    )
     host.node.appended()
     return int(np.count_nonzero(grouped.result.codes == control.DONE))
 
@@ -112,13 +118,9 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
         due_ms += now_ms
     if topic is None:
         raise CommandError(b"UNKNOWN there is no such message")
-
-    def find(group: Group) -> FoundColumns:
-        return find_ids(state, topic, _ids([argv[2]]), now_ms, group)
-
     grouped = in_groups(
         topic,
-        find,
+        _finder(state, topic, [argv[2]], now_ms),
         lambda found: control.reschedule(state, topic, found, now_ms, deliver_at_ms=due_ms),
     )
     code = grouped.result.codes[0]
@@ -139,7 +141,4 @@ def dl_stats(run: Run, argv: Args) -> Reply:
     topic = _topic(host, argv[1])
     if topic is None:
         return None
-    flat: list[Reply] = [b"sent", topic.sent]
-    for name, count in group_counts(topic.default).items():
-        flat += [name.encode(), count]
-    return Map(flat)
+    return _reply({"sent": topic.sent, **group_counts(topic.default)})

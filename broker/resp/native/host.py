@@ -66,11 +66,6 @@ class NativeHost:
             sends = self._sends[key] = []
         sends.append((single, out, place))
 
-    @property
-    def collecting(self) -> bool:
-        """Whether there are sends that the end of the turn decides."""
-        return bool(self._sends)
-
     def flush(self) -> bool:
         """Decide the sends of the turn so far; False if there were none."""
         if not self._sends:

@@ -27,7 +27,6 @@ from delaylog.broker.engine.keyspace_files import (
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
 from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.keyspace.registry import WORDS
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
@@ -35,8 +34,6 @@ from tests.broker.engine.test_standby import Member
 from tests.broker.keyspace.snapshots.contents import contents_of
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 
-HAS_EXPIRY = b"PEXPIREAT" in WORDS and b"DEL" in WORDS
-needs_expiry = pytest.mark.skipif(not HAS_EXPIRY, reason="there is no command for it yet")
 SMALL = Limits(
     disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
 )
@@ -372,7 +369,6 @@ def test_a_frame_that_is_missed_is_damage(open_host: Any) -> None:
 # --------------------------------------------------------------------------- expiry
 
 
-@needs_expiry
 def test_keys_end_by_a_frame_of_the_leader(host: Any) -> None:
     put(host.engine, host.now_ms, b"soon", b"x", host.now_ms + 1_500)
     put(host.engine, host.now_ms, b"stays", b"x")
@@ -388,7 +384,6 @@ def test_keys_end_by_a_frame_of_the_leader(host: Any) -> None:
     assert host.engine.state.keyspace.databases[0].values == {b"stays": b"x"}
 
 
-@needs_expiry
 def test_keys_from_a_snapshot_are_lined_up_in_slices(open_host: Any) -> None:
     host = open_host(limits=SMALL)
     for number in range(10_000):
@@ -408,7 +403,6 @@ def test_keys_from_a_snapshot_are_lined_up_in_slices(open_host: Any) -> None:
 # --------------------------------------------------------------------------- members
 
 
-@needs_expiry
 def test_a_follower_applies_and_leads(host: Any, member: Any) -> None:
     """It expires nothing by itself until it leads, makes its own snapshots, and goes on."""
     put(host.engine, host.now_ms, b"a", b"1")
@@ -462,7 +456,6 @@ def test_effects_that_find_no_leader_are_not_lost(member: Any, host: Any) -> Non
     assert state.keyspace_base.frames == 1
 
 
-@needs_expiry
 def test_a_retired_leader_expires_nothing(member: Any, host: Any) -> None:
     member.lead_after(host)
     state = member.engine.state
@@ -531,9 +524,8 @@ def test_against_a_model(
                 # As the command does, an expiry ends by it.
                 put(engine, host.now_ms, how[0], how[1])
             elif what == "end":
-                if HAS_EXPIRY:
-                    at_ms = b"%d" % (host.now_ms + how[1])
-                    execute(engine, host.now_ms, [b"PEXPIREAT", how[0], at_ms])
+                at_ms = b"%d" % (host.now_ms + how[1])
+                execute(engine, host.now_ms, [b"PEXPIREAT", how[0], at_ms])
             elif what == "send":
                 host.send(how[0])
             elif what == "advance":

@@ -27,7 +27,7 @@ from delaylog.broker.keyspace.replies import (
     Status,
     Verbatim,
 )
-from tests.broker.resp.reference import Reference, reference
+from tests.redis_reference import Reference, reference
 
 
 class SomeBytes(bytes):

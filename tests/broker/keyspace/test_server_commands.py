@@ -17,7 +17,7 @@ from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.server_state import ServerState
-from tests.broker.resp.reference import Reference, reference
+from tests.redis_reference import Reference, reference
 
 NOW_MS = 1_700_000_000_000
 

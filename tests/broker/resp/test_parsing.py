@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from delaylog.broker.resp.parsing import ACCELERATED, CommandParser, command_parser
 from delaylog.broker.resp.parsing.accelerated import HiredisParser
 from tests.broker.resp.reading import PARSERS, full, read, written
-from tests.broker.resp.reference import Reference, reference
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
+from tests.redis_reference import Reference, reference
 
 
 def name(case: Case) -> str:

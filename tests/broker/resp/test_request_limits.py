@@ -14,8 +14,8 @@ import pytest
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.parsing.accelerated import HiredisParser
 from tests.broker.resp.reading import PARSERS, full, read, written
-from tests.broker.resp.reference import reference
 from tests.broker.resp.request_table import MANY, MANY_READ, PING
+from tests.redis_reference import reference
 
 UNKNOWN = [
     (b"*10\r\n" + b"$1\r\na\r\n" * 10, None),

@@ -3,7 +3,7 @@
     .venv/bin/python tests/redis/differential/run.py --family zsets --ours HOST:PORT --seconds 60
 
 `--ours inprocess` takes our executor in this process, `--ours reference` a second redis-server
-(which must agree with the first). Without redis-server there is nothing to compare with.
+(which must agree with the first). redis-server is fetched where there is none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.redis.differential.programs import (
     missing,
     search,
 )
-from tests.redis.differential.reference import Reference
 from tests.redis.differential.runner import Difference, Pair
+from tests.redis_reference import Reference, reference
 
 ROUND = 100
 """Programs before the seed moves on."""
@@ -49,18 +49,18 @@ def main() -> int:
     )
     options = parser.parse_args()
     families = (*ALONE, *TOGETHER) if options.family == "all" else (options.family,)
-    with Reference() as reference:
+    with reference() as redis:
         if options.ours == "reference":
-            with Reference() as second:
+            with reference() as second:
                 ours: Endpoint = SocketEndpoint("127.0.0.1", second.port)
-                return _search(options, families, ours, reference)
-        return _search(options, families, endpoint(options.ours), reference)
+                return _search(options, families, ours, redis)
+        return _search(options, families, endpoint(options.ours), redis)
 
 
 def _search(
-    options: argparse.Namespace, families: tuple[str, ...], ours: Endpoint, reference: Reference
+    options: argparse.Namespace, families: tuple[str, ...], ours: Endpoint, redis: Reference
 ) -> int:
-    pair = Pair(ours, SocketEndpoint("127.0.0.1", reference.port))
+    pair = Pair(ours, SocketEndpoint("127.0.0.1", redis.port))
     found = sum(_family(options, family, pair) for family in families)
     return 1 if found else 0
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +23,7 @@ from delaylog.broker.keyspace.replies import (
     Verbatim,
 )
 from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
+from tests.redis_reference import reference
 
 _WRITES = {b"set", b"del", b"hset", b"sadd", b"zadd"}
 _NOT_ALLOWED = {b"auth", b"multi", b"blpop", b"eval", b"debug", b"subscribe"}
@@ -212,37 +210,15 @@ def encode_fixture() -> Callable[[Reply, int], bytes]:
 
 
 @pytest.fixture(scope="module")
-def real_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], RealRedis]]:
-    """A redis-server of its own; skipped where there is none of 7.0."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server here")
-    if b"v=7.0." not in subprocess.check_output([program, "--version"]):
-        pytest.skip("another version of redis-server")
-    folder: Path = tmp_path_factory.mktemp("redis")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
-        stdout=subprocess.DEVNULL,
-    )
+def real_redis() -> Iterator[Callable[[], RealRedis]]:
+    """Connections to a redis-server of its own."""
     connections: list[RealRedis] = []
+    with reference() as redis:
 
-    def connect() -> RealRedis:
-        connections.append(RealRedis(port))
-        return connections[-1]
+        def connect() -> RealRedis:
+            connections.append(RealRedis(redis.port))
+            return connections[-1]
 
-    try:
-        for _ in range(200):
-            try:
-                connect().command("PING")
-                break
-            except OSError:
-                time.sleep(0.05)
         yield connect
-    finally:
         for connection in connections:
             connection.close()
-        server.kill()
-        server.wait()
