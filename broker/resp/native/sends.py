@@ -17,6 +17,7 @@ from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import (
     misplaced,
+    plain_numbers,
     refused,
     take_due,
     take_list,
@@ -157,9 +158,8 @@ def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> Column:
     if _all_same(texts):
         due_ms, relative = take_due(texts[0], horizon_ms, now_ms)
         return due_ms + now_ms if relative else due_ms
-    if b"".join(texts).isdigit() and b"" not in texts and max(map(len, texts)) < 19:
-        delays = np.fromiter(map(int, texts), np.int64, len(texts))
-        if int(delays.max()) <= horizon_ms:
-            return delays + now_ms
+    delays = plain_numbers(texts)
+    if delays is not None and int(delays.max()) <= horizon_ms:
+        return delays + now_ms
     taken = [take_due(text, horizon_ms, now_ms) for text in texts]
     return np.array([due + now_ms if relative else due for due, relative in taken], np.int64)

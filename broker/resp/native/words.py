@@ -13,6 +13,7 @@ from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.problems import Problem
+from delaylog.storage.columns import some
 from delaylog.storage.errors import BatchError
 from delaylog.storage.layout import Int64Array
 
@@ -21,6 +22,8 @@ _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
 _INT64_DIGITS: Final = 19
 _ZERO: Final = ord("0")
+_PLACES: Final = 10 ** np.arange(_INT64_DIGITS - 1, -1, -1)
+"""What a digit counts for, from the first to the last."""
 ID_LINE_SIZE: Final = 24
 """Bytes of the id made for a message, as a string of the reply."""
 _ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
@@ -57,6 +60,29 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
     if not 0 <= delay_ms <= horizon_ms:
         raise CommandError(b"ERR delay-ms must be 0 to %d" % horizon_ms)
     return delay_ms, True
+
+
+def plain_numbers(texts: list[bytes]) -> Int64Array | None:
+    """Whole numbers of digits alone, as a column; None if one is written in another way, or may be
+    beyond 64 bits.
+    """
+    joined = b"".join(texts)
+    widths = set(map(len, texts))
+    width = max(widths)
+    if not joined.isdigit() or 0 in widths or width >= _INT64_DIGITS:
+        return None
+    rows = len(texts)
+    if len(widths) == 1:
+        letters = np.frombuffer(joined, np.uint8).reshape(rows, width)
+        if width > 1 and some(letters[:, 0] == _ZERO):
+            return None
+        return (letters - _ZERO) @ _PLACES[-width:]
+    # Shorter ones are filled up with zero bytes behind, which count as digits at first.
+    letters = np.array(texts).view(np.uint8).reshape(rows, width)
+    if some((letters[:, 0] == _ZERO) & (letters[:, 1] != 0)):
+        return None
+    values: Int64Array = np.where(letters, letters - _ZERO, 0) @ _PLACES[-width:]
+    return values // _PLACES[np.count_nonzero(letters, axis=1) - width - 1]
 
 
 def take_number(text: bytes, what: bytes, low: int, high: int) -> int:

@@ -35,7 +35,7 @@ _WHOLE_SIZES: Final = [
 ]
 
 # Of a command with more arguments to come, many are cut out of so much of the bytes at once.
-_MANY_MIN: Final = SMALL_COUNT_MAX
+MANY_MIN: Final = SMALL_COUNT_MAX
 _MANY_BYTES: Final = 64 << 10
 
 # A shorter value is sliced from what is read so far with its next piece behind.
@@ -211,53 +211,59 @@ class CommandParser:
                 self._held_bytes = 0
                 missing = count
                 arguments = []
-            while missing >= _MANY_MIN and self._size < 0:
-                many = _many_arguments(buffer, position, missing)
-                if not many:
-                    break
-                arguments += many
-                position += sum(map(_WHOLE_SIZES.__getitem__, map(len, many)))
-                missing -= len(many)
-            # Each pass reads one argument, its size first unless that is known from before.
-            while missing:
-                size = self._size
-                if size < 0:
-                    line_end = find(b"\r", position, position + LINE_BYTES_MAX + 1)
-                    if line_end < 0 or line_end + 2 > end:
-                        self._line_unfinished(end - position, _LONG_SIZE)
+            while True:
+                left = 0
+                if self._size >= 0 and missing > MANY_MIN:
+                    # The one under way alone, and then many of those behind it.
+                    left = missing - 1
+                while missing >= MANY_MIN and not left:
+                    many, position = self._cut_many(buffer, position, missing)
+                    if not many:
                         break
-                    head = buffer[position:line_end]
-                    known = sizes.get(head)
-                    if known is not None:
-                        size = known
-                    elif b"\0" in head:
-                        self._line_unfinished(end - position, _LONG_SIZE)
-                        break
-                    else:
-                        size = self._bulk_size(head)
-                        if self.error is not None:
+                    arguments += many
+                    missing -= len(many)
+                # Each pass reads one argument, its size first unless that is known from before.
+                while missing > left:
+                    size = self._size
+                    if size < 0:
+                        line_end = find(b"\r", position, position + LINE_BYTES_MAX + 1)
+                        if line_end < 0 or line_end + 2 > end:
+                            self._line_unfinished(end - position, _LONG_SIZE)
+                            break
+                        head = buffer[position:line_end]
+                        known = sizes.get(head)
+                        if known is not None:
+                            size = known
+                        elif b"\0" in head:
+                            self._line_unfinished(end - position, _LONG_SIZE)
+                            break
+                        else:
+                            size = self._bulk_size(head)
+                            if self.error is not None:
+                                return
+                        position = line_end + 2
+                    elif self._value is not None:  # It is here already, and so is its line end.
+                        arguments.append(self._value)
+                        self._held_bytes += size
+                        self._value = None
+                        self._size = -1
+                        position += 2
+                        missing -= 1
+                        continue
+                    stop = position + size
+                    if stop + 2 > end:
+                        if self._held_bytes + stop - began > most:
+                            self._too_long()
                             return
-                    position = line_end + 2
-                elif self._value is not None:  # It is here already, and so is its line end.
-                    arguments.append(self._value)
-                    self._held_bytes += size
-                    self._value = None
+                        self._size = size
+                        self._awaited = stop + 2 - end
+                        break
+                    arguments.append(buffer[position:stop])
                     self._size = -1
-                    position += 2
+                    position = stop + 2
                     missing -= 1
-                    continue
-                stop = position + size
-                if stop + 2 > end:
-                    if self._held_bytes + stop - began > most:
-                        self._too_long()
-                        return
-                    self._size = size
-                    self._awaited = stop + 2 - end
+                if missing > left or not left:
                     break
-                arguments.append(buffer[position:stop])
-                self._size = -1
-                position = stop + 2
-                missing -= 1
             if self._held_bytes + position - began > most:
                 self._too_long()
                 return
@@ -274,6 +280,24 @@ class CommandParser:
         self._arguments = arguments
         if missing:
             self._held_bytes += position - began
+
+    def _cut_many(self, buffer: bytes, position: int, most: int) -> tuple[list[bytes], int]:
+        """The next arguments of a command and where they end, if they are usual ones; else, or if
+        there are few, none.
+
+        Cut at all line ends, heads and values take turns as long as no value has one inside. If it
+        has, or anything else is unusual, heads do not say how long their values are.
+        """
+        pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
+        # What is behind the last line end is unfinished, or of the next command.
+        count = (len(pieces) - 1) // 2
+        if count < MANY_MIN // 2:
+            return [], position
+        heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
+        sizes = list(map(len, values))
+        if list(map(_SIZES.get, heads)) != sizes:
+            return [], position
+        return values, position + sum(map(_WHOLE_SIZES.__getitem__, sizes))
 
     def _line_unfinished(self, line_bytes: int, error: bytes) -> None:
         """A line without an end: wait for it, unless it is too long by now.
@@ -316,21 +340,6 @@ class CommandParser:
         self._fed_bytes = self._held_bytes = 0
         self._arguments = []
         self._value = None
-
-
-def _many_arguments(buffer: bytes, position: int, most: int) -> list[bytes]:
-    """The next arguments of a command, if they are usual ones; else, or if there are few, nothing.
-
-    Cut at all line ends, heads and values take turns as long as no value has one inside. If it has,
-    or anything else is unusual, heads do not say how long their values are.
-    """
-    pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
-    # What is behind the last line end is unfinished, or of the next command.
-    count = (len(pieces) - 1) // 2
-    if count < _MANY_MIN // 2:
-        return []
-    heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
-    return values if list(map(_SIZES.get, heads)) == list(map(len, values)) else []
 
 
 def _number(digits: bytes) -> int | None:

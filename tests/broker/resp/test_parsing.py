@@ -226,6 +226,13 @@ def test_commands_of_many_arguments_in_random_pieces(
         (b"$2\r\na\r\n\r\n", b"", b"expected '$', got ' '"),
         (b"$01\r\na\r\n", b"", b"invalid bulk length"),
         (b":1\r\na\r\n", b"", b"expected '$', got ':'"),
+        (b"$9\r\na\r\n$1\r\nbc\r\n", b"a\r\n$1\r\nbc", None),
+        (b"$2000\r\n%b\r\n" % (b"x" * 2000), b"x" * 2000, None),
+        (b"+a\r\n", b"", b"expected '$', got '+'"),
+        # Two of these and one of those are together as long as three arguments.
+        (b"+abc\r\n+abcdefghij\r\n=9\r\ntxt:abcde\r\n", b"", b"expected '$', got '+'"),
+        (b"*1\r\n$1\r\na\r\n", b"", b"expected '$', got '*'"),
+        (b"$-1\r\n", b"", b"invalid bulk length"),
     ],
 )
 def test_an_unusual_argument_among_many(
