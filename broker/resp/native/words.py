@@ -76,13 +76,14 @@ def plain_numbers(texts: list[bytes]) -> Int64Array | None:
         letters = np.frombuffer(joined, np.uint8).reshape(rows, width)
         if width > 1 and some(letters[:, 0] == _ZERO):
             return None
-        return (letters - _ZERO) @ _PLACES[-width:]
+        numbers: Int64Array = (letters - _ZERO) @ _PLACES[-width:]
+        return numbers
     # Shorter ones are filled up with zero bytes behind, which count as digits at first.
     letters = np.array(texts).view(np.uint8).reshape(rows, width)
     if some((letters[:, 0] == _ZERO) & (letters[:, 1] != 0)):
         return None
-    values: Int64Array = np.where(letters, letters - _ZERO, 0) @ _PLACES[-width:]
-    return values // _PLACES[np.count_nonzero(letters, axis=1) - width - 1]
+    numbers = np.where(letters, letters - _ZERO, 0) @ _PLACES[-width:]
+    return numbers // _PLACES[np.count_nonzero(letters, axis=1) - width - 1]
 
 
 def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
