@@ -38,6 +38,9 @@ _WHOLE_SIZES: Final = [
 MANY_MIN: Final = SMALL_COUNT_MAX
 _MANY_BYTES: Final = 64 << 10
 
+# No longer data is looked at for being one command alone.
+_ONE_BYTES_MAX: Final = 1 << 10
+
 # A shorter value is sliced from what is read so far with its next piece behind.
 _PIECES_BYTES_MIN: Final = 32 << 10
 # Smaller pieces are put together on arrival, so that a list of them costs little.
@@ -124,6 +127,12 @@ class CommandParser:
 
     def next_commands(self, max: int) -> list[list[bytes]]:
         """At most `max` whole commands, in order; fewer only if no more are whole."""
+        if self._position == len(self._buffer) and len(self._fed) == 1 and self.authenticated:
+            one = self._one_command(self._fed[0])
+            if one is not None:
+                self._fed = []
+                self._fed_bytes = 0
+                return [one]
         commands: list[list[bytes]] = []
         wanted = max if self.authenticated else min(max, 1)
         while len(commands) < wanted:
@@ -135,6 +144,20 @@ class CommandParser:
                 break
             self._take_fed()
         return commands
+
+    def _one_command(self, data: bytes) -> list[bytes] | None:
+        """What nearly every client sends that waits for its answers: one short, usual command.
+
+        Cut at all line ends, it has a head, and heads and values in turns, as in `_cut_many`.
+        """
+        if self._missing or not len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max:
+            return None
+        pieces = data.split(b"\r\n")
+        count = _COUNTS.get(pieces[0])
+        if count is None or len(pieces) != 2 * count + 2 or pieces[-1]:
+            return None
+        values = pieces[2::2]
+        return values if list(map(_SIZES.get, pieces[1:-1:2])) == list(map(len, values)) else None
 
     def _read(self, commands: list[list[bytes]], max: int) -> None:
         """Read the buffer until there are `max` commands, or there is no whole one in it."""
