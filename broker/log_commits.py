@@ -22,6 +22,9 @@ from delaylog.storage.physical_log import PhysicalLog
 DISK_RETRY_SECONDS: Final = 0.2
 WRITE_INLINE_BYTES: Final = 128 << 10
 """Frames up to this size are written by the loop itself; larger ones by the log thread."""
+WRITE_AHEAD_BYTES: Final = 16 << 10
+"""The same for frames that are answered after their fsync. The log thread would wait for the
+interpreter once more, behind its write, and has more to do meanwhile for large ones."""
 
 log = logging.getLogger("delaylog.node")
 
@@ -105,6 +108,8 @@ class LogCommits:
             else:
                 self.kick()
         elif not self.disk_full:
+            if not self._syncing and self._log.pending_size <= WRITE_AHEAD_BYTES:
+                self.write_through()
             self.kick()
 
     def kick(self) -> None:
