@@ -156,6 +156,9 @@ class RespFace:
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
         node = self._node
+        if self.turns.begun and not node.suspended:
+            # What else is asked for below does not change within a turn, or ends it.
+            return True
         if node.suspended or node.crowded or node.engine.state.retired:
             return False
         if node.standing.settled:
@@ -186,11 +189,14 @@ class RespFace:
         return since is not None and self.loop.time() - since >= SETTLE_SECONDS
 
     def begin(self) -> Executor:
-        """Commands are about to run."""
+        """Commands are about to run. All of a turn see the same time."""
         executor = self.executor
         keyspace = self._node.engine.state.keyspace
+        first = self.turns.begin()
         if executor.keyspace is not keyspace:
             executor.exchange(keyspace)
+        elif not first:
+            return executor
         leading = self._node.standing.leading
         executor.out_of_touch = self._unsettled_from is not None and not leading
         executor.begin(self._node.clock.now_ms())

@@ -35,8 +35,20 @@ class Turns:
         self._before = before
         self._touched: dict[Connection, None] = {}
         self._scheduled = False
+        self.begun = False
+        """Commands have run in this turn already."""
         self._unsaid: deque[_Release] = deque()
         """Turns whose replies wait, oldest first."""
+
+    def begin(self) -> bool:
+        """Commands are about to run; whether they are the first ones of this turn."""
+        if self.begun:
+            return False
+        self.begun = True
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+        return True
 
     def touch(self, connection: Connection) -> None:
         """A connection has something to write, or a turn has something to log."""
@@ -53,12 +65,13 @@ class Turns:
         """This node led until now. What the turn changed is not in the log and may never be, so
         whoever has seen it is told nothing: its connection ends.
         """
+        self.begun = False
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.abort()
 
     def _end(self) -> None:
-        self._scheduled = False
+        self._scheduled = self.begun = False
         node = self._node
         if node.suspended:
             self._later()
@@ -79,6 +92,8 @@ class Turns:
             return
         if state.keyspace.garbage:
             node.free_garbage()
+        if not self._touched:
+            return
         touched, self._touched = self._touched, {}
         release = _Release([(connection, connection.take()) for connection in touched])
         for connection in touched:
