@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from delaylog.storage.batch import DEFAULT_I64, DEFAULT_U16, encode_send
+from delaylog.storage.batch import DEFAULT_I64, DEFAULT_U16, Column, encode_send
 
 
 @dataclass(slots=True)
@@ -29,6 +29,24 @@ class Single:
     merge: str | None = None
     plain: bool = True
     """Only body and time are set."""
+
+
+def all_same(values: Sequence[object]) -> bool:
+    """Whether all values, of which there is at least one, are the first one."""
+    return values.count(values[0]) == len(values)
+
+
+def plain_wire(bodies: Sequence[bytes], deliver_at_ms: Column) -> bytes:
+    """A bulk body of messages of which only body and time are set."""
+    sizes = list(map(len, bodies))
+    return encode_send(
+        {
+            "n": len(bodies),
+            "deliver_at_ms": deliver_at_ms,
+            "body_size": sizes[0] if all_same(sizes) else np.array(sizes, np.int64),
+            "bodies": b"".join(bodies),
+        }
+    )
 
 
 def build_wire(

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import send
@@ -17,7 +19,7 @@ from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, refused, written_ids
 from delaylog.broker.sending_apart import send_apart
-from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.single_sends import Single, all_same, build_wire, plain_wire
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.batch import decode_send
 
@@ -40,6 +42,27 @@ class Wire:
         self.data = data
 
 
+class _PlainSends:
+    """Messages of a turn to one topic of which only body and delay are set, as columns: the bodies,
+    the delays, and where each answer belongs as in `Waiting`."""
+
+    __slots__ = ("bodies", "delays", "outs", "places")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.delays: list[int] = []
+        self.outs: list[list[bytes]] = []
+        self.places: list[int] = []
+
+    def items(self) -> list[Waiting]:
+        """One by one."""
+        columns = zip(self.bodies, self.delays, self.outs, self.places, strict=True)
+        return [
+            (Single(body, delay_ms, relative=True), out, place)
+            for body, delay_ms, out, place in columns
+        ]
+
+
 class NativeHost:
     """One for all connections."""
 
@@ -49,12 +72,30 @@ class NativeHost:
         self.touch = touch
         self._loop = asyncio.get_running_loop()
         self._sends: dict[tuple[TopicKey, str | None], list[Waiting]] = {}
+        self._plain: dict[TopicKey, _PlainSends] = {}
 
     # ------------------------------------------------------------------ sends of a turn
 
-    def add(self, topic_key: TopicKey, single: Single, run: Run) -> None:
+    def add_plain(self, key: TopicKey, body: bytes, delay_ms: int, session: Session) -> None:
         """Send a message with the others of this turn; its answer gets its place now."""
-        session = run.session
+        plain = self._plain.get(key)
+        if plain is None:
+            if (key, None) in self._sends:
+                self.add(key, Single(body, delay_ms, relative=True), session)
+                return
+            plain = self._plain[key] = _PlainSends()
+        out = session.out
+        plain.bodies.append(body)
+        plain.delays.append(delay_ms)
+        plain.outs.append(out)
+        if session.special and session.is_silenced():
+            plain.places.append(-1)
+        else:
+            plain.places.append(len(out))
+            out.append(b"")
+
+    def add(self, topic_key: TopicKey, single: Single, session: Session) -> None:
+        """The same for a message of which more is set than body and delay."""
         out = session.out
         place = -1
         if not session.is_silenced():
@@ -64,25 +105,57 @@ class NativeHost:
         sends = self._sends.get(key)
         if sends is None:
             sends = self._sends[key] = []
+            if single.merge is None and (plain := self._plain.pop(topic_key, None)):
+                # What came before it stays before it.
+                sends += plain.items()
         sends.append((single, out, place))
 
     def flush(self) -> bool:
         """Decide the sends of the turn so far; False if there were none."""
-        if not self._sends:
+        if not (self._plain or self._sends):
             return False
+        plains, self._plain = self._plain, {}
         sends, self._sends = self._sends, {}
-        for (key, merge), items in sends.items():
+        for topic_key, plain in plains.items():
+            self._send_plain(plain, topic_key)
+        for (topic_key, merge), items in sends.items():
             for part in self._frames(items):
-                self._send(part, key, merge)
+                self._send(part, topic_key, merge)
         return True
 
     def forget(self) -> None:
         """Nobody waits any more for the sends of the turn so far, nor is told of them."""
         self._sends = {}
+        self._plain = {}
 
     def owes(self, session: Session) -> bool:
         """Whether a client has not been answered yet what it asked in earlier turns."""
         return cast("Connection", session.worker).owed > 0
+
+    def _send_plain(self, plain: _PlainSends, key: TopicKey) -> None:
+        node = self.node
+        limits = node.engine.limits
+        delays, rows = plain.delays, len(plain.bodies)
+        if rows > limits.bulk_rows_max or sum(map(len, plain.bodies)) > limits.request_bytes_max:
+            for part in self._frames(plain.items()):
+                self._send(part, key, None)
+            return
+        try:
+            node.standing.check()
+            now_ms = node.clock.now_ms()
+            due = delays[0] if all_same(delays) else np.array(delays, np.int64)
+            refs = self.send_wire(plain_wire(plain.bodies, due + now_ms), rows, key).refs
+        except Exception as error:
+            if refusal(error) is None:
+                raise
+            # Nothing was done; whose fault it is comes out that way.
+            self._send(plain.items(), key, None)
+            return
+        lines = written_ids(refs)
+        starts = range(0, rows * ID_LINE_SIZE, ID_LINE_SIZE)
+        for start, out, place in zip(starts, plain.outs, plain.places, strict=True):
+            if place >= 0:
+                out[place] = lines[start : start + ID_LINE_SIZE]
 
     def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
         """What together is no more than one request may be: a frame has its limit too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -26,8 +25,8 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
     written_ids,
 )
-from delaylog.broker.single_sends import Single
-from delaylog.storage.batch import MERGE_MODES, Column, encode_send
+from delaylog.broker.single_sends import Single, all_same, plain_wire
+from delaylog.storage.batch import MERGE_MODES, Column
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 _INT32: Final = 2**31
@@ -47,13 +46,16 @@ def dl_send(run: Run, argv: Args) -> Reply:
     if len(body) > limits.body_bytes_max:
         raise CommandError(b"TOOLARGE a body has at most %d bytes" % limits.body_bytes_max)
     due_ms, relative = take_due(argv[2], limits.horizon_ms, run.now_ms)
+    if relative and len(argv) == 4:
+        host.add_plain(key, body, due_ms, run.session)
+        return WRITTEN
     single = Single(body, due_ms, relative)
     if len(argv) > 4:
         try:
             _take_options(single, argv)
         except EngineError as error:
             raise refused(error) from None
-    host.add(key, single, run)
+    host.add(key, single, run.session)
     return WRITTEN
 
 
@@ -125,8 +127,7 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     limits = host.node.engine.limits
     if len(dues) != rows:
         raise CommandError(b"ERR after the topic come pairs of delay-ms and body")
-    sizes = list(map(len, bodies))
-    if rows > limits.bulk_rows_max or sum(sizes) > limits.request_bytes_max:
+    if rows > limits.bulk_rows_max or sum(map(len, bodies)) > limits.request_bytes_max:
         raise CommandError(
             b"TOOLARGE at most %d messages and %d bytes at once"
             % (limits.bulk_rows_max, limits.request_bytes_max)
@@ -135,27 +136,16 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     host.flush()
     host.node.standing.check()
     now_ms = host.node.clock.now_ms()
-    wire = encode_send(
-        {
-            "n": rows,
-            "deliver_at_ms": _due_times(dues, limits.horizon_ms, now_ms),
-            "body_size": sizes[0] if _all_same(sizes) else np.array(sizes, np.int64),
-            "bodies": b"".join(bodies),
-        }
-    )
+    wire = plain_wire(bodies, _due_times(dues, limits.horizon_ms, now_ms))
     refs = host.send_wire(wire, rows, key).refs
     if not run.session.is_silenced():
         run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
     return WRITTEN
 
 
-def _all_same(values: Sequence[object]) -> bool:
-    return values.count(values[0]) == len(values)
-
-
 def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> Column:
     """The due times, Unix ms; one if all are the same. Raises CommandError."""
-    if _all_same(texts):
+    if all_same(texts):
         due_ms, relative = take_due(texts[0], horizon_ms, now_ms)
         return due_ms + now_ms if relative else due_ms
     delays = plain_numbers(texts)

@@ -72,18 +72,20 @@ def plain_numbers(texts: list[bytes]) -> Int64Array | None:
     if not joined.isdigit() or 0 in widths or width >= _INT64_DIGITS:
         return None
     rows = len(texts)
+    numbers: Int64Array
     if len(widths) == 1:
         letters = np.frombuffer(joined, np.uint8).reshape(rows, width)
         if width > 1 and some(letters[:, 0] == _ZERO):
             return None
-        numbers: Int64Array = (letters - _ZERO) @ _PLACES[-width:]
+        numbers = (letters - _ZERO) @ _PLACES[-width:]
         return numbers
     # Shorter ones are filled up with zero bytes behind, which count as digits at first.
     letters = np.array(texts).view(np.uint8).reshape(rows, width)
     if some((letters[:, 0] == _ZERO) & (letters[:, 1] != 0)):
         return None
     numbers = np.where(letters, letters - _ZERO, 0) @ _PLACES[-width:]
-    return numbers // _PLACES[np.count_nonzero(letters, axis=1) - width - 1]
+    numbers //= _PLACES[np.count_nonzero(letters, axis=1) - width - 1]
+    return numbers
 
 
 def take_number(text: bytes, what: bytes, low: int, high: int) -> int:

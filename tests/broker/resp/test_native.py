@@ -59,6 +59,21 @@ def test_answers_stand_in_the_order_of_their_commands(client: RespClient, topic:
     assert replies[7] == 2
 
 
+def test_plain_sends_and_others_of_a_turn_keep_their_order(client: RespClient, topic: str) -> None:
+    replies = client.pipeline(
+        ("DL.SEND", topic, 0, "a"),
+        ("DL.SEND", topic, 0, "longer"),
+        ("DL.SEND", topic, 0, "c", "PRIORITY", 0),
+        ("DL.SEND", topic, 0, "d"),
+        ("DL.SEND", topic, "@0", "e"),
+        ("DL.SEND", topic, 0, "f"),
+        ("DL.RECEIVE", topic, 10),
+    )
+    assert [message[0] for message in replies[6]] == replies[:6]
+    bodies = [message[2] for message in replies[6]]
+    assert bodies == [b"a", b"longer", b"c", b"d", b"e", b"f"]
+
+
 def test_sends_of_many_clients_meet_in_one_batch(resp_broker: RespBroker, topic: str) -> None:
     clients = [resp_broker.connect() for _ in range(20)]
     for number, each in enumerate(clients):
