@@ -54,6 +54,7 @@ class LogCommits:
         self._on_synced = on_synced
         self._thread = LogThread(physical_log, self._from_log_thread)
         self._syncing = False
+        self._syncing_to = 0
         self._scheduled = False
         self._written_is_safe = fsync == "interval"
         self._written_position = 0
@@ -116,7 +117,12 @@ class LogCommits:
         """Have the log thread write and sync what is appended, unless it is at it."""
         if not self._syncing:
             self._syncing = True
+            self._syncing_to = self._log.end_position
             self._thread.kick()
+
+    def is_syncing(self, position: int) -> bool:
+        """Whether the job under way makes everything durable up to there, and is not done."""
+        return self._syncing and self.position() < position <= self._syncing_to
 
     def write_through(self) -> bool:
         """Write what is appended now, without waiting for its fsync; False if that must wait."""

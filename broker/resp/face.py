@@ -99,7 +99,8 @@ class RespFace:
             self._timer.cancel()
         self.executor.end_waits(ErrorReply(b"UNBLOCKED the server is shutting down"))
         for _ in range(100):
-            if not any(connection.owed for connection in self.connections.values()):
+            owed = any(connection.owed for connection in self.connections.values())
+            if not (owed or self.turns.under_way):
                 break
             await asyncio.sleep(0.01)
         for connection in list(self.connections.values()):

@@ -150,3 +150,28 @@ def test_what_was_written_beside_a_sync_is_synced_after_it(tmp_path: Path) -> No
         assert it.log.durable_position == position
 
     run(tmp_path, "always", test)
+
+
+def test_small_frames_are_written_before_their_sync_begins(tmp_path: Path) -> None:
+    """By the loop itself; then it is known how far the job under way makes them durable."""
+
+    async def test(it: Run) -> None:
+        sync, may_sync = it.log.sync, Event()
+
+        def late_sync() -> int:
+            may_sync.wait(10)
+            return sync()
+
+        it.log.sync = late_sync  # type: ignore[method-assign]
+        position = it.append()
+        waiting = asyncio.ensure_future(it.commits.durable(position))
+        await asyncio.sleep(0)
+        assert it.log.written_position == position
+        assert it.log.durable_position == 0
+        assert it.commits.is_syncing(position)
+        assert not it.commits.is_syncing(it.append())
+        may_sync.set()
+        await waiting
+        assert not it.commits.is_syncing(position)
+
+    run(tmp_path, "always", test)

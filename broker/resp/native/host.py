@@ -129,8 +129,8 @@ class NativeHost:
         self._plain = {}
 
     def owes(self, session: Session) -> bool:
-        """Whether a client has not been answered yet what it asked in earlier turns."""
-        return cast("Connection", session.worker).owed > 0
+        """Whether a client has not been answered yet what it asked before."""
+        return cast("Connection", session.worker).owed > 0 or bool(session.out)
 
     def _send_plain(self, plain: _PlainSends, key: TopicKey) -> None:
         node = self.node

@@ -1,0 +1,91 @@
+"""Turns that end while the log is synced: what comes meanwhile is one turn, and one frame.
+
+A node and its endpoint in this process; clients have transports that only note what they are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.node import Node
+from delaylog.broker.resp.connection import Connection
+from delaylog.broker.resp.face import RespFace
+from delaylog.storage.file_system import OsFileSystem
+
+SEND = b"*4\r\n$7\r\nDL.SEND\r\n$1\r\nt\r\n$7\r\n3600000\r\n$4\r\nbody\r\n"
+
+
+class Transport:
+    """What a client reads."""
+
+    def __init__(self) -> None:
+        self.told = b""
+
+    def write(self, data: bytes) -> None:
+        self.told += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """It has been told all."""
+
+    def get_extra_info(self, name: str) -> None:
+        """Nothing is known of it."""
+
+
+@pytest.mark.parametrize("after_write", [False, True])
+def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
+    async def main() -> None:
+        clock = BrokerClock()
+        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        fatal: list[BaseException] = []
+        node = Node(engine, clock, fatal.append)
+        face = RespFace(node, ServerState(), after_write=after_write)
+        node.start()
+        clients = []
+        for _ in range(4):
+            connection = Connection(face)
+            transport = Transport()
+            connection.connection_made(cast(Any, transport))
+            clients.append((connection, transport))
+        log = engine.state.log
+        sync, may_sync = log.sync, Event()
+
+        def late_sync() -> int:
+            may_sync.wait(10)
+            return sync()
+
+        log.sync = late_sync  # type: ignore[method-assign]
+        ends = []
+        for connection, _ in clients:
+            connection.data_received(SEND)
+            await asyncio.sleep(0.01)
+            ends.append(log.end_position)
+        if after_write:
+            assert all(transport.told for _, transport in clients)
+            assert len(set(ends)) == 4
+        else:
+            assert not any(transport.told for _, transport in clients)
+            assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
+        may_sync.set()
+        async with asyncio.timeout(10):
+            while not all(transport.told for _, transport in clients):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert len({transport.told for _, transport in clients}) == 4
+        assert log.durable_position == log.end_position or after_write
+        assert engine.state.topics["default", "t"].sent == 4
+        await face.stop()
+        await node.stop()
+        assert not fatal
+
+    asyncio.run(main())
