@@ -201,6 +201,7 @@ function do_match(m, s, p)
         p, special = after, true
       elseif d and d >= 48 and d <= 57 then
         local index = capture_index(m, d)
+        if m.size[index] == POSITION then return nil end -- which is no text
         local text = sub(m.subject, m.start[index], m.start[index] + m.size[index] - 1)
         if sub(m.subject, s, s + #text - 1) ~= text then return nil end
         s, p, special = s + #text, p + 2, true

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.replies import ErrorReply
@@ -106,6 +106,7 @@ def both(make_toy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     st.text("abc (1", max_size=8).map(str.encode),
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join),
 )
+@example(b"", "()%1")
 def test_the_same_as_the_native_matcher(both: Any, subject: bytes, pattern: str) -> None:
     _compare(*both, subject, pattern.encode())
 
