@@ -62,6 +62,10 @@ class Database:
 
     def of_kind(self, kind: type[Kind], key: bytes) -> Kind | None:
         """The value of a key, which must be of this kind. Raises CommandError (WRONGTYPE)."""
+        value = self.values.get(key)
+        if value is None or (value.__class__ is kind and key not in self.expires):
+            return value
+        # The long way, for what may have ended.
         value = self.find(key)
         if value is None or value.__class__ is kind:
             return value
@@ -71,6 +75,9 @@ class Database:
         """The same; a new, empty value is put there if there is none. Put something into it, or
         `remove_if_empty`.
         """
+        value = self.values.get(key)
+        if value.__class__ is kind and key not in self.expires:
+            return value
         value = self.find(key)
         if value is None:
             made = self.values[key] = kind()

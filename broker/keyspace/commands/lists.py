@@ -89,7 +89,11 @@ def _pop(run: Run, argv: Args, name: bytes, *, left: bool) -> Reply:
     if value is None:
         return None if count is None else NO_ARRAY
     if count is None:
-        return take_from(run, key, value, 1, left=left)[0]
+        taken = value.popleft() if left else value.pop()
+        if not value:
+            run.database.remove(key)
+        run.database.changed(key)
+        return taken
     return take_from(run, key, value, count, left=left)
 
 

@@ -25,6 +25,7 @@ _EXPIRY_OPTIONS: Final = {
     b"exat": (1_000, True),
     b"pxat": (1, True),
 }
+_SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
 @command("get", 2, "readonly fast", keys=(1, 1, 1))
@@ -42,6 +43,11 @@ def set_(run: Run, argv: Args) -> Reply:
         key = argv[1]
         database.put(key, argv[2])
         database.changed(key)
+        return OK
+    if len(argv) == 5 and (scale := _SPANS.get(argv[3])):
+        # What keeps messages does little else.
+        at_ms = expiry_ms(run, argv[4], scale=scale, absolute=False, name=b"set")
+        _store(run, argv[1], argv[2], at_ms)
         return OK
     return _set_with_options(run, argv)
 
