@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
 from delaylog.broker.keyspace.replies import (
@@ -85,6 +86,16 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
         out.append(encode(value, resp))
     else:
         (_WRITERS.get(kind) or _writer_of(value))(out, value, resp)
+
+
+def encode_values(out: list[bytes], values: list[bytes]) -> None:
+    """Append bulk strings, many replies at once."""
+    sizes = list(map(len, values))
+    if max(sizes) < _MADE:
+        out += chain.from_iterable(zip(map(_HEADS.__getitem__, sizes), values, repeat(_END)))
+    else:
+        for value in values:
+            _bulk(out, value)
 
 
 def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
