@@ -82,13 +82,13 @@ class Database:
             return value
         raise wrong_type()
 
-    def strings(self, keys: list[bytes]) -> list[bytes] | None:
-        """What keys hold if all of them hold strings as they were given, and may hold them for
-        ever; else None.
+    def strings(self, keys: list[bytes]) -> list[bytes | None] | None:
+        """What keys hold if that is nothing or strings as they were given, and they do not end by
+        themselves; else None.
         """
         values: list[Any] = list(map(self.values.get, keys))
-        whole = list(map(type, values)).count(bytes) == len(values)
-        return values if whole and self._stay(keys) else None
+        plain = _PLAIN.issuperset(map(type, values))
+        return values if plain and self._stay(keys) else None
 
     def _stay(self, keys: list[bytes]) -> bool:
         """Whether none of these keys ends by itself."""

@@ -88,13 +88,17 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
         (_WRITERS.get(kind) or _writer_of(value))(out, value, resp)
 
 
-def encode_values(out: list[bytes], values: list[bytes]) -> None:
-    """Append bulk strings, many replies at once."""
-    sizes = list(map(len, values))
-    if max(sizes) < _MADE:
-        out += chain.from_iterable(zip(map(_HEADS.__getitem__, sizes), values, repeat(_END)))
-    else:
-        for value in values:
+def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> None:
+    """Append bulk strings, or nulls, many replies at once."""
+    sizes = [-1 if value is None else len(value) for value in values]
+    if min(sizes) >= 0 and max(sizes) < _MADE:
+        pieces: Any = zip(map(_HEADS.__getitem__, sizes), values, repeat(_END))
+        out += chain.from_iterable(pieces)
+        return
+    for value in values:
+        if value is None:
+            out.append(_NO_BULK if resp == 2 else _NULL)
+        else:
             _bulk(out, value)
 
 

@@ -52,7 +52,7 @@ def _get_many(run: Run, argvs: list[Args]) -> bool:
     values = run.database.strings([argv[1] for argv in argvs])
     if values is None:
         return False
-    encode_values(run.session.out, values)
+    encode_values(run.session.out, values, run.session.resp)
     return True
 
 

@@ -22,6 +22,7 @@ PIPELINES = st.lists(
         st.lists(st.tuples(st.just(b"set"), KEYS, VALUES), max_size=8),
         st.lists(st.tuples(st.just(b"SET"), KEYS, VALUES, st.just(b"NX")), max_size=8),
         st.lists(st.tuples(st.just(b"GET")), max_size=8),
+        st.lists(st.tuples(st.just(b"HELLO"), st.just(b"3")), min_size=1, max_size=1),
         st.lists(st.tuples(st.just(b"SELECT"), st.just(b"3")), min_size=1, max_size=1),
         st.lists(st.tuples(st.sampled_from([b"GET", b"STRLEN"]), KEYS), max_size=8),
     ),
