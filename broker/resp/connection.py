@@ -162,6 +162,7 @@ class Connection(asyncio.Protocol):
             face.arm()
         if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
+            face.turns.begun = True
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:

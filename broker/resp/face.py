@@ -156,7 +156,11 @@ class RespFace:
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
         node = self._node
-        if node.suspended or node.crowded or node.engine.state.retired:
+        if node.suspended or node.engine.state.retired:
+            return False
+        if self.turns.begun:
+            return True
+        if node.crowded:
             return False
         if node.standing.settled:
             self._unsettled_from = None
@@ -186,11 +190,13 @@ class RespFace:
         return since is not None and self.loop.time() - since >= SETTLE_SECONDS
 
     def begin(self) -> Executor:
-        """Commands are about to run."""
+        """Commands are about to run; those of a turn share its time."""
         executor = self.executor
         keyspace = self._node.engine.state.keyspace
         if executor.keyspace is not keyspace:
             executor.exchange(keyspace)
+        if self.turns.begun:
+            return executor
         leading = self._node.standing.leading
         executor.out_of_touch = self._unsettled_from is not None and not leading
         executor.begin(self._node.clock.now_ms())

@@ -35,6 +35,9 @@ class Turns:
         self._before = before
         self._touched: dict[Connection, None] = {}
         self._scheduled = False
+        self.begun = False
+        """Commands ran in the turn that goes on: what they looked at first (the time, whether this
+        node may take them) need not be looked at again."""
         self._unsaid: deque[_Release] = deque()
         """Turns whose replies wait, oldest first."""
 
@@ -53,12 +56,13 @@ class Turns:
         """This node led until now. What the turn changed is not in the log and may never be, so
         whoever has seen it is told nothing: its connection ends.
         """
+        self.begun = False
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.abort()
 
     def _end(self) -> None:
-        self._scheduled = False
+        self._scheduled = self.begun = False
         node = self._node
         if node.suspended:
             self._later()
