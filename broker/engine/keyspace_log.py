@@ -12,6 +12,10 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 from delaylog.storage.layout import FrameKind
 
+_TURN_BYTES: Final = 64 << 10
+"""Room to begin with for the effects of a turn: msgpack's own, of 1 MiB, the system has to clear
+each time, which takes longer than packing.
+"""
 _ONE_BY_ONE: Final = (b"RPUSH", b"SREM")
 """Effects of a key and elements, which may as well come one after the other."""
 
@@ -23,7 +27,7 @@ def log_keyspace(state: EngineState, now_ms: int) -> int:
     """
     keyspace = state.keyspace
     if keyspace.effects:
-        payload: bytes = msgpack.packb(keyspace.effects)
+        payload: bytes = msgpack.packb(keyspace.effects, buf_size=_TURN_BYTES)
         payloads = [payload] if len(payload) <= PAYLOAD_BYTES_MAX else _split(keyspace.effects)
         for payload in payloads:
             # None but the first can be refused: nothing happens in between.

@@ -6,7 +6,8 @@ read-only looks may use `values` itself. A change is told by `changed`, once per
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delaylog.broker.keyspace.errors import wrong_type
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from delaylog.broker.keyspace.session import Session
 
 Kind = TypeVar("Kind", HashValue, ListValue, SetValue, SortedSetValue, StreamValue)
+
+_PLAIN: Final = frozenset((bytes, NoneType))
 
 
 class Database:
@@ -86,7 +89,35 @@ class Database:
             return value
         raise wrong_type()
 
+    def strings(self, keys: list[bytes]) -> list[bytes | None] | None:
+        """What keys hold if that is nothing or strings as they were given, and they do not end by
+        themselves; else None.
+        """
+        values: list[Any] = list(map(self.values.get, keys))
+        plain = _PLAIN.issuperset(map(type, values))
+        return values if plain and self._stay(keys) else None
+
+    def _stay(self, keys: list[bytes]) -> bool:
+        """Whether none of these keys ends by itself."""
+        return not self.expires or self.expires.keys().isdisjoint(keys)
+
     # ------------------------------------------------------------------ changing
+
+    def put_strings(self, keys: list[bytes], strings: list[bytes]) -> bool:
+        """Give keys strings, and count that; False, and nothing was done, if there is more to it:
+        keys that end, collections to be freed, or others to be told.
+        """
+        values = self.values
+        if (
+            self.watchers
+            or self.waiters
+            or not _PLAIN.issuperset(map(type, map(values.get, keys)))
+            or not self._stay(keys)
+        ):
+            return False
+        values.update(zip(keys, strings, strict=True))
+        self.keyspace.dirty += len(keys)
+        return True
 
     def put(self, key: bytes, value: Value, *, keep_ttl: bool = False) -> None:
         """Give a key a value, whatever it held. Tell `changed` after it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
 from delaylog.broker.keyspace.replies import (
@@ -85,6 +86,20 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
         out.append(encode(value, resp))
     else:
         (_WRITERS.get(kind) or _writer_of(value))(out, value, resp)
+
+
+def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> None:
+    """Append bulk strings, or nulls, many replies at once."""
+    sizes = [-1 if value is None else len(value) for value in values]
+    if min(sizes) >= 0 and max(sizes) < _MADE:
+        pieces: Any = zip(map(_HEADS.__getitem__, sizes), values, repeat(_END))
+        out += chain.from_iterable(pieces)
+        return
+    for value in values:
+        if value is None:
+            out.append(_NO_BULK if resp == 2 else _NULL)
+        else:
+            _bulk(out, value)
 
 
 def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:

@@ -7,6 +7,7 @@ first (`begin`), and takes the keyspace's effects when its turn ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
@@ -35,6 +36,9 @@ MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
 _NO_WORDS: Final[dict[bytes, Command]] = {}
+_FIRST: Final = itemgetter(0)
+_MANY_MIN: Final = 4
+"""A pipeline of fewer commands is not looked at as a whole."""
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -133,7 +137,18 @@ class Executor:
         number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None and self.may_grow() is None
         done = 0
-        for argv in commands:
+        if len(commands) >= _MANY_MIN and not special:
+            command = find(commands[0][0])
+            if (
+                command is not None
+                and command.many is not None
+                and (writable or not command.write)
+                and _are_alike(commands)
+                and command.takes(len(commands[0]))
+                and command.many(run, commands)
+            ):
+                done = len(commands)
+        for argv in commands[done:] if done else commands:
             done += 1
             command = find(argv[0])
             if (
@@ -463,6 +478,14 @@ class Executor:
             return
         self.unblock(session)
         session.answer(reply)
+
+
+def _are_alike(commands: list[Args]) -> bool:
+    """Whether all are of one word, and of as many words."""
+    first = commands[0]
+    return list(map(_FIRST, commands)).count(first[0]) == len(commands) and list(
+        map(len, commands)
+    ).count(len(first)) == len(commands)
 
 
 def _unknown(argv: Args) -> bytes:

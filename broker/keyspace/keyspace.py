@@ -67,6 +67,13 @@ class Keyspace:
             self.effects.append([b"SELECT", b"%d" % database])
         self.effects.append(argv)
 
+    def log_many(self, database: int, argvs: list[list[bytes]]) -> None:
+        """Note effects of one database."""
+        if argvs:
+            self.log(database, argvs[0])
+        if not self.applying:
+            self.effects += argvs[1:]
+
     def take_effects(self) -> list[list[bytes]]:
         """The effects since the last call, for one frame; they begin in database 0."""
         effects, self.effects = self.effects, []

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Args: TypeAlias = list[bytes]
 Function: TypeAlias = "Callable[[Run, Args], Reply]"
+Many: TypeAlias = "Callable[[Run, list[Args]], bool]"
 Keys: TypeAlias = "tuple[int, int, int] | Callable[[Args], list[bytes]]"
 """(first, last, step) as in COMMAND INFO, or a function that finds the keys of an argv."""
 
@@ -44,6 +45,7 @@ class Command:
         "function",
         "grows",
         "keys",
+        "many",
         "name",
         "no_auth",
         "no_multi",
@@ -64,6 +66,8 @@ class Command:
         self.flags = flags
         self.keys = keys
         self.function: Function = function if function is not None else _only_subcommands
+        self.many: Many | None = None
+        """Runs calls with as many words each at once, and writes their replies; see `many`."""
         self.subcommands: dict[bytes, Command] = {}
         """By lower-case second word, where the name alone says little (CONFIG GET)."""
         self.write = "write" in flags
@@ -102,6 +106,21 @@ def command(
 
     def register(function: Function) -> Function:
         add(Command(name.encode(), arity, frozenset(flags.split()), keys, function))
+        return function
+
+    return register
+
+
+def many(name: str) -> Callable[[Many], Many]:
+    """Register what runs a pipeline of one command at once, all calls with as many words.
+
+    It does what the calls would do one after the other: puts their replies into `session.out`, logs
+    and counts what they change, and returns True. Where not every call is a plain one it changes
+    nothing and returns False: they are run one by one then.
+    """
+
+    def register(function: Many) -> Many:
+        COMMANDS[name.encode()].many = function
         return function
 
     return register

@@ -157,10 +157,11 @@ class RespFace:
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
         node = self._node
-        if self.turns.begun and not node.suspended:
-            # What else is asked for below does not change within a turn, or ends it.
+        if node.suspended or node.engine.state.retired:
+            return False
+        if self.turns.begun:
             return True
-        if node.suspended or node.crowded or node.engine.state.retired:
+        if node.crowded:
             return False
         if node.standing.settled:
             self._unsettled_from = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.database import Database
+from delaylog.broker.keyspace.encoding import encode_values
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import Args, command, many
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
 
@@ -50,6 +51,27 @@ def set_(run: Run, argv: Args) -> Reply:
         _store(run, argv[1], argv[2], at_ms)
         return OK
     return _set_with_options(run, argv)
+
+
+@many("get")
+def _get_many(run: Run, argvs: list[Args]) -> bool:
+    values = run.database.strings([argv[1] for argv in argvs])
+    if values is None:
+        return False
+    encode_values(run.session.out, values, run.session.resp)
+    return True
+
+
+@many("set")
+def _set_many(run: Run, argvs: list[Args]) -> bool:
+    database = run.database
+    if len(argvs[0]) > 3 or not database.put_strings(
+        [argv[1] for argv in argvs], [argv[2] for argv in argvs]
+    ):
+        return False
+    run.keyspace.log_many(database.number, argvs)
+    run.session.out.append(b"+OK\r\n" * len(argvs))
+    return True
 
 
 def _set_with_options(run: Run, argv: Args) -> Reply:

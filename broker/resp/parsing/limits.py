@@ -16,6 +16,10 @@ UNKNOWN_BULK_BYTES_MAX: Final = 16384
 SMALL_COUNT_MAX: Final = 64
 SMALL_BULK_BYTES_MAX: Final = 1024
 
+# The heads that nearly all commands are made of, read by one look-up.
+COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
+SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
+
 
 @dataclass(slots=True)
 class RequestLimits:

@@ -14,7 +14,9 @@ from typing import Final
 
 from delaylog.broker.resp.parsing.inline import split_line
 from delaylog.broker.resp.parsing.limits import (
+    COUNTS,
     LINE_BYTES_MAX,
+    SIZES,
     SMALL_BULK_BYTES_MAX,
     SMALL_COUNT_MAX,
     UNKNOWN_ARGUMENTS_MAX,
@@ -26,9 +28,6 @@ _STAR: Final = ord("*")
 _NUMBER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _INT64_MAX: Final = (1 << 63) - 1
 
-# The heads that nearly all commands are made of, read by one look-up.
-_COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
-_SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 _NONE: Final[dict[bytes, int]] = {}
 _WHOLE_SIZES: Final = [
     size + len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)
@@ -120,10 +119,11 @@ class CommandParser:
                 fed.append(data)
         else:
             fed.append(data)
-        self._fed_bytes += len(data)
         # What came at once may be whole commands; what lies about since before may not be so much.
-        if self.unread_bytes - len(data) > self.limits.query_bytes_max:
+        if self.unread_bytes > self.limits.query_bytes_max:
             self._refuse(b"")
+            return
+        self._fed_bytes += len(data)
 
     def next_commands(self, max: int) -> list[list[bytes]]:
         """At most `max` whole commands, in order; fewer only if no more are whole."""
@@ -153,11 +153,11 @@ class CommandParser:
         if self._missing or not len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max:
             return None
         pieces = data.split(b"\r\n")
-        count = _COUNTS.get(pieces[0])
+        count = COUNTS.get(pieces[0])
         if count is None or len(pieces) != 2 * count + 2 or pieces[-1]:
             return None
         values = pieces[2::2]
-        return values if list(map(_SIZES.get, pieces[1:-1:2])) == list(map(len, values)) else None
+        return values if list(map(SIZES.get, pieces[1:-1:2])) == list(map(len, values)) else None
 
     def _read(self, commands: list[list[bytes]], max: int) -> None:
         """Read the buffer until there are `max` commands, or there is no whole one in it."""
@@ -195,8 +195,8 @@ class CommandParser:
         end = len(buffer)
         missing = self._missing
         arguments = self._arguments
-        counts = _COUNTS if self.authenticated else _NONE
-        sizes = _SIZES if self.authenticated else _NONE
+        counts = COUNTS if self.authenticated else _NONE
+        sizes = SIZES if self.authenticated else _NONE
         most = self.limits.command_bytes_max
         while position < end and len(commands) < max:
             if missing == 0:
@@ -318,7 +318,7 @@ class CommandParser:
             return [], position
         heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
         sizes = list(map(len, values))
-        if list(map(_SIZES.get, heads)) != sizes:
+        if list(map(SIZES.get, heads)) != sizes:
             return [], position
         return values, position + sum(map(_WHOLE_SIZES.__getitem__, sizes))
 
