@@ -20,6 +20,7 @@ from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
@@ -117,18 +118,35 @@ class Node:
         for place in self.waiters.groups():
             self.waiters.wake_everyone(place)
 
-    def replace_engine(self, make: Callable[[], Engine]) -> None:
-        """Drop an engine that led, for which no work runs any more, for one over the same log."""
-        self.engine.close()
-        self.engine = make()
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+    async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
+        """Drop an engine that led, for which no work runs any more, for one over the same log.
+
+        A large keyspace takes seconds to be loaded, so a thread does that; the log goes on
+        meanwhile. The engine stays open for calls that had begun, but nothing is made of it.
+        """
+        self._suspended = True
+        try:
+            loading = asyncio.ensure_future(asyncio.to_thread(self.engine.load_keyspace))
+            try:
+                loaded = await asyncio.shield(loading)
+            finally:
+                # Whoever gives up may exchange the folder next: nobody reads it any more then.
+                await asyncio.gather(loading, return_exceptions=True)
+            old = self.engine
+            old.close()
+            self.engine = make(loaded)
+            self.engine.upkeep.held = self.held
+            self.engine.stand_reserve()
+            # In slices, as all that is removed: freed at once it would hold the loop as well.
+            self.engine.state.keyspace.inherit(old.state.keyspace)
+        finally:
+            self._suspended = False
 
     # ------------------------------------------------------------------ another folder
 
     @property
     def suspended(self) -> bool:
-        """Whether engine and folder are being exchanged: there is nothing to look at."""
+        """Whether the engine, or the folder too, is exchanged: there is nothing to look at."""
         return self._suspended
 
     async def suspend(self) -> None:

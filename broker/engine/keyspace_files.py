@@ -169,6 +169,35 @@ def replay_keyspace(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedKeyspace:
+    """The keyspace as of a checkpoint, for an engine that begins there."""
+
+    keyspace: Keyspace
+    base: KeyspaceBase
+    position: int
+    """Of the checkpoint."""
+
+
+def load_keyspace(
+    fs: FileSystem,
+    folder: str,
+    saved: tuple[dict[str, Any], int],
+    keyspace: Keyspace,
+    *,
+    working: Callable[[int, int], None] = lambda done, total: None,
+) -> LoadedKeyspace:
+    """Fill an empty keyspace as of a checkpoint: a snapshot, and frames up to there.
+
+    Looks at files only, so any thread may call it. Raises CorruptionError.
+    """
+    members, position = saved
+    base = base_of(members, position)
+    load_base(fs, folder, base, keyspace)
+    replay_keyspace(fs, folder, base, keyspace, position, working=working)
+    return LoadedKeyspace(keyspace, base, position)
+
+
 # --------------------------------------------------------------------------- making
 
 
