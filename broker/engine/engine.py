@@ -219,6 +219,8 @@ class Engine:
                 working=lambda done, total: working("replaying the keyspace", done, total),
             )
         state.keyspace, state.keyspace_base = loaded.keyspace, loaded.base
+        state.keyspace_pieces = loaded.pieces
+        state.keyspace_pieces.begin_epoch(state.epoch)
 
     def load_keyspace(self) -> LoadedKeyspace | None:
         """What the next engine of this folder begins with, if no checkpoint is written until then.
