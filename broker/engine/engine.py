@@ -129,13 +129,15 @@ class Engine:
         self.started_ms = now_ms
         """The time this life, or leadership, began with: never before what was told earlier."""
         self.dispatcher = Dispatcher(self.state)
+        if member is not None:
+            # From the first on: others may need log that this node's checkpoints are past.
+            self.upkeep.drop_log = member.drop_log
         self.upkeep.find_checkpoints()
         if member is None:
             self._recover(saved, now_ms, progress, working)
         else:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
-            self.upkeep.drop_log = member.drop_log
             self._stand_by(saved, progress, working)
 
     # ------------------------------------------------------------------ recovery
