@@ -94,11 +94,16 @@ class Node:
 
     def start(self) -> None:
         """Begin serving: the reserve stands, timers run, background work starts."""
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+        self._stand()
         self.log_commits.start()
         self._loop.call_later(TICK_MS / 1000, self._tick)
         self.kick_dispatch()
+
+    def _stand(self) -> None:
+        """An engine begins here: nothing is taken on for which there is no room."""
+        self.engine.upkeep.held = self.held
+        self.engine.stand_reserve()
+        self.admission.look_after_space()
 
     # ------------------------------------------------------------------ leading, in a cluster
 
@@ -135,8 +140,7 @@ class Node:
             old = self.engine
             old.close()
             self.engine = make(loaded)
-            self.engine.upkeep.held = self.held
-            self.engine.stand_reserve()
+            self._stand()
             # In slices, as all that is removed: freed at once it would hold the loop as well.
             self.engine.state.keyspace.inherit(old.state.keyspace)
         finally:
@@ -158,8 +162,7 @@ class Node:
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
         """Go on with another engine over another log."""
         self.engine = engine
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+        self._stand()
         self.log_commits.exchange(log)
         self._suspended = False
 
