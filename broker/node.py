@@ -1,9 +1,9 @@
 """The node: one engine on one event loop, with its log thread, timers and background work.
 
 Everything that decides happens on the loop, in the engine. The node gives it turns: a timer fires
-when the wheel says so, and a tick looks at what has to be done from time to time. How a turn is
-committed, how work runs in slices between requests and who has to wait for room is said in
-`log_commits`, `background` and `admission`; callers find all of it here.
+when the wheel says so. What has to be done from time to time, how a turn is committed, how work
+runs in slices between requests and who has to wait for room is said in `node_ticks`, `log_commits`,
+`background` and `admission`; callers find all of it here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
@@ -29,9 +30,7 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
 from delaylog.storage.physical_log import PhysicalLog
 
-TICK_MS: Final = 50
 HELD_WAKE_MS: Final = 20
-RETIRE_EVERY_MS: Final = 5_000
 DISK_STOP_SECONDS: Final = 5.0
 """How long an end waits for a disk without any space."""
 RELEASE_PACE_SECONDS: Final = 0.002
@@ -88,7 +87,7 @@ class Node:
         """Called when the engine leads no more."""
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
-        self._retire_ms = 0
+        self._ticks = Ticks(self, on_fatal)
 
     # ------------------------------------------------------------------ life
 
@@ -96,7 +95,7 @@ class Node:
         """Begin serving: the reserve stands, timers run, background work starts."""
         self._stand()
         self.log_commits.start()
-        self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._ticks.start()
         self.kick_dispatch()
 
     def _stand(self) -> None:
@@ -110,7 +109,7 @@ class Node:
     def begin_leading(self) -> None:
         """The engine leads from now on."""
         self.clock.hold_from(self.engine.started_ms)
-        self._retire_ms = 0
+        self._ticks.begin_leading()
         self.kick_dispatch()
 
     def end_leading(self, why: NotLeadingError) -> None:
@@ -211,7 +210,7 @@ class Node:
             return
         await self.durable(position)
         await self.background.finished()
-        await self.run(self._checkpoint())
+        await self.run(self.checkpoint_work())
 
     @property
     def stopping(self) -> bool:
@@ -420,87 +419,14 @@ class Node:
             self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
         )
 
-    def _tick(self) -> None:
-        """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
-        if self._stopping:
-            return
-        if self._suspended:
-            self._loop.call_later(TICK_MS / 1000, self._tick)
-            return
-        try:
-            engine = self.engine
-            now_ms = self.clock.now_ms()
-            state = engine.state
-            engine.note_tick(now_ms)
-            unsynced = state.log.end_position > state.log.durable_position
-            if (unsynced or state.log.sealed) and not self.disk_full:
-                self.log_commits.kick()
-            if self.standing.leading:
-                self._tick_of_leader(engine, now_ms)
-            else:
-                # Its own clock says nothing about what it follows.
-                now_ms = state.told_ms
-            self.admission.look_after_space()
-            if engine.upkeep.checkpoint_due(now_ms):
-                self.spawn("checkpoint", self._checkpoint)
-            short = engine.upkeep.short_of_space
-            if engine.upkeep.snapshots.due(now_ms, short_of_space=short):
-                self.spawn("keyspace snapshot", self._snapshot)
-            if state.keyspace.garbage:
-                self.free_garbage()
-            if engine.states_due():
-                self.spawn("states", engine.states_work)
-            if engine.flush_due():
-                self.spawn("flush", engine.flush_work)
-            if state.garbage:
-                self.spawn("discard", engine.discard_work)
-        except Exception as error:
-            self._on_fatal(error)
-            return
-        self._loop.call_later(TICK_MS / 1000, self._tick)
+    def checkpoint_work(self) -> Work:
+        """A whole checkpoint with its retention."""
+        return self.engine.upkeep.checkpoint(self.state_ms)
 
-    def _tick_of_leader(self, engine: Engine, now_ms: int) -> None:
-        wake = engine.next_wake_ms()
-        if wake is not None and wake <= now_ms:
-            # The timer counts time that passes; a clock that was set ahead shows here.
-            self.kick_dispatch()
-        if not self.standing.may_turn():
-            return
-        if now_ms >= self._retire_ms:
-            self._retire_ms = now_ms + RETIRE_EVERY_MS
-            self._note_waiting(now_ms)
-            engine.retire_unused(now_ms)
-            if engine.state.log.pending_size:
-                self.appended()
-        if engine.jobs.due(now_ms):
-            self.spawn("jobs", self._jobs_work)
-
-    def _checkpoint(self) -> Work:
-        return self.engine.upkeep.checkpoint(self._state_ms)
-
-    def _snapshot(self) -> Work:
-        """A snapshot of the keyspace; the end of the node does not wait for one."""
-        upkeep = self.engine.upkeep
-        upkeep.snapshots.on_failure = _snapshot_failed
-        return upkeep.snapshots.work(
-            self._state_ms,
-            short_of_space=upkeep.short_of_space,
-            stopping=lambda: self._stopping,
-        )
-
-    def _state_ms(self) -> int:
+    def state_ms(self) -> int:
         """The time of what the engine holds: that of the leader it follows, or its own."""
         state = self.engine.state
         return state.told_ms if state.following else self.clock.now_ms()
-
-    def _note_waiting(self, now_ms: int) -> None:
-        """Whoever waits for a group uses it, however long ago it asked."""
-        topics = self.engine.state.topics
-        for namespace, name, group_name in self.waiters.groups():
-            topic = topics.get((namespace, name))
-            group = None if topic is None else topic.group(group_name)
-            if topic is not None and group is not None:
-                topic.used_ms = group.used_ms = now_ms
 
     # ------------------------------------------------------------------ admission
 
@@ -527,10 +453,3 @@ class Node:
         """Wait while cancels and reschedules leave more in memory than gets written."""
         await self.admission.room_for_changes()
         self.standing.check()
-
-
-def _snapshot_failed(why: str) -> None:
-    log.error(
-        "no snapshot of the keyspace was made; it is tried again, and the log kept until then",
-        extra={"why": why},
-    )

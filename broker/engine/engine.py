@@ -16,7 +16,7 @@ from typing import Any
 from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
-from delaylog.broker.engine.finding import put_newest_ids
+from delaylog.broker.engine.id_rebuild import rebuild_ids
 from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, base_of, load_keyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
@@ -47,7 +47,6 @@ from delaylog.wheel import TimingWheel
 
 _REPLAY_FLUSH_FRAMES = 64
 _FOLLOW_BYTES = 1 << 20
-_REBUILD_IDS_MAX = 250_000
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class Engine:
             progress(f"the id index is set aside: {state.ids.set_aside}")
         if state.ids.position < start:
             progress("rebuilding the id index")
-            self._rebuild_ids(working)
+            rebuild_ids(state, working)
         return start, told_ms
 
     def _restore_keyspace(
@@ -303,25 +302,6 @@ class Engine:
         state.following = state.replaying = True
         state.retired = False
         state.committed = self._member.committed
-
-    def _rebuild_ids(self, working: Callable[[str, int, int], None]) -> None:
-        """The id index anew from the rows, with bounded memory."""
-        ids, hours = self.state.ids, self.state.hours
-        ids.clear()
-        done, total = 0, sum(counts.rows for counts in hours.counts.values())
-        for hour, counts in sorted(hours.counts.items()):
-            if counts.rows:
-                for rows in hours.hour(hour).scan_rows():
-                    put_newest_ids(self.state, rows)
-                    done += len(rows)
-                    working("rebuilding the id index", done, total)
-                    if ids.recent_count >= _REBUILD_IDS_MAX:
-                        ids.begin_flush()
-                        # Position 0: a rebuild that is cut short begins again. Without space
-                        # the ids wait in memory, where look-ups find them too.
-                        with suppress(DiskFullError):
-                            ids.write_flush(0)
-                            ids.end_flush()
 
     # ------------------------------------------------------------------ topics
 
