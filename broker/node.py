@@ -1,9 +1,9 @@
 """The node: one engine on one event loop, with its log thread, timers and background work.
 
 Everything that decides happens on the loop, in the engine. The node gives it turns: a timer fires
-when the wheel says so, and a tick looks at what has to be done from time to time. How a turn is
-committed, how work runs in slices between requests and who has to wait for room is said in
-`log_commits`, `background` and `admission`; callers find all of it here.
+when the wheel says so. What has to be done from time to time, how a turn is committed, how work
+runs in slices between requests and who has to wait for room is said in `node_ticks`, `log_commits`,
+`background` and `admission`; callers find all of it here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
@@ -28,9 +30,7 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hour_store import Work
 from delaylog.storage.physical_log import PhysicalLog
 
-TICK_MS: Final = 50
 HELD_WAKE_MS: Final = 20
-RETIRE_EVERY_MS: Final = 5_000
 DISK_STOP_SECONDS: Final = 5.0
 """How long an end waits for a disk without any space."""
 RELEASE_PACE_SECONDS: Final = 0.002
@@ -87,24 +87,29 @@ class Node:
         """Called when the engine leads no more."""
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
-        self._retire_ms = 0
+        self._ticks = Ticks(self, on_fatal)
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
         """Begin serving: the reserve stands, timers run, background work starts."""
+        self._stand()
+        self.log_commits.start()
+        self._ticks.start()
+        self.kick_dispatch()
+
+    def _stand(self) -> None:
+        """An engine begins here: nothing is taken on for which there is no room."""
         self.engine.upkeep.held = self.held
         self.engine.stand_reserve()
-        self.log_commits.start()
-        self._loop.call_later(TICK_MS / 1000, self._tick)
-        self.kick_dispatch()
+        self.admission.look_after_space()
 
     # ------------------------------------------------------------------ leading, in a cluster
 
     def begin_leading(self) -> None:
         """The engine leads from now on."""
         self.clock.hold_from(self.engine.started_ms)
-        self._retire_ms = 0
+        self._ticks.begin_leading()
         self.kick_dispatch()
 
     def end_leading(self, why: NotLeadingError) -> None:
@@ -117,18 +122,34 @@ class Node:
         for place in self.waiters.groups():
             self.waiters.wake_everyone(place)
 
-    def replace_engine(self, make: Callable[[], Engine]) -> None:
-        """Drop an engine that led, for which no work runs any more, for one over the same log."""
-        self.engine.close()
-        self.engine = make()
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+    async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
+        """Drop an engine that led, for which no work runs any more, for one over the same log.
+
+        A large keyspace takes seconds to be loaded, so a thread does that; the log goes on
+        meanwhile. The engine stays open for calls that had begun, but nothing is made of it.
+        """
+        self._suspended = True
+        try:
+            loading = asyncio.ensure_future(asyncio.to_thread(self.engine.load_keyspace))
+            try:
+                loaded = await asyncio.shield(loading)
+            finally:
+                # Whoever gives up may exchange the folder next: nobody reads it any more then.
+                await asyncio.gather(loading, return_exceptions=True)
+            old = self.engine
+            old.close()
+            self.engine = make(loaded)
+            self._stand()
+            # In slices, as all that is removed: freed at once it would hold the loop as well.
+            self.engine.state.keyspace.inherit(old.state.keyspace)
+        finally:
+            self._suspended = False
 
     # ------------------------------------------------------------------ another folder
 
     @property
     def suspended(self) -> bool:
-        """Whether engine and folder are being exchanged: there is nothing to look at."""
+        """Whether the engine, or the folder too, is exchanged: there is nothing to look at."""
         return self._suspended
 
     async def suspend(self) -> None:
@@ -140,8 +161,7 @@ class Node:
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
         """Go on with another engine over another log."""
         self.engine = engine
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+        self._stand()
         self.log_commits.exchange(log)
         self._suspended = False
 
@@ -190,7 +210,7 @@ class Node:
             return
         await self.durable(position)
         await self.background.finished()
-        await self.run(self._checkpoint())
+        await self.run(self.checkpoint_work())
 
     @property
     def stopping(self) -> bool:
@@ -399,87 +419,14 @@ class Node:
             self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
         )
 
-    def _tick(self) -> None:
-        """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
-        if self._stopping:
-            return
-        if self._suspended:
-            self._loop.call_later(TICK_MS / 1000, self._tick)
-            return
-        try:
-            engine = self.engine
-            now_ms = self.clock.now_ms()
-            state = engine.state
-            engine.note_tick(now_ms)
-            unsynced = state.log.end_position > state.log.durable_position
-            if (unsynced or state.log.sealed) and not self.disk_full:
-                self.log_commits.kick()
-            if self.standing.leading:
-                self._tick_of_leader(engine, now_ms)
-            else:
-                # Its own clock says nothing about what it follows.
-                now_ms = state.told_ms
-            self.admission.look_after_space()
-            if engine.upkeep.checkpoint_due(now_ms):
-                self.spawn("checkpoint", self._checkpoint)
-            short = engine.upkeep.short_of_space
-            if engine.upkeep.snapshots.due(now_ms, short_of_space=short):
-                self.spawn("keyspace snapshot", self._snapshot)
-            if state.keyspace.garbage:
-                self.free_garbage()
-            if engine.states_due():
-                self.spawn("states", engine.states_work)
-            if engine.flush_due():
-                self.spawn("flush", engine.flush_work)
-            if state.garbage:
-                self.spawn("discard", engine.discard_work)
-        except Exception as error:
-            self._on_fatal(error)
-            return
-        self._loop.call_later(TICK_MS / 1000, self._tick)
+    def checkpoint_work(self) -> Work:
+        """A whole checkpoint with its retention."""
+        return self.engine.upkeep.checkpoint(self.state_ms)
 
-    def _tick_of_leader(self, engine: Engine, now_ms: int) -> None:
-        wake = engine.next_wake_ms()
-        if wake is not None and wake <= now_ms:
-            # The timer counts time that passes; a clock that was set ahead shows here.
-            self.kick_dispatch()
-        if not self.standing.may_turn():
-            return
-        if now_ms >= self._retire_ms:
-            self._retire_ms = now_ms + RETIRE_EVERY_MS
-            self._note_waiting(now_ms)
-            engine.retire_unused(now_ms)
-            if engine.state.log.pending_size:
-                self.appended()
-        if engine.jobs.due(now_ms):
-            self.spawn("jobs", self._jobs_work)
-
-    def _checkpoint(self) -> Work:
-        return self.engine.upkeep.checkpoint(self._state_ms)
-
-    def _snapshot(self) -> Work:
-        """A snapshot of the keyspace; the end of the node does not wait for one."""
-        upkeep = self.engine.upkeep
-        upkeep.snapshots.on_failure = _snapshot_failed
-        return upkeep.snapshots.work(
-            self._state_ms,
-            short_of_space=upkeep.short_of_space,
-            stopping=lambda: self._stopping,
-        )
-
-    def _state_ms(self) -> int:
+    def state_ms(self) -> int:
         """The time of what the engine holds: that of the leader it follows, or its own."""
         state = self.engine.state
         return state.told_ms if state.following else self.clock.now_ms()
-
-    def _note_waiting(self, now_ms: int) -> None:
-        """Whoever waits for a group uses it, however long ago it asked."""
-        topics = self.engine.state.topics
-        for namespace, name, group_name in self.waiters.groups():
-            topic = topics.get((namespace, name))
-            group = None if topic is None else topic.group(group_name)
-            if topic is not None and group is not None:
-                topic.used_ms = group.used_ms = now_ms
 
     # ------------------------------------------------------------------ admission
 
@@ -506,10 +453,3 @@ class Node:
         """Wait while cancels and reschedules leave more in memory than gets written."""
         await self.admission.room_for_changes()
         self.standing.check()
-
-
-def _snapshot_failed(why: str) -> None:
-    log.error(
-        "no snapshot of the keyspace was made; it is tried again, and the log kept until then",
-        extra={"why": why},
-    )

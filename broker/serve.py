@@ -24,6 +24,7 @@ from delaylog.broker.cluster.whose import META
 from delaylog.broker.collector import Collector
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
@@ -109,7 +110,9 @@ async def _serve(config: Config) -> int:
                 place.note_damage(error)
         failed.set()
 
-    def make_engine(member: Membership | None = None) -> Engine:
+    def make_engine(
+        member: Membership | None = None, loaded: LoadedKeyspace | None = None
+    ) -> Engine:
         return Engine(
             OsFileSystem(),
             config.data_dir,
@@ -120,6 +123,7 @@ async def _serve(config: Config) -> int:
             working=_StartLog(),
             member=member,
             make_snapshot=ChildRun,
+            loaded=loaded,
         )
 
     if config.cluster is None:

@@ -26,6 +26,7 @@ from delaylog.broker.cli.dump_contents import (
 )
 from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_files import Reader, position_of_name
+from delaylog.broker.engine.keyspace_pieces import piece_of
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.batch import decode_send
@@ -130,6 +131,9 @@ def _payload(frame: Frame) -> dict[str, Any]:
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
     if kind == FrameKind.KEYSPACE:
+        if (piece := piece_of(frame.payload)) is not None:
+            index, count = piece
+            return {"piece": index + 1, "of": count}
         effects = msgpack.unpackb(frame.payload)
         return {"n": len(effects), "effects": [_effect(argv) for argv in effects[:_EFFECTS_SHOWN]]}
     if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB):

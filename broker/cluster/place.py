@@ -20,6 +20,7 @@ from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.node import Node
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
@@ -27,6 +28,8 @@ from delaylog.storage.file_system import FileSystem, OsFileSystem
 
 LEAVE_TRIES: Final = 2
 """A hand-over that nobody took is tried again, with another node, before the node just leaves."""
+
+MakeEngine = Callable[[Membership, LoadedKeyspace | None], Engine]
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -73,7 +76,7 @@ class ClusterPlace:
 async def take_place(
     config: Config,
     clock: BrokerClock,
-    make_engine: Callable[[Membership], Engine],
+    make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
 ) -> ClusterPlace:
     """Open the folder of a member; what is damaged makes room for a copy, if somebody has one.
@@ -98,18 +101,18 @@ def _open_place(
     config: Config,
     cluster: ClusterConfig,
     clock: BrokerClock,
-    make_engine: Callable[[Membership], Engine],
+    make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
 ) -> ClusterPlace:
     def open_files() -> MemberFiles:
         segment_bytes = config.limits.segment_bytes_max
         return open_member(fs, config.data_dir, cluster, segment_bytes_max=segment_bytes)
 
-    def engine_over(files: MemberFiles) -> Engine:
+    def engine_over(files: MemberFiles, loaded: LoadedKeyspace | None = None) -> Engine:
         shared = Membership(
             files.physical, files.slots, member.committed, member.drop_log, member.may_append
         )
-        return make_engine(shared)
+        return make_engine(shared, loaded)
 
     def reopen() -> tuple[MemberFiles, Engine]:
         files = open_files()
@@ -125,7 +128,9 @@ def _open_place(
         cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
     )
     node = Node(engine_over(member.files), clock, on_fatal)
-    succession = Succession(node, lambda: engine_over(member.files), member.committed, on_fatal)
+    succession = Succession(
+        node, lambda loaded: engine_over(member.files, loaded), member.committed, on_fatal
+    )
     copies = Copies(fs, config.data_dir, member, node, succession, reopen, on_fatal)
     member.attach(node, make_oracle(fs, config.data_dir, member), succession, copies)
     return ClusterPlace(node, member)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.node import Node
 from delaylog.replication.events import Serving
 
@@ -31,11 +32,11 @@ class Succession:
     def __init__(
         self,
         node: Node,
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[[LoadedKeyspace | None], Engine],
         committed: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`make_engine` makes one that follows."""
+        """`make_engine` makes one that follows, with a keyspace that was loaded for it."""
         self._node = node
         self._make_engine = make_engine
         self._committed = committed
@@ -54,6 +55,9 @@ class Succession:
     @property
     def lags(self) -> bool:
         """Whether so much is committed and not applied that another node had better lead."""
+        if self._fallen and self._node.suspended:
+            # What is loaded for the next engine ends at a checkpoint, however far this one was.
+            return True
         return self._committed() - self._node.engine.state.position > LAG_BYTES_MAX
 
     def start(self) -> None:
@@ -123,7 +127,7 @@ class Succession:
             if self._is_committed and not node.engine.state.keyspace.effects:
                 node.engine.stand_down()
             else:
-                node.replace_engine(self._make_engine)
+                await node.replace_engine(self._make_engine)
             self._fallen = False
             self._wake.set()
             return

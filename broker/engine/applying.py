@@ -87,7 +87,9 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.JOB:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
     elif kind is FrameKind.KEYSPACE:
-        state.keyspace.apply(msgpack.unpackb(payload))
+        path, position = f"{state.folder}/log", header.position
+        effects = state.keyspace_pieces.take(payload, header.epoch, path=path, position=position)
+        state.keyspace.apply(effects)
         state.keyspace_base.note(len(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms

@@ -16,9 +16,9 @@ from typing import Any
 from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
-from delaylog.broker.engine.finding import put_newest_ids
+from delaylog.broker.engine.id_rebuild import rebuild_ids
 from delaylog.broker.engine.jobs import Jobs
-from delaylog.broker.engine.keyspace_files import base_of, load_base, replay_keyspace
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace, base_of, load_keyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.late_holders import end_late_holders
@@ -31,6 +31,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.broker.engine.waking import wake_paced
+from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
@@ -46,7 +47,6 @@ from delaylog.wheel import TimingWheel
 
 _REPLAY_FLUSH_FRAMES = 64
 _FOLLOW_BYTES = 1 << 20
-_REBUILD_IDS_MAX = 250_000
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,11 @@ class Engine:
         ids_path: str | None = None,
         member: Membership | None = None,
         make_snapshot: SnapshotRunner | None = None,
+        loaded: LoadedKeyspace | None = None,
     ) -> None:
-        """`make_snapshot` makes snapshots of the keyspace: in another process, where one serves."""
+        """`make_snapshot` makes snapshots of the keyspace: in another process, where one serves.
+        `loaded` = what `load_keyspace` of an earlier engine of this folder gave.
+        """
         self.folder = folder
         self.limits = limits or Limits()
         if not fs.exists(folder):
@@ -99,6 +102,7 @@ class Engine:
         fs.mkdir(f"{folder}/ready")
         saved = load_newest(fs, folder)
         self._member = member
+        self._loaded = loaded
         self.ticks = TickSlots(fs, f"{folder}/tick") if member is None else member.ticks
         self.state = EngineState(
             fs=fs,
@@ -124,13 +128,15 @@ class Engine:
         self.started_ms = now_ms
         """The time this life, or leadership, began with: never before what was told earlier."""
         self.dispatcher = Dispatcher(self.state)
+        if member is not None:
+            # From the first on: others may need log that this node's checkpoints are past.
+            self.upkeep.drop_log = member.drop_log
         self.upkeep.find_checkpoints()
         if member is None:
             self._recover(saved, now_ms, progress, working)
         else:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
-            self.upkeep.drop_log = member.drop_log
             self._stand_by(saved, progress, working)
 
     # ------------------------------------------------------------------ recovery
@@ -189,34 +195,45 @@ class Engine:
             # The ticks say it too, but nothing syncs them.
             told_ms = members.get("told_ms", 0)
             restore(state, members, start)
-            self._restore_keyspace(members, start, working)
+            self._restore_keyspace(saved, working)
         else:
             state.hours.recover({}, 0)
         if state.ids.set_aside:
             progress(f"the id index is set aside: {state.ids.set_aside}")
         if state.ids.position < start:
             progress("rebuilding the id index")
-            self._rebuild_ids(working)
+            rebuild_ids(state, working)
         return start, told_ms
 
     def _restore_keyspace(
-        self,
-        members: dict[str, Any],
-        start: int,
-        working: Callable[[str, int, int], None],
+        self, saved: tuple[dict[str, Any], int], working: Callable[[str, int, int], None]
     ) -> None:
-        """The keyspace as of a checkpoint: a snapshot, and frames up to there."""
-        state = self.state
-        base = state.keyspace_base = base_of(members, start)
-        load_base(state.fs, self.folder, base, state.keyspace)
-        replay_keyspace(
-            state.fs,
-            self.folder,
-            base,
-            state.keyspace,
-            start,
-            working=lambda done, total: working("replaying the keyspace", done, total),
-        )
+        """The keyspace as of a checkpoint: the one that was loaded for it, or loaded now."""
+        state, (members, start) = self.state, saved
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or (loaded.position, loaded.base) != (start, base_of(members, start)):
+            loaded = load_keyspace(
+                state.fs,
+                self.folder,
+                saved,
+                state.keyspace,
+                working=lambda done, total: working("replaying the keyspace", done, total),
+            )
+        state.keyspace, state.keyspace_base = loaded.keyspace, loaded.base
+        state.keyspace_pieces = loaded.pieces
+        state.keyspace_pieces.begin_epoch(state.epoch)
+
+    def load_keyspace(self) -> LoadedKeyspace | None:
+        """What the next engine of this folder begins with, if no checkpoint is written until then.
+
+        Any thread: nothing of this engine is touched. None where there is no checkpoint.
+        """
+        saved = load_newest(self.fs, self.folder)
+        if saved is None:
+            return None
+        keyspace = Keyspace(self.state.random)
+        keyspace.stop_expiring()
+        return load_keyspace(self.fs, self.folder, saved, keyspace)
 
     # ------------------------------------------------------------------ a member of a cluster
 
@@ -285,25 +302,6 @@ class Engine:
         state.following = state.replaying = True
         state.retired = False
         state.committed = self._member.committed
-
-    def _rebuild_ids(self, working: Callable[[str, int, int], None]) -> None:
-        """The id index anew from the rows, with bounded memory."""
-        ids, hours = self.state.ids, self.state.hours
-        ids.clear()
-        done, total = 0, sum(counts.rows for counts in hours.counts.values())
-        for hour, counts in sorted(hours.counts.items()):
-            if counts.rows:
-                for rows in hours.hour(hour).scan_rows():
-                    put_newest_ids(self.state, rows)
-                    done += len(rows)
-                    working("rebuilding the id index", done, total)
-                    if ids.recent_count >= _REBUILD_IDS_MAX:
-                        ids.begin_flush()
-                        # Position 0: a rebuild that is cut short begins again. Without space
-                        # the ids wait in memory, where look-ups find them too.
-                        with suppress(DiskFullError):
-                            ids.write_flush(0)
-                            ids.end_flush()
 
     # ------------------------------------------------------------------ topics
 

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, Final
 
-import msgpack
-
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace_pieces import Pieces
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import load_snapshot
@@ -136,14 +135,16 @@ def replay_keyspace(
     upto: int,
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
-) -> None:
-    """Apply the KEYSPACE frames between a base and `upto`, which are as many as it counts.
+) -> Pieces:
+    """Apply the KEYSPACE frames between a base and `upto`, which are as many as it counts; returns
+    what they have begun and not made whole.
 
     Other frames are not read, so one whose kind had rotted would be passed over: by the count it
     is missed. Raises CorruptionError.
     """
+    pieces = Pieces()
     if not base.frames:
-        return
+        return pieces
     log = f"{folder}/log"
     bases = segment_bases(fs, log)
     if not bases or bases[0] > base.position:
@@ -153,7 +154,10 @@ def replay_keyspace(
     try:
         while hops.position < upto:
             for frame in hops.run(_FRAMES_A_SLICE, _is_keyspace):
-                keyspace.apply(msgpack.unpackb(frame.payload))
+                header = frame.header
+                keyspace.apply(
+                    pieces.take(frame.payload, header.epoch, path=log, position=header.position)
+                )
                 found += 1
             if hops.skipped:
                 raise CorruptionError("a gap between segments", path=log, position=hops.position)
@@ -167,6 +171,37 @@ def replay_keyspace(
             position=base.position,
             detail=f"{found} up to {upto}, {base.frames} were written",
         )
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKeyspace:
+    """The keyspace as of a checkpoint, for an engine that begins there."""
+
+    keyspace: Keyspace
+    base: KeyspaceBase
+    pieces: Pieces
+    position: int
+    """Of the checkpoint."""
+
+
+def load_keyspace(
+    fs: FileSystem,
+    folder: str,
+    saved: tuple[dict[str, Any], int],
+    keyspace: Keyspace,
+    *,
+    working: Callable[[int, int], None] = lambda done, total: None,
+) -> LoadedKeyspace:
+    """Fill an empty keyspace as of a checkpoint: a snapshot, and frames up to there.
+
+    Looks at files only, so any thread may call it. Raises CorruptionError.
+    """
+    members, position = saved
+    base = base_of(members, position)
+    load_base(fs, folder, base, keyspace)
+    pieces = replay_keyspace(fs, folder, base, keyspace, position, working=working)
+    return LoadedKeyspace(keyspace, base, pieces, position)
 
 
 # --------------------------------------------------------------------------- making

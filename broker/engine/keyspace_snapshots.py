@@ -100,7 +100,7 @@ class KeyspaceSnapshots:
     def due(self, now_ms: int, *, short_of_space: bool) -> bool:
         """Whether one is to be made now."""
         state, base, limits = self._state, self._state.keyspace_base, self._state.limits
-        if self._task is not None or not base.frames or now_ms < self._not_before_ms:
+        if not self._may_begin() or now_ms < self._not_before_ms:
             return False
         held = state.position - base.position
         if short_of_space:
@@ -108,6 +108,13 @@ class KeyspaceSnapshots:
             return held >= max(self._lean_bytes, 2 * (base.size + base.bytes))
         return base.bytes >= max(limits.keyspace_bytes, base.size) or held >= max(
             limits.keyspace_log_bytes, 8 * base.size
+        )
+
+    def _may_begin(self) -> bool:
+        """Not in the middle of effects in pieces either: a snapshot holds whole ones only."""
+        state = self._state
+        return not (
+            self._task is not None or not state.keyspace_base.frames or state.keyspace_pieces.begun
         )
 
     def work(
@@ -119,7 +126,7 @@ class KeyspaceSnapshots:
     ) -> Work:
         """Have a snapshot made of the log as it is now; it is given up when `stopping` says so."""
         state, base = self._state, self._state.keyspace_base
-        if self._task is not None or not base.frames:
+        if not self._may_begin():
             return
         task = self._task = SnapshotTask(
             state.folder,

@@ -21,6 +21,7 @@ from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.job_table import JobTable
 from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace_pieces import Pieces
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
@@ -94,6 +95,8 @@ class EngineState:
         # Not before it is known what has ended, and that this node says so.
         self.keyspace.stop_expiring()
         self.keyspace_base = KeyspaceBase()
+        self.keyspace_pieces = Pieces()
+        """What frames have begun of effects that are not whole yet; empty while this node leads."""
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
         self.epochs: list[tuple[int, int]] = []
@@ -158,6 +161,7 @@ class EngineState:
         """The frame at `position` begins a leadership."""
         self.epoch = epoch
         self.epochs.append((epoch, position))
+        self.keyspace_pieces.begin_epoch(epoch)
 
     def begin_own_epoch(self, now_ms: int) -> None:
         """Begin the next leadership of a broker that is alone. In a cluster others have a say."""

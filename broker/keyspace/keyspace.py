@@ -111,6 +111,7 @@ class Keyspace:
     def stop_expiring(self) -> None:
         """From now on somebody else says which keys have ended."""
         self.may_expire = False
+        self.discard(self.expiry.buckets)
         self.expiry = ExpiryWheel()
         self._to_line_up = []
 
@@ -166,6 +167,13 @@ class Keyspace:
         """A value has gone; freeing a million elements at once would hold everybody up."""
         if value.__class__ is not bytes and len(value) > _FREE_AT_ONCE:
             self.garbage.append(value)
+
+    def inherit(self, dropped: Keyspace) -> None:
+        """Take apart, in slices, what a keyspace held that nobody uses any more."""
+        self.garbage += dropped.garbage
+        for database in dropped.databases:
+            self.discard(database.values)
+            self.discard(database.expires)
 
     def free_slice(self, most: int = 20_000) -> bool:
         """Take removed values apart, so many elements; True if there is more."""

@@ -32,8 +32,9 @@ SETTLE_SECONDS: Final = 1.0
 CLIENTS_SHARE: Final = 0.5
 """Of the process's descriptors; the rest is for HTTP, hours and the log."""
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
-"""What a command changes has to fit into one frame of the log, where no argument takes more than on
-the wire. The rest is for what it gets there: a database, a time, an id.
+"""What a connection sends is in memory until it is whole. What a command of this size changes fits
+into one frame of the log, where no argument takes more than on the wire: only what is made of
+smaller ones (a transaction, SORT STORE) comes in several.
 """
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)

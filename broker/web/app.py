@@ -283,7 +283,7 @@ class HttpFace:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
         if self._node.suspended:
-            raise Problem("not_ready", "this node takes over a copy of its leader's folder")
+            raise Problem("not_ready", "this node loads what it holds anew")
         members: dict[str, Any] = {
             "status": "ready",
             "disk_full": self._node.refusing_sends,

@@ -36,7 +36,7 @@ def elsewhere(ctx: Context) -> web.Response | None:
         return None
     if local:
         if ctx.node.suspended:
-            raise NotLeadingError("this node takes over a copy of its leader's folder; try again")
+            raise NotLeadingError("this node loads what it holds anew; try again")
         if ctx.node.engine.state.retired:
             # What it led may never be committed; in a moment it follows the new leader.
             raise NotLeadingError("this node has just ceased to lead; try again")

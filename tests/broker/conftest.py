@@ -100,13 +100,17 @@ class Broker:
         self.terminate()
         return self.wait()
 
-    def kill(self) -> None:
-        """End it at once, if it is there."""
+    def crash(self) -> None:
+        """End it at once; its folder stays as it is, for another start."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
             if self._process.stdout is not None:
                 self._process.stdout.close()
+
+    def kill(self) -> None:
+        """End it at once, if it is there, and for good."""
+        self.crash()
         # Real space, and pytest keeps the folders of three runs.
         (self.data_dir / "reserve").unlink(missing_ok=True)
         self._pool.shutdown(wait=False, cancel_futures=True)

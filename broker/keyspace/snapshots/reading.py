@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
@@ -15,9 +15,13 @@ from delaylog.broker.keyspace.snapshots.layout import Chunks, Read, SnapshotErro
 from delaylog.broker.keyspace.snapshots.writing import Summary
 from delaylog.broker.keyspace.values import TYPE_NAMES, Value
 
+_FREEZE_KEYS: Final = 100_000
+"""So many new keys would hold up whatever else goes on for a noticeable time at the next full
+collection, which finds no garbage among them."""
+
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def _no_collector(keyspace: Keyspace) -> Iterator[None]:
     """A million new objects are no garbage: looking for some doubles the time."""
     was = gc.isenabled()
     gc.disable()
@@ -25,6 +29,8 @@ def _no_collector() -> Iterator[None]:
         yield
     finally:
         if was:
+            if sum(len(database.values) for database in keyspace.databases) >= _FREEZE_KEYS:
+                gc.freeze()
             gc.enable()
 
 
@@ -32,7 +38,7 @@ def load_snapshot(keyspace: Keyspace, read: Read) -> Summary:
     """Fill an empty keyspace. Raises SnapshotError; the keyspace is of no use then."""
     chunks = Chunks(read)
     filler = _Filler(keyspace)
-    with _no_collector():
+    with _no_collector(keyspace):
         while True:
             at = chunks.offset
             try:

@@ -13,6 +13,7 @@ import pytest
 from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.replication.events import Serving
@@ -25,17 +26,20 @@ from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
 NOW_MS = 1_700_000_000_000
+MakeEngine = Callable[[LoadedKeyspace | None], Engine]
 
 
 class FakeNode:
     """What a succession needs of its node; work runs on the spot."""
 
-    def __init__(self, make: Callable[[], Engine]) -> None:
-        self.make = make
-        self.engine = make()
+    def __init__(self, make: MakeEngine) -> None:
+        self.engine = make(None)
         self.background = self
+        self.suspended = False
         self.clock = self
         self.leaderships = 0
+        self.lags: Callable[[], bool] = lambda: False
+        self.seen_lagging = False
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -46,9 +50,13 @@ class FakeNode:
     async def run(self, work: Work) -> None:
         self.engine.run_inline(work)
 
-    def replace_engine(self, make: Callable[[], Engine]) -> None:
+    async def replace_engine(self, make: MakeEngine) -> None:
+        self.suspended = True
+        await asyncio.sleep(0)
+        self.seen_lagging = self.lags()
         self.engine.close()
-        self.engine = make()
+        self.engine = make(None)
+        self.suspended = False
 
     def begin_leading(self) -> None:
         self.leaderships += 1
@@ -70,11 +78,14 @@ class Place:
         self.fatal: list[BaseException] = []
         member = Membership(self.log, self.ticks, lambda: self.commit, lambda _: 0)
 
-        def make() -> Engine:
-            return Engine(fs, str(folder), now_ms=NOW_MS, random=Random(1), member=member)
+        def make(loaded: LoadedKeyspace | None) -> Engine:
+            return Engine(
+                fs, str(folder), now_ms=NOW_MS, random=Random(1), member=member, loaded=loaded
+            )
 
         self.node: Any = FakeNode(make)
         self.succession = Succession(self.node, make, lambda: self.commit, self.fatal.append)
+        self.node.lags = lambda: self.succession.lags
         self.succession.start()
 
     def begin(self, counter: int, node: int) -> Serving:
@@ -175,6 +186,7 @@ def test_what_was_cut_off_is_forgotten(tmp_path: Path, more: int) -> None:
         it.commit = it.log.end_position
         it.succession.step_down(commit)
         await it.until(lambda: it.node.engine is not engine)
+        assert it.node.seen_lagging, "until the next engine stands, another node had better lead"
         await it.until(lambda: it.node.engine.state.position == it.commit)
         assert it.topics == []
         assert it.node.engine.state.epoch_counter == 1 + more

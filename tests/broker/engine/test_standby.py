@@ -34,6 +34,8 @@ class Member:
     def __init__(self, folder: Path, now_ms: int) -> None:
         self.folder, self.now_ms = folder, now_ms
         self.commit = 0
+        self.dropped: list[int] = []
+        """Up to where the engine found its log superfluous; none of it goes."""
         self.open()
 
     def open(self) -> None:
@@ -54,8 +56,12 @@ class Member:
             str(self.folder),
             now_ms=self.now_ms,
             random=Random(1),
-            member=Membership(self.log, self.ticks, lambda: self.commit, lambda position: 0),
+            member=Membership(self.log, self.ticks, lambda: self.commit, self._drop),
         )
+
+    def _drop(self, position: int) -> int:
+        self.dropped.append(position)
+        return 0
 
     def copy(self, leader: PhysicalLog, upto: int) -> None:
         """Frames come from the leader; nothing says yet that they are committed."""
@@ -354,3 +360,21 @@ def test_a_checkpoint_knows_no_epoch_that_begins_behind_it(host: Any, member: Me
     assert saved is not None
     members, position = saved
     assert all(start < position for _, start in members["epochs"])
+
+
+def test_at_its_start_too_it_asks_before_log_goes(host: Any, member: Member) -> None:
+    """Others may need it still: a start that removed what both checkpoints are past left a node
+    that was behind with nothing but a copy of the folder.
+    """
+    for _ in range(2):
+        host.send(3)
+        host.sync()
+        theirs = host.engine.state.log
+        member.copy(theirs, theirs.end_position)
+        member.follow(theirs.end_position)
+        member.engine.run_inline(member.engine.upkeep.checkpoint(lambda: host.now_ms))
+    [first, _] = [one.log_from for one in member.engine.upkeep.kept]
+    assert member.dropped == [first]
+    member.engine.close()
+    member.make_engine()
+    assert member.dropped == [first, first]

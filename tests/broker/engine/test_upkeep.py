@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-import delaylog.broker.engine.engine as engine_module
+from delaylog.broker.engine import id_rebuild
 from delaylog.storage.layout import MessageState
 
 HOUR = 3_600_000
@@ -178,7 +178,7 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
 
     The index is lost and rebuilt from the rows, hour by hour, in parts as small as they get.
     """
-    monkeypatch.setattr(engine_module, "_REBUILD_IDS_MAX", 1)
+    monkeypatch.setattr(id_rebuild, "RECENT_IDS_MAX", 1)
     host.send(2, delay=5 * HOUR, ids=["again", "often"])
     host.cancel(["again", "often"])
     host.send(2, delay=HOUR, ids=["again", "often"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.broker.conftest import Broker
+from tests.broker.conftest import PROGRAM, Broker
 from tests.broker.resp.resp_client import RespClient
 
 
@@ -50,10 +50,10 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
     """Starts brokers with these options; they are gone when the test is."""
     brokers: list[RespBroker] = []
 
-    def start(*options: str, limits: str = "") -> RespBroker:
+    def start(*options: str, limits: str = "", program: Sequence[str] = (PROGRAM,)) -> RespBroker:
         folder = tmp_path / f"broker-{len(brokers)}"
         folder.mkdir()
-        broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits)
+        broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits, program=program)
         brokers.append(broker)
         broker.start()
         return broker

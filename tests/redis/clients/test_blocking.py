@@ -41,10 +41,16 @@ def blocked(client: redis.Redis, count: int) -> None:
 def test_waiting_in_vain_takes_its_time(
     client: redis.Redis, call: Callable[[redis.Redis], Any]
 ) -> None:
-    begin = time.monotonic()
-    assert not call(client)
-    took = time.monotonic() - begin
-    assert WAIT_S <= took < WAIT_S + 2
+    took: list[float] = []
+    for _ in range(3):
+        begin = time.monotonic()
+        assert not call(client)
+        took.append(time.monotonic() - begin)
+        assert took[-1] >= WAIT_S
+        if took[-1] < WAIT_S + 2:
+            return
+    # Once it may have been the machine.
+    raise AssertionError(f"it waited {took} seconds each time")
 
 
 def test_the_first_key_that_has_something_is_taken(client: redis.Redis) -> None:
@@ -99,10 +105,11 @@ def test_inside_a_transaction_nobody_waits(client: redis.Redis) -> None:
 
 def test_a_client_that_left_takes_nothing(endpoint: RedisServer, wire: dict[str, Any]) -> None:
     with endpoint.client(decode_responses=True, **wire) as client:
-        leaver = endpoint.client(socket_timeout=0.2, retry=None, **wire)
-        with pytest.raises(redis.TimeoutError):
-            leaver.blpop("q", timeout=20)
-        leaver.close()
+        leaver = endpoint.client(retry=None, **wire)
+        connection = leaver.connection_pool.get_connection()
+        connection.send_command("BLPOP", "q", 20)
+        blocked(client, 1)
+        connection.disconnect()
         blocked(client, 0)
         client.rpush("q", "kept")
         assert client.lrange("q", 0, -1) == ["kept"]
@@ -120,7 +127,7 @@ def test_a_queue_with_many_on_both_sides(endpoint: RedisServer, wire: dict[str, 
 
     def consume(index: int) -> None:
         with endpoint.client(**wire) as client:
-            while (got := client.brpop("q", timeout=5)) and got[1] != b"stop":
+            while (got := client.brpop("q", timeout=TIMEOUT_S)) and got[1] != b"stop":
                 taken[index].append(got[1])
 
     sides = [threading.Thread(target=consume, args=(index,)) for index in range(consumers)]

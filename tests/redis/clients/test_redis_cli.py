@@ -137,4 +137,4 @@ def test_info_and_repeated_commands(endpoint: RedisServer) -> None:
     assert "redis_version:" in info
     assert lines(endpoint.cli("-r", "3", "-i", "0.01", "INCR", "n")) == ["1", "2", "3"]
     assert endpoint.cli("CONFIG", "GET", "save").startswith("save\n")
-    assert endpoint.cli("--latency", "-i", "1", "--raw", timeout_s=10)
+    assert endpoint.cli("--latency", "-i", "1", "--raw")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.redis.servers import RedisServer
+from tests.redis.servers import TIMEOUT_S, RedisServer
 
 
 @pytest.mark.parametrize("transaction", [True, False])
@@ -86,7 +86,7 @@ def test_retry_loops_lose_no_increment(endpoint: RedisServer, wire: dict[str, An
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(TIMEOUT_S)
     with endpoint.client() as client:
         assert client.get("n") == str(threads * rounds).encode()
 

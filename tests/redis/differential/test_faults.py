@@ -1,7 +1,10 @@
 """The search finds what is planted: each fault here is a small lie of a server, told by a proxy.
 
 A harness that passes everything would pass here too, were it not for these: for each fault the
-search must raise a Difference, within as many programs as a short run of the suite makes.
+search must raise a Difference. Most are found within some dozen programs. What Hypothesis draws
+from one seed also depends on which modules happen to be loaded, so a search that ends in vain is
+begun anew from another seed: the rarest fault, which two searches in three find, is then missed in
+one run out of a billion.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from tests.redis.differential.endpoints import SocketEndpoint, SocketSession
 from tests.redis.differential.programs import TOGETHER, family_forms, search
 from tests.redis.differential.resp import Argv
 from tests.redis.differential.runner import Difference, Pair
+
+EXAMPLES = 200
+SEEDS = range(7, 27)
 
 Lie = Callable[[Argv, bytes], bytes]
 Deed = Callable[[Argv], Argv]
@@ -170,24 +176,29 @@ FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
 }
 
 
+def search_on(pair: Pair, family: str, names: str, *, small: bool) -> None:
+    """Search with the commands of these names until a Difference is raised."""
+    forms = [form for form in family_forms(family) if form.name in names.encode().split()]
+    for seeded in SEEDS:
+        search(pair, family, forms, examples=EXAMPLES, seeded=seeded, small=small)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(
     reference: SocketEndpoint, second: SocketEndpoint, fault: str
 ) -> None:
     family, names, lie, deed = FAULTS[fault]
-    forms = [form for form in family_forms(family) if form.name in names.encode().split()]
     liar = LyingEndpoint(second, lie=lie, deed=deed)
     with closing(Pair(liar, reference)) as pair, pytest.raises(Difference) as caught:
-        search(pair, family, forms, examples=200, seeded=7, small=False)
+        search_on(pair, family, names, small=False)
     assert str(caught.value)
 
 
 def test_what_is_found_is_made_small(reference: SocketEndpoint, second: SocketEndpoint) -> None:
     """A removal that is not made needs one command to be, and one to go."""
-    forms = [form for form in family_forms("hashes") if form.name in (b"HSET", b"HLEN", b"DEL")]
     liar = LyingEndpoint(second, lie=honest, deed=acting(b"DEL", b"EXISTS"))
     with closing(Pair(liar, reference)) as pair, pytest.raises(Difference) as caught:
-        search(pair, "hashes", forms, examples=200, seeded=7)
+        search_on(pair, "hashes", "HSET HLEN DEL", small=True)
     program = str(caught.value).split("\nafter this")[0].splitlines()
     assert len(program) == 2
     assert program[1].split() == ["DEL", program[0].split()[1]]

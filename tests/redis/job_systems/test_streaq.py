@@ -24,7 +24,8 @@ def test_results_delays_and_retries(bench: Bench) -> None:
             assert (await (await jobs.add.enqueue(1, 2)).result(TIMEOUT_S)).result == 3
             begin = now_ms()
             later = await jobs.add.enqueue(3, 4).start(delay=1)
-            assert await later.status() is TaskStatus.SCHEDULED
+            much_later = await jobs.add.enqueue(5, 6).start(delay=600)
+            assert await much_later.status() is TaskStatus.SCHEDULED
             retried = await jobs.fail_once.enqueue()
             assert (await later.result(TIMEOUT_S)).result == 7
             assert bench.at_ms("add:3+4") - begin >= 1000

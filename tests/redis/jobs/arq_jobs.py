@@ -28,7 +28,7 @@ async def fail_once(context: dict[str, Any]) -> str:
 
 
 async def tick(context: dict[str, Any]) -> None:
-    ran.note("tick")
+    ran.note(context["job_id"])
 
 
 class Settings:

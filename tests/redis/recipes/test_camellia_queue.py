@@ -19,6 +19,7 @@ from delaylog.client.recipes import (
     Status,
 )
 from tests.redis.recipes.support import NOW_MS, HandClock, contents
+from tests.redis.servers import TIMEOUT_S
 
 KEEP_MS = 300_000
 TTL_MS = 3_600_000
@@ -99,7 +100,7 @@ def test_ready_events_are_gathered(
     """One at once, those of the next 100 ms as one afterwards; waiting ones tell nothing."""
     with client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe("camellia_delay_queue_publish|ns")
-        listener.get_message(timeout=5)
+        listener.get_message(timeout=TIMEOUT_S)
         queue.send("body", delay_ms=5_000)
         for _ in range(3):
             queue.send("body", delay_ms=0)

@@ -23,6 +23,7 @@ from delaylog.client.recipes import (
     Status,
 )
 from tests.redis.recipes.support import NOW_MS, FaultyConnection, HandClock, contents
+from tests.redis.servers import TIMEOUT_S
 
 WAITING = "camellia_delay_queue_waiting|{|ns|t|}"
 READY = "camellia_delay_queue_ready|{|ns|t|}"
@@ -52,7 +53,7 @@ class Listener:
         self._client = client
         self._pubsub = client.pubsub(ignore_subscribe_messages=True)
         self._pubsub.subscribe(CHANNEL)
-        self._pubsub.get_message(timeout=5)
+        self._pubsub.get_message(timeout=TIMEOUT_S)
 
     def heard(self) -> list[bytes]:
         """What came since the last call."""
@@ -167,7 +168,7 @@ def test_a_second_scheduler_leaves_what_is_locked(
 ) -> None:
     """A lock is a key with a time; a round gives all of them back."""
     queue.send("body", delay_ms=1_000, msg_id="m")
-    client.set(TRIGGER_LOCK, "another", px=5_000)
+    client.set(TRIGGER_LOCK, "another", px=600_000)
     assert scheduler.run_round(NOW_MS + 1_000) == Round(locked_out=1)
     assert client.get(TRIGGER_LOCK) == b"another"
     client.delete(TRIGGER_LOCK)
@@ -341,7 +342,7 @@ def test_the_runner_runs_until_it_is_closed(connection: RedisPyConnection) -> No
     runner = CamelliaRunner(scheduler, period_ms=10)
     try:
         sent = queue.send("body", delay_ms=200)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + TIMEOUT_S
         while not (taken := queue.pull()):
             assert time.monotonic() < deadline
             time.sleep(0.01)

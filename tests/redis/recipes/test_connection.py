@@ -18,7 +18,7 @@ from delaylog.client.recipes import (
     RedisPyConnection,
 )
 from delaylog.client.recipes.calls import Calls, Script
-from tests.redis.recipes.support import Endpoint, FaultyConnection, HandClock, contents, free_port
+from tests.redis.recipes.support import Endpoint, FaultyConnection, HandClock, contents, deaf_port
 
 
 def queue_on(connection: Connection, clock: HandClock) -> DynoQueue:
@@ -51,7 +51,7 @@ def test_a_refusal_keeps_the_words_of_the_endpoint(connection: RedisPyConnection
 
 
 def test_no_server_is_an_endpoint_out_of_reach() -> None:
-    with redis.Redis(port=free_port(), retry=None) as client:
+    with deaf_port() as port, redis.Redis(host="127.0.0.1", port=port, retry=None) as client:
         connection = RedisPyConnection(client)
         with pytest.raises(EndpointUnreachable):
             connection.execute("PING")

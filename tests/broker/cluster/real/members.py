@@ -20,6 +20,7 @@ from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.cluster.place import ClusterPlace
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine import Engine, Limits, Membership
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.node import Node
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leader import Acks
@@ -117,7 +118,7 @@ class Life:
         )
         self._needed = needed
 
-        def make_engine() -> Engine:
+        def make_engine(loaded: LoadedKeyspace | None = None) -> Engine:
             return Engine(
                 disk,
                 FOLDER,
@@ -126,6 +127,7 @@ class Life:
                 limits=LIMITS,
                 ids_path=str(ids),
                 member=membership,
+                loaded=loaded,
             )
 
         self.node = Node(make_engine(), clock, self._fatal)

@@ -1,0 +1,234 @@
+"""A node whose engine is replaced: the keyspace is loaded beside the loop, which goes on.
+
+Real engines and files; a file system that waits stands for a keyspace so large that reading it
+takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine, Limits, Membership
+from delaylog.broker.engine.keyspace_files import FOLDER, LoadedKeyspace
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.node import Node
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import File, OsFileSystem
+from delaylog.storage.frames import Tick
+from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
+from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.tick_slots import TickSlots
+
+NOW_MS = 1_700_000_000_000
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000)
+KEYS = 1_000
+PATIENCE_SECONDS = 20.0
+
+
+class SlowFileSystem(OsFileSystem):
+    """Opens a snapshot of the keyspace only when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.asked = threading.Event()
+        self.threads: list[int] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if f"/{FOLDER}/" in path and not create:
+            self.threads.append(threading.get_ident())
+            self.asked.set()
+            assert self.go_on.wait(PATIENCE_SECONDS), "nobody let it go on: the loop is held"
+        return super().open(path, create=create)
+
+
+class Place:
+    """A member's engine that led, with a keyspace in a snapshot, and its node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fs, self.folder = SlowFileSystem(), str(folder)
+        self.fs.mkdir(self.folder)
+        self.log = PhysicalLog(self.fs, f"{folder}/log", node=1)
+        assert list(self.log.recover(0, 0)) == []
+        self.ticks = TickSlots(self.fs, f"{folder}/tick")
+        self.fatal: list[BaseException] = []
+        self.engine = self.make(None)
+        self._lead()
+        self.keys = self._fill()
+        self.node = Node(self.engine, BrokerClock(), self.fatal.append)
+
+    def make(self, loaded: LoadedKeyspace | None) -> Engine:
+        durable = self.log
+        member = Membership(
+            self.log, self.ticks, lambda: durable.durable_position, lambda position: 0
+        )
+        return Engine(
+            self.fs,
+            self.folder,
+            now_ms=NOW_MS,
+            random=Random(1),
+            limits=LIMITS,
+            member=member,
+            loaded=loaded,
+        )
+
+    def _lead(self) -> None:
+        epoch = 1 << EPOCH_NODE_BITS | 1
+        self.log.append(FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=NOW_MS, tick=Tick())
+        self._sync()
+        self.engine.run_inline(self.engine.follow(self.log.end_position))
+        self.engine.lead(NOW_MS, NOW_MS)
+
+    def _fill(self) -> dict[bytes, Any]:
+        """Keys in a snapshot, and one more in a frame behind it that the checkpoint holds."""
+        engine = self.engine
+        executor = Executor(engine.state.keyspace)
+        session = executor.connect(NOW_MS)
+        for number in range(KEYS):
+            executor.execute(session, [b"SET", b"%d" % number, b"v" * 20])
+        log_keyspace(engine.state, NOW_MS)
+        self._sync()
+        upkeep = engine.upkeep
+        engine.run_inline(upkeep.checkpoint(lambda: NOW_MS))
+        engine.run_inline(
+            upkeep.snapshots.work(lambda: NOW_MS, short_of_space=False, stopping=lambda: False)
+        )
+        executor.execute(session, [b"SET", b"behind", b"1"])
+        log_keyspace(engine.state, NOW_MS)
+        self._sync()
+        engine.run_inline(upkeep.checkpoint(lambda: NOW_MS))
+        assert engine.state.keyspace_base.file
+        return dict(engine.state.keyspace.databases[0].values)
+
+    def _sync(self) -> None:
+        self.log.write_pending()
+        self.log.sync()
+
+    def lose_leadership(self) -> None:
+        """With a change that is in no log: the engine has to go."""
+        keyspace = self.engine.state.keyspace
+        executor = Executor(keyspace)
+        executor.execute(executor.connect(NOW_MS), [b"SET", b"lost", b"1"])
+        self.engine.state.retire(self.log.durable_position)
+
+    @property
+    def values(self) -> dict[bytes, Any]:
+        return self.node.engine.state.keyspace.databases[0].values
+
+    def close(self) -> None:
+        self.node.log_commits.stop()
+        self.node.background.shutdown()
+        self.node.engine.close()
+        self.log.close()
+        self.ticks.close()
+
+
+def run(tmp_path: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        it = Place(tmp_path / "data")
+        it.node.start()
+        try:
+            it.lose_leadership()
+            await test(it)
+        finally:
+            it.fs.go_on.set()
+            it.node._stopping = True
+            it.close()
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_the_keyspace_is_loaded(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        it.fs.go_on.clear()
+        it.fs.asked.clear()
+        it.fs.threads.clear()
+        replacing = asyncio.create_task(it.node.replace_engine(it.make))
+        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await asyncio.sleep(0.001)
+        # It waits for us, and we are here: the ticks of the node, too, find nothing to do.
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert it.node.suspended
+        assert it.node.engine is it.engine
+        assert not replacing.done()
+        it.fs.go_on.set()
+        await replacing
+        assert it.node.engine is not it.engine
+        assert not it.node.suspended
+        assert it.values == it.keys
+        assert it.node.engine.state.keyspace_base.frames == 1
+        assert threading.get_ident() not in it.fs.threads, "nor is it loaded once more, by the loop"
+        assert not it.fatal
+
+    run(tmp_path, test)
+
+
+def test_what_was_dropped_is_taken_apart_in_slices(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        old = it.engine.state.keyspace
+        await it.node.replace_engine(it.make)
+        assert old.databases[0].values in it.node.engine.state.keyspace.garbage
+        while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
+            await asyncio.sleep(0.01)
+        assert not old.databases[0].values
+        assert it.values == it.keys
+
+    run(tmp_path, test)
+
+
+def test_a_checkpoint_that_came_meanwhile_counts(tmp_path: Path) -> None:
+    """What was loaded is of another one then: it is loaded again."""
+
+    async def test(it: Place) -> None:
+        loaded = it.engine.load_keyspace()
+        assert loaded is not None
+        loaded.base.frames += 1
+        loaded.keyspace.databases[0].values.clear()
+        it.engine.close()
+        it.node.engine = it.make(loaded)
+        assert it.values == it.keys
+
+    run(tmp_path, test)
+
+
+def test_whoever_gives_up_waits_for_the_thread(tmp_path: Path) -> None:
+    """The folder may be exchanged next."""
+
+    async def test(it: Place) -> None:
+        it.fs.go_on.clear()
+        it.fs.asked.clear()
+        replacing = asyncio.create_task(it.node.replace_engine(it.make))
+        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await asyncio.sleep(0.001)
+        replacing.cancel()
+        await asyncio.sleep(0.05)
+        assert not replacing.done()
+        it.fs.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await replacing
+        assert it.node.engine is it.engine
+        assert not it.node.suspended
+
+    run(tmp_path, test)
+
+
+def test_a_snapshot_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    async def test(it: Place) -> None:
+        base = it.engine.state.keyspace_base.file
+        path = Path(it.folder) / FOLDER / base
+        path.write_bytes(b"x" * path.stat().st_size)
+        with pytest.raises(CorruptionError):
+            await it.node.replace_engine(it.make)
+        assert not it.node.suspended
+
+    run(tmp_path, test)
