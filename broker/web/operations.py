@@ -45,6 +45,8 @@ class Takes:
     """An array of them is taken as well."""
     bulk: bool = False
     """A bulk body is taken as well."""
+    arrow: bool = False
+    """An Arrow body is taken as well."""
     needed: bool = True
 
 
@@ -136,9 +138,9 @@ NATIVE: Final = (
         f"{TOPIC}/messages",
         messages.send_messages,
         "send",
-        "Send one message, several, or a bulk body.",
+        "Send one message, several, or a bulk or Arrow body.",
         {200: "Sent"},
-        Takes(shapes.MESSAGE, many=True, bulk=True),
+        Takes(shapes.MESSAGE, many=True, bulk=True, arrow=True),
         query=(shapes.ACKS,),
         problems=(409, 415, 429, 507),
         bulk_answer=True,

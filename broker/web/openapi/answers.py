@@ -18,6 +18,7 @@ from delaylog.broker.engine.settings import (
     SLOTS,
     TopicSettings,
 )
+from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.members import Schema
@@ -213,7 +214,12 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Sent": {
             "oneOf": [
                 _sent("created", "kept", "replaced"),
-                _object(messages=_list(_sent("created", "kept", "replaced", "rejected"))),
+                _object(messages=_list(_sent(*RESULT_NAMES))),
+                _object(
+                    {"results": _list({"enum": list(RESULT_NAMES)})},
+                    n=_COUNT,
+                    **dict.fromkeys(RESULT_NAMES, _COUNT),
+                ),
             ]
         },
         "Received": _object(

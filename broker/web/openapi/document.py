@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from delaylog import __version__
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
@@ -187,6 +188,8 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
     content: dict[str, Any] = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
     if takes.bulk:
         content[BULK] = {"schema": {"type": "string", "format": "binary"}}
+    if takes.arrow:
+        content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
     return {"required": takes.needed, "content": content}
 
 
