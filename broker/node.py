@@ -399,6 +399,9 @@ class Node:
             self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
         )
 
+    def _claims_work(self) -> Work:
+        return self.engine.claims_work(self.clock.now_ms)
+
     def _tick(self) -> None:
         """Every 50 ms: tick slot, checkpoints, state pages, a look at the disk."""
         if self._stopping:
@@ -451,6 +454,9 @@ class Node:
             engine.retire_unused(now_ms)
             if engine.state.log.pending_size:
                 self.appended()
+            if engine.claims_due():
+                # Whoever began that may have gone, as with another leader.
+                self.spawn("claims", self._claims_work)
         if engine.jobs.due(now_ms):
             self.spawn("jobs", self._jobs_work)
 

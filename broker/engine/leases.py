@@ -49,6 +49,13 @@ class Lease:
         good = (self.origins[rows] == origins) & self.open[rows]
         return np.where(good, rows, -1)
 
+    def open_columns(self) -> dict[str, bytes | memoryview]:
+        """The columns of the rows that are open, as bytes; only deadlines ever change."""
+        if self.open_count < len(self.refs):
+            return {name: getattr(self, name)[self.open].tobytes() for name in _COLUMNS}
+        lent = {name: getattr(self, name).data.cast("B") for name in _COLUMNS}
+        return {**lent, "deadlines": self.deadlines.tobytes()}
+
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
@@ -115,6 +122,13 @@ class LeaseTable:
         key = (decision.topic, decision.group)
         self._leased[key] = self._leased.get(key, 0) + n
         self._file(lease)
+
+    def extend(self, number: int, deadline_ms: int) -> None:
+        """All open rows of a lease end at another time."""
+        lease = self._leases.get(number)
+        if lease is not None:
+            lease.deadlines[:] = deadline_ms
+            self._buckets.setdefault(-(-deadline_ms // BUCKET_MS), set()).add(number)
 
     def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
         """(refs, origins) of all that is under lease in a group."""
@@ -221,13 +235,13 @@ class LeaseTable:
         return out
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Open rows of every lease, for a checkpoint."""
+        """Open rows of every lease, for a checkpoint. Columns that nothing changes are lent."""
         return [
             {
                 "number": lease.number,
                 "topic": lease.topic,
                 "group": lease.group,
-                **{name: getattr(lease, name)[lease.open].tobytes() for name in _COLUMNS},
+                **lease.open_columns(),
                 "keys": b"" if lease.keys is None else lease.keys[lease.open].tobytes(),
             }
             for lease in self._leases.values()
