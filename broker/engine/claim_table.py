@@ -28,6 +28,7 @@ SETTLING: Final = {"acking": "acked", "releasing": "released"}
 """What a claim is while it is settled, and after that."""
 EXPIRED: Final = "expired"
 PURGED: Final = "purged"
+ENDINGS: Final = (*SETTLING.values(), EXPIRED, PURGED)
 LIVING: Final = (MAKING, OPEN, *SETTLING)
 _SAVED: Final = (
     "number",

@@ -97,6 +97,17 @@ def _group() -> Schema:
     )
 
 
+def _claim() -> dict[str, Schema]:
+    states = ["making", "open", "acking", "acked", "releasing", "released", "expired", "purged"]
+    return {
+        "claim": _TEXT,
+        "group": _TEXT,
+        "n": _COUNT,
+        "state": {"enum": states},
+        "lease_until_ms": {"type": ["integer", "null"]},
+    }
+
+
 def settings_schema(*, whole: bool) -> Schema:
     """Settings of a topic: as they are put (any part), or as they are answered (whole)."""
     defaults = TopicSettings().as_dict()
@@ -191,6 +202,16 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Groups": _object(groups=_list(_ref("Group"))),
         "Purged": _object(result=done, purged=_COUNT),
         "Paused": _object(result=done, paused={"type": "boolean"}),
+        "Claim": _object(**_claim()),
+        "Claims": _object(claims=_list(_ref("Claim"))),
+        "SettledClaim": _object(**_claim(), result={"enum": ["done", "already"]}),
+        "ClaimRows": _object(
+            **{"from": _COUNT},
+            messages={**_list(_body(**_CONTENT, **_LEASED)), "maxItems": limits.receive_max},
+            to=_COUNT,
+            n=_COUNT,
+            now_ms=_INT,
+        ),
         "Stats": _object(
             {
                 "delay_buckets": _list(
