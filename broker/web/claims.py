@@ -45,7 +45,7 @@ from delaylog.broker.web.claim_shapes import (
 )
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
-from delaylog.broker.web.places import the_group, the_topic
+from delaylog.broker.web.places import seen_by, the_group, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
 
@@ -67,9 +67,10 @@ def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
 
 
 def _whose(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
-    topic = the_topic(ctx)
-    group = the_group(topic, group_name(values))
-    assert group is not None, "a topic that is there has its group, or the call was refused"
+    """The topic, and the group of a claim: who works on what it claimed uses it."""
+    topic, group = seen_by(ctx, values)
+    if ctx.node.standing.leading:
+        topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
     return topic, group
 
 
@@ -92,6 +93,7 @@ async def make_claim(ctx: Context) -> web.StreamResponse:
     count_max = CLAIM_MAX.take(values, limits) or limits.claim_rows_max
     lease_ms = LEASE_MS.take(values, limits)
     only = TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any")
+    await node.room_for_changes()
     if not await node.standing.until_may_hand_out(GATE_SECONDS):
         raise Problem("not_ready", "nothing may be handed out at the moment; try again")
     # What is due by now counts, whatever was released a moment ago.
@@ -279,12 +281,12 @@ async def settle_claim(ctx: Context) -> web.StreamResponse:
     """POST …/claims/{c}/ack, /release: all of it is done, or given back."""
     values = SETTLE_CLAIM.check(await ctx.members())
     node = ctx.node
+    await node.room_for_changes()
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    expire_claims(state, now_ms)
     topic, group = _whose(ctx, values)
-    state = node.engine.state
-    expire_claims(state, node.clock.now_ms())
     claim = _the_claim(ctx, topic, group)
-    settling = _SETTLING[ctx.params["action"]]
-    first = decide(state, claim, settling, node.clock.now_ms())
+    first = decide(state, claim, _SETTLING[ctx.params["action"]], now_ms)
     await node.run(settle_work(state, claim, node.clock.now_ms))
     node.wake_ready()
     node.kick_dispatch()

@@ -70,6 +70,9 @@ def test_its_life(broker: Any, topic: str) -> None:
     extended = broker.post(f"{path}/c1/extend", {"lease_ms": 3_600_000})
     assert extended["result"] == "done"
     assert extended["lease_until_ms"] > again["lease_until_ms"] + 3_000_000
+    one = rows(broker, topic)["id"][7].as_py()
+    shown = broker.call("GET", f"/v1/topics/{topic}/messages/{one}").json
+    assert (shown["state"], shown["lease_until_ms"]) == ("leased", extended["lease_until_ms"])
     assert broker.counts(topic)["leased"] == 10
     acked = {"claim": "c1", "group": "default", "n": 10, "state": "acked", "lease_until_ms": None}
     assert broker.post(f"{path}/c1/ack") == {**acked, "result": "done"}
@@ -306,6 +309,25 @@ def test_a_kill(start_broker: Callable[..., Any], topic: str) -> None:
     broker.start()
     assert broker.post(f"/v1/topics/{topic}/claims/c1/ack")["result"] == "already"
     assert broker.counts(topic)["acked"] == 9_000
+
+
+def test_a_caller_that_goes_away(broker: Any, topic: str) -> None:
+    """What it asked for is carried out all the same, or by who asks again."""
+    for _ in range(5):
+        send(broker, topic, 40_000, 8)
+    path = f"/v1/topics/{topic}/claims/c1"
+    for call in (path, f"{path}/ack"):
+        with broker.connect() as sock:
+            head = f"POST {call} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+            sock.sendall(head.encode() + b"{}")
+            time.sleep(0.02)
+        if call == path:
+            assert make(broker, topic)["n"] == 200_000
+    until = time.monotonic() + 30
+    while broker.counts(topic)["acked"] < 200_000:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert broker.call("GET", path).json["state"] == "acked"
 
 
 def test_metrics(broker: Any, topic: str) -> None:
