@@ -58,7 +58,12 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
         raise Problem("bad_request", "a body has at least one row", field="n")
     fields: dict[str, Any] = {"n": n}
     for name in schema.names:
-        _KNOWN[name][1](_Column(library, name, batches), fields)
+        column = _Column(library, name, batches)
+        try:
+            _KNOWN[name][1](column, fields)
+        except library.ArrowException as error:
+            # A number of 64 bits without a sign, say, that is too large.
+            raise column.wrong(f"cannot be read: {str(error)[:200]}") from None
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
         raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
@@ -122,8 +127,13 @@ class _Column:
         kind = chunk.type
         if not self.library.types.is_timestamp(kind) and kind != self.library.int64():
             chunk = chunk.cast(self.library.int64())
-        start = chunk.offset
-        return np.frombuffer(chunk.buffers()[1], "<i8")[start : start + len(chunk)]
+        return _view(chunk, "<i8", len(chunk))
+
+
+def _view(chunk: Any, dtype: str, count: int) -> np.ndarray:
+    """Numbers or offsets of a chunk. Its buffer may hold more, and half of one at its end."""
+    buffer = chunk.buffers()[1]
+    return np.frombuffer(buffer, dtype, chunk.offset + count)[chunk.offset :]
 
 
 def _texts(library: Any, chunks: list[Any]) -> Texts:
@@ -134,9 +144,8 @@ def _texts(library: Any, chunks: list[Any]) -> Texts:
             continue
         types, kind = library.types, chunk.type
         wide = types.is_large_binary(kind) or types.is_large_string(kind)
-        _, offsets, data = chunk.buffers()
-        ends = np.frombuffer(offsets, "<i8" if wide else "<i4")
-        ends = ends[chunk.offset : chunk.offset + len(chunk) + 1]
+        data = chunk.buffers()[2]
+        ends = _view(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
         sizes.append((ends[1:] - ends[:-1]).astype(np.int64))
         view = memoryview(b"" if data is None else data)
         blocks.append(view[int(ends[0]) : int(ends[-1])])
@@ -215,8 +224,7 @@ def _lists(column: _Column) -> tuple[Int64Array, list[Any]]:
     counts, values = [], []
     for chunk in column.chunks:
         wide = column.library.types.is_large_list(chunk.type)
-        ends = np.frombuffer(chunk.buffers()[1], "<i8" if wide else "<i4")
-        ends = ends[chunk.offset : chunk.offset + len(chunk) + 1]
+        ends = _view(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
         lengths = (ends[1:] - ends[:-1]).astype(np.int64)
         if chunk.null_count:
             # Whatever stands there, it is no value of the list.

@@ -205,6 +205,7 @@ BAD: dict[str, tuple[pa.RecordBatch, str, int | None]] = {
     "id binary": (one(id=pa.array([b"x"])), "id", None),
     "a long id": (one(id=pa.array(["x", "y" * 70_000])), "id", 1),
     "a low priority": (one(priority=pa.array([0, -(2**31)], pa.int64())), "priority", 1),
+    "a priority of 64 bits": (one(priority=pa.array([2**64 - 1], pa.uint64())), "priority", None),
     "max_retry negative": (one(max_retry=pa.array([-1])), "max_retry", 0),
     "tags a text": (one(tags=pa.array(["a"])), "tags", None),
     "a newline in a tag": (one(tags=pa.array([["a"], ["b", "c\nd"]])), "tags", 1),
@@ -295,6 +296,22 @@ def test_damage() -> None:
     ]
     outcomes = {outcome(wire) for wire in broken}
     assert outcomes == {"read", "bad_request", "too_large"}
+
+
+def test_a_buffer_of_an_odd_size() -> None:
+    """Offsets may be followed by anything, also by half an offset."""
+    value = pa.Array.from_buffers(
+        pa.binary(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\7\7"), pa.py_buffer(b"ab")]
+    )
+    raw = stream(pa.record_batch({"value": value, "delay_ms": pa.array([1, 2])}))
+    # The writer cuts what it need not write, so the size that it says is made larger.
+    size = (12).to_bytes(8, "little")
+    assert raw.count(size) >= 1
+    for at in range(len(raw)):
+        if raw[at : at + 8] == size:
+            wire = raw[:at] + (14).to_bytes(8, "little") + raw[at + 8 :]
+            assert outcome(wire) in ("read", "bad_request")
+    assert decode_arrow(raw, LIMITS).body.values(2) == [b"a", b"b"]
 
 
 def outcome(raw: bytes) -> str:
