@@ -75,7 +75,8 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
-        self._buckets: SortedDict[int, set[int]] = SortedDict()
+        self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
+        """By time the numbers of leases, in the order in which they came."""
         self._leased: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
@@ -128,7 +129,7 @@ class LeaseTable:
         lease = self._leases.get(number)
         if lease is not None:
             lease.deadlines[:] = deadline_ms
-            self._buckets.setdefault(-(-deadline_ms // BUCKET_MS), set()).add(number)
+            self._enter(number, deadline_ms)
 
     def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
         """(refs, origins) of all that is under lease in a group."""
@@ -171,7 +172,10 @@ class LeaseTable:
 
     def _file(self, lease: Lease) -> None:
         deadline = int(lease.deadlines[lease.open].min())
-        self._buckets.setdefault(-(-deadline // BUCKET_MS), set()).add(lease.number)
+        self._enter(lease.number, deadline)
+
+    def _enter(self, number: int, deadline_ms: int) -> None:
+        self._buckets.setdefault(-(-deadline_ms // BUCKET_MS), {})[number] = None
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Rows `refs` of a lease are settled; those of them that have keys."""
@@ -214,8 +218,9 @@ class LeaseTable:
             bucket, numbers = self._buckets.peekitem(0)
             if bucket * BUCKET_MS > now_ms:
                 break
-            for number in list(numbers):
-                numbers.discard(number)
+            while numbers and left > 0:
+                # The latest goes first: what comes back after it goes back in front of it.
+                number, _ = numbers.popitem()
                 lease = self._leases.get(number)
                 if lease is None or number in given:
                     continue
@@ -226,10 +231,7 @@ class LeaseTable:
                     left -= len(rows)
                 if len(rows) < lease.open_count:
                     rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
-                    key = -(-int(rest.min()) // BUCKET_MS)
-                    self._buckets.setdefault(key, set()).add(number)
-                if left <= 0:
-                    break
+                    self._enter(number, int(rest.min()))
             if not numbers:
                 self._buckets.pop(bucket, None)
         return out

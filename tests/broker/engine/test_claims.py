@@ -349,7 +349,7 @@ def test_expired(host: Any) -> None:
             call()
         assert gone.value.facts == {"state": "expired"}
     host.advance(100)
-    assert sorted(host.bodies()) == numbered(0, 10)
+    assert host.bodies() == numbered(0, 10), "in their order"
     host.restart()
     assert find(host).state == "expired"
     host.check_counts()
