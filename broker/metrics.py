@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from delaylog.broker.engine.claim_table import ENDINGS
 from delaylog.broker.node import Node
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -85,6 +86,8 @@ class Metrics:
             ),
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
             "delaylog_leases": ("Open leases.", len(state.leases)),
+            "delaylog_claims": ("Claims that have not ended.", len(state.claims)),
+            "delaylog_claim_rows": ("Messages that they were made of.", state.claims.rows),
             "delaylog_waiting_consumers": ("Long polls that wait.", len(node.waiters)),
             "delaylog_producers": ("Idempotent producers remembered.", len(state.producers)),
             "delaylog_epoch": ("Leadership counter.", state.epoch_counter),
@@ -117,6 +120,12 @@ class Metrics:
                 state.producers.dropped,
             ),
         }
+        claims = CounterMetricFamily(
+            "delaylog_claims_ended", "Claims that ended, by how.", labels=["state"]
+        )
+        for ending in ENDINGS:
+            claims.add_metric([ending], state.claims.endings[ending])
+        yield claims
         for counter, (text, value) in counters.items():
             family2 = CounterMetricFamily(counter, text)
             family2.add_metric([], value)

@@ -419,6 +419,10 @@ class Node:
             self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
         )
 
+    def kick_claims(self) -> None:
+        """Settle what was begun with claims: whoever asked for it may have gone."""
+        self.spawn("claims", lambda: self.engine.claims_work(self.clock.now_ms))
+
     def checkpoint_work(self) -> Work:
         """A whole checkpoint with its retention."""
         return self.engine.upkeep.checkpoint(self.state_ms)

@@ -95,6 +95,9 @@ class Ticks:
             engine.retire_unused(now_ms)
             if engine.state.log.pending_size:
                 node.appended()
+            if engine.claims_due():
+                # Whoever began that may have gone, as with another leader.
+                node.kick_claims()
         if engine.jobs.due(now_ms):
             node.kick_jobs()
 

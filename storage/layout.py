@@ -148,6 +148,7 @@ class FrameKind(IntEnum):
     JOB = 10
     GROUP = 11
     KEYSPACE = 12
+    CLAIM = 15
 
 
 class FrameHeader(NamedTuple):

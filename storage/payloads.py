@@ -120,18 +120,20 @@ class LeaseDecision:
     deadline_ms: int
     refs: Int64Array
     attempts: Column
+    claim: int = 0
+    """Number of the claim that they were handed out for; 0 = none."""
 
     def encode(self) -> list[Block]:
-        return pack(
-            {
-                "lease": self.lease,
-                "topic": self.topic,
-                "group": self.group,
-                "deadline": self.deadline_ms,
-                "attempts": _pack_column(self.attempts, "<u2"),
-            },
-            self.refs.astype("<i8", copy=False).tobytes(),
-        )
+        head: dict[str, Any] = {
+            "lease": self.lease,
+            "topic": self.topic,
+            "group": self.group,
+            "deadline": self.deadline_ms,
+            "attempts": _pack_column(self.attempts, "<u2"),
+        }
+        if self.claim:
+            head["claim"] = self.claim
+        return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
     def decode(cls, payload: Block) -> LeaseDecision:
@@ -143,6 +145,7 @@ class LeaseDecision:
             deadline_ms=head["deadline"],
             refs=np.frombuffer(tail, "<i8"),
             attempts=_unpack_column(head["attempts"], "<u2"),
+            claim=head.get("claim", 0),
         )
 
 

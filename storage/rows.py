@@ -123,6 +123,8 @@ def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
         size = batch.body.size
         return batch.body.block, size, None
     columns.append(batch.body)
+    if all(isinstance(c.size, int) for c in columns):
+        return _side_by_side([(c.block, c.size) for c in columns if isinstance(c.size, int)], n)
     sizes = [c.sizes(n) for c in columns]
     total = np.sum(sizes, axis=0)
     starts = np.cumsum(total) - total
@@ -134,6 +136,17 @@ def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
         data[np.repeat(at - source, size) + np.arange(len(block))] = block
         at += size
     return data.tobytes(), total, starts
+
+
+def _side_by_side(columns: list[tuple[Block, int]], n: int) -> tuple[Block, Column, Int64Array]:
+    """The same when each column has values of one size: a table, filled column by column."""
+    width = sum(size for _, size in columns)
+    table = np.empty((n, width), np.uint8)
+    at = 0
+    for block, size in columns:
+        table[:, at : at + size] = np.frombuffer(block, np.uint8).reshape(n, size)
+        at += size
+    return table.tobytes(), np.full(n, width, np.int64), np.arange(n, dtype=np.int64) * width
 
 
 def place_rows(

@@ -118,9 +118,14 @@ def _payload(frame: Frame) -> dict[str, Any]:
     if kind == FrameKind.LEASE:
         lease = LeaseDecision.decode(frame.payload)
         until = _time(lease.deadline_ms)
-        return {"topic": lease.topic, "lease": f"{lease.lease:016x}", "until": until} | _refs(
-            lease.refs
-        )
+        claim = {"claim": lease.claim} if lease.claim else {}
+        return {
+            "topic": lease.topic,
+            "lease": f"{lease.lease:016x}",
+            "until": until,
+            **claim,
+            **_refs(lease.refs),
+        }
     if kind == FrameKind.SETTLE:
         settle = SettleDecision.decode(frame.payload)
         states = sorted({MessageState(s).name for s in settle.entries["state"].tolist()})
@@ -136,7 +141,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
             return {"piece": index + 1, "of": count}
         effects = msgpack.unpackb(frame.payload)
         return {"n": len(effects), "effects": [_effect(argv) for argv in effects[:_EFFECTS_SHOWN]]}
-    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB):
+    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB, FrameKind.CLAIM):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         return members
     return {}

@@ -14,6 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.claim_frames import apply_claim
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.leases import Keyed
 from delaylog.broker.engine.model import Topic
@@ -91,6 +92,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         effects = state.keyspace_pieces.take(payload, header.epoch, path=path, position=position)
         state.keyspace.apply(effects)
         state.keyspace_base.note(len(payload))
+    elif kind is FrameKind.CLAIM:
+        apply_claim(state, msgpack.unpackb(payload), frame.end)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
 
@@ -98,6 +101,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
     """The broker's time jumped: what is left of each lease stays; hours may come to be again."""
     state.leases.shift(members["step_ms"])
+    state.claims.shift(members["step_ms"])
     state.hour_floor_top = max(state.hour_floor_top, state.hour_floor)
     state.hour_floor = members["floor"]
     if members["step_ms"] < 0:
@@ -257,6 +261,8 @@ def apply_lease(
     state.leases.add(decision, rows["origin"].astype(np.int64), keys)
     state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
     group = state.group(decision.topic, decision.group)
+    if decision.claim and not known:
+        state.claims.add(decision)
     if group is not None and not known:
         group.counts.leased += len(refs)
         group.counts.delivered += len(refs)

@@ -24,7 +24,7 @@ def jump_ahead(state: EngineState, jump_ms: int, now_ms: int) -> None:
 
     Producers do too: a send whose answer was lost is repeated a moment later.
     """
-    if len(state.leases) or len(state.producers):
+    if len(state.leases) or len(state.claims) or len(state.producers):
         _append(state, jump_ms, state.hour_floor, now_ms)
     for topic in state.by_number.values():
         topic.used_ms += jump_ms if topic.used_ms else 0

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from delaylog.broker.engine.applying import apply_frame
+from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.id_rebuild import rebuild_ids
@@ -334,6 +335,9 @@ class Engine:
             first = leases
         if keys is not None and (first is None or keys < first):
             first = keys
+        claims = state.claims.next_expiry_ms()
+        if claims is not None and (first is None or claims < first):
+            first = claims
         if state.paced:
             paced = min(state.paced.values())
             first = paced if first is None else min(first, paced)
@@ -358,6 +362,8 @@ class Engine:
     def run_due(self, now_ms: int) -> bool:
         """Release due messages and expire leases, one bounded slice; True if more is due."""
         self.dispatcher.dispatch(now_ms)
+        # A claim ends before the first of its messages comes back: never in part.
+        expire_claims(self.state, now_ms)
         expire_leases(self.state, now_ms)
         self._expire_keys(now_ms)
         if self.state.paced:
@@ -372,6 +378,14 @@ class Engine:
             keyspace.expire_due(now_ms)
         if keyspace.effects:
             log_keyspace(self.state, now_ms)
+
+    def claims_due(self) -> bool:
+        """Whether a claim has to be settled of which that is decided."""
+        return bool(left_over(self.state))
+
+    def claims_work(self, clock: Callable[[], int]) -> Work:
+        """Settle those."""
+        return settle_left_over(self.state, clock)
 
     def retire_unused(self, now_ms: int) -> None:
         """Drop what nobody uses any more, end what holds others up. Called every few seconds."""

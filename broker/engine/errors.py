@@ -48,6 +48,18 @@ class TooLateError(EngineError):
     code = "too_late"
 
 
+class GoneError(EngineError):
+    """It was here and has ended; `facts["state"]` says how."""
+
+    code = "gone"
+
+
+class QuotaRefusal(EngineError):
+    """As many of them are there as may be: try again when one has ended."""
+
+    code = "quota"
+
+
 class DiskFullRefusal(EngineError):
     """There is no room for more messages; deliveries go on. Try again once space is back."""
 

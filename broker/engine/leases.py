@@ -49,6 +49,13 @@ class Lease:
         good = (self.origins[rows] == origins) & self.open[rows]
         return np.where(good, rows, -1)
 
+    def open_columns(self) -> dict[str, bytes | memoryview]:
+        """The columns of the rows that are open, as bytes; only deadlines ever change."""
+        if self.open_count < len(self.refs):
+            return {name: getattr(self, name)[self.open].tobytes() for name in _COLUMNS}
+        lent = {name: getattr(self, name).data.cast("B") for name in _COLUMNS}
+        return {**lent, "deadlines": self.deadlines.tobytes()}
+
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
@@ -68,7 +75,8 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
-        self._buckets: SortedDict[int, set[int]] = SortedDict()
+        self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
+        """By time the numbers of leases, in the order in which they came."""
         self._leased: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
@@ -116,6 +124,13 @@ class LeaseTable:
         self._leased[key] = self._leased.get(key, 0) + n
         self._file(lease)
 
+    def extend(self, number: int, deadline_ms: int) -> None:
+        """All open rows of a lease end at another time."""
+        lease = self._leases.get(number)
+        if lease is not None:
+            lease.deadlines[:] = deadline_ms
+            self._enter(number, deadline_ms)
+
     def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
         """(refs, origins) of all that is under lease in a group."""
         mine = self._of(topic, group)
@@ -157,7 +172,10 @@ class LeaseTable:
 
     def _file(self, lease: Lease) -> None:
         deadline = int(lease.deadlines[lease.open].min())
-        self._buckets.setdefault(-(-deadline // BUCKET_MS), set()).add(lease.number)
+        self._enter(lease.number, deadline)
+
+    def _enter(self, number: int, deadline_ms: int) -> None:
+        self._buckets.setdefault(-(-deadline_ms // BUCKET_MS), {})[number] = None
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Rows `refs` of a lease are settled; those of them that have keys."""
@@ -200,8 +218,9 @@ class LeaseTable:
             bucket, numbers = self._buckets.peekitem(0)
             if bucket * BUCKET_MS > now_ms:
                 break
-            for number in list(numbers):
-                numbers.discard(number)
+            while numbers and left > 0:
+                # The latest goes first: what comes back after it goes back in front of it.
+                number, _ = numbers.popitem()
                 lease = self._leases.get(number)
                 if lease is None or number in given:
                     continue
@@ -212,22 +231,19 @@ class LeaseTable:
                     left -= len(rows)
                 if len(rows) < lease.open_count:
                     rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
-                    key = -(-int(rest.min()) // BUCKET_MS)
-                    self._buckets.setdefault(key, set()).add(number)
-                if left <= 0:
-                    break
+                    self._enter(number, int(rest.min()))
             if not numbers:
                 self._buckets.pop(bucket, None)
         return out
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Open rows of every lease, for a checkpoint."""
+        """Open rows of every lease, for a checkpoint. Columns that nothing changes are lent."""
         return [
             {
                 "number": lease.number,
                 "topic": lease.topic,
                 "group": lease.group,
-                **{name: getattr(lease, name)[lease.open].tobytes() for name in _COLUMNS},
+                **lease.open_columns(),
                 "keys": b"" if lease.keys is None else lease.keys[lease.open].tobytes(),
             }
             for lease in self._leases.values()

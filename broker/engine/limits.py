@@ -34,6 +34,10 @@ class Limits:
     """Messages on one page of a list: each costs a Python object."""
     leased_max: int = 1_000_000
     """Messages under lease per group: 27 bytes of memory each."""
+    claim_rows_max: int = 1_000_000
+    """Messages of one claim: ten bytes of memory each, beside their leases."""
+    claims_max: int = 4_096
+    """Claims that have not ended."""
     tail_bytes_max: int = 28 << 20
     """Rows and bodies in memory before the splitter takes them to their hours."""
     tail_bytes_hard_max: int = 80 << 20

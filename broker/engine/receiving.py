@@ -51,10 +51,12 @@ def receive(
     now_ms: int,
     only: TagFilter | None = None,
     chosen: Sequence[str] | None = None,
+    claim: int = 0,
 ) -> Delivery | None:
     """Up to `count_max` messages (of those a filter wants, or with chosen ids), or None.
 
-    They are under a new lease.
+    They are under a new lease. What is taken for a claim comes without records: they are read
+    later, by whoever reads its rows.
     """
     topic.used_ms = group.used_ms = now_ms
     group.delivered_rate.look(now_ms, group.counts.delivered)
@@ -71,7 +73,7 @@ def receive(
         if count_max == 0:
             state.paced[topic.number, group.number] = bucket.ready_at_ms(now_ms)
             return None
-    taking = _Taking(state, topic, group, count_max, now_ms, only)
+    taking = _Taking(state, topic, group, count_max, now_ms, only, claim)
     if chosen is None:
         taking.run()
     else:
@@ -106,7 +108,18 @@ class _Part(NamedTuple):
 class _Taking:
     """One receive call: what it has found so far."""
 
-    __slots__ = ("claimed", "found", "group", "left", "lot", "now_ms", "only", "state", "topic")
+    __slots__ = (
+        "claim",
+        "claimed",
+        "found",
+        "group",
+        "left",
+        "lot",
+        "now_ms",
+        "only",
+        "state",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -116,8 +129,10 @@ class _Taking:
         count_max: int,
         now_ms: int,
         only: TagFilter | None,
+        claim: int = 0,
     ) -> None:
         self.state = state
+        self.claim = claim
         self.topic = topic
         self.group = group
         self.left = count_max
@@ -288,6 +303,8 @@ class _Taking:
         if not self.found:
             return None
         whole = self.joined()
+        if self.claim:
+            return self._lease(whole._replace(records=b""), lease_ms)
         fit = self.fitting(whole.rows)
         if fit < len(whole.refs):
             self._put_aside(whole.refs[fit:], whole.rows[fit:])
@@ -346,6 +363,7 @@ class _Taking:
             deadline_ms=self.now_ms + lease_ms,
             refs=refs,
             attempts=attempts if same is None else same,
+            claim=self.claim,
         )
         if records is None:
             records = records_of(state, refs, rows)

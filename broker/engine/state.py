@@ -16,6 +16,7 @@ from random import Random
 
 import numpy as np
 
+from delaylog.broker.engine.claim_table import ClaimTable
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.job_table import JobTable
@@ -89,6 +90,7 @@ class EngineState:
         self.next_topic = 1
         self.leases = LeaseTable()
         self.lease_number = 0
+        self.claims = ClaimTable()
         self.producers = ProducerTable()
         self.jobs = JobTable()
         self.keyspace = Keyspace(random)

@@ -220,6 +220,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.count_living(group.hours, -1, end)
     state.hours.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
+    state.claims.drop(topic.number, group.number)
     group.forget_ready()
     if not state.replaying:
         state.gone.append((topic.namespace, topic.name, group.name))
@@ -237,6 +238,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
         entries["time"] = members["time"]
         state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
         state.leases.drop(topic.number, group.number)
+        state.claims.purge(topic.number, group.number)
         group.counts.leased = 0
         refs = origins = np.zeros(0, np.int64)
     kept, guests = per_hour(refs), guests_per_hour(refs, origins)

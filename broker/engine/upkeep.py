@@ -76,6 +76,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
             for hour, counts in state.hours.counts.items()
         },
         "leases": state.leases.snapshot(),
+        "claims": state.claims.snapshot(),
         "producers": state.producers.snapshot(),
         "jobs": state.jobs.snapshot(),
         "keyspace": state.keyspace_base.saved(state.position),
@@ -162,6 +163,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         held_by = state.group(topic_number, group_number)
         if held_by is not None:
             held_by.gate.hold(keys)
+    if "claims" in saved:
+        state.claims.restore(saved["claims"])
     state.producers.restore(saved["producers"])
     if "jobs" in saved:
         state.jobs.restore(saved["jobs"])

@@ -24,6 +24,7 @@ from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.operations import (
+    CLAIM,
     CLOCK,
     CLUSTER,
     CLUSTER_CALLS,
@@ -50,12 +51,14 @@ ROUTES_KEPT: Final = 4_096
 CAMELLIA: Final = "/camellia/"
 """Its clients may add parameters of their own: they were never refused."""
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+CLAIM_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 
 log = logging.getLogger("delaylog.web")
 
 _UNDER_TOPIC: Final = by_tail(TOPIC)
 _MESSAGE: Final = by_tail(MESSAGE)[""]
 _GROUP: Final = by_tail(GROUP)[""]
+_CLAIM: Final = by_tail(CLAIM)
 _TOPICS: Final = by_tail(TOPICS)[""]
 _CLOCK: Final = by_tail(CLOCK)[""]
 _CLUSTER: Final = by_tail(CLUSTER)
@@ -264,6 +267,16 @@ class HttpFace:
                     "bad_request", "a group is named [A-Za-z0-9._-]{1,200}", field="group"
                 )
             return _pick(_GROUP, method)
+        if under == "claims" and 3 <= len(rest) <= 4:
+            claim = ctx.params["claim"] = _segment(rest[2])
+            if not CLAIM_NAME.match(claim):
+                raise Problem(
+                    "bad_request", "a claim is named [A-Za-z0-9._:-]{1,200}", field="claim"
+                )
+            action = ctx.params["action"] = _segment("/".join(rest[3:]))
+            if action in _CLAIM:
+                return _pick(_CLAIM[action], method)
+            raise Problem("unknown", f"there is nothing at {path[:200]}")
         table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
         if table is None:
             raise Problem("unknown", f"there is nothing at {path[:200]}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgpack
@@ -14,9 +13,11 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek
-from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.engine.sending import send
 from delaylog.broker.handing_out import hand_out
 from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.web.arrow_stream import ARROW
+from delaylog.broker.web.batch_sends import RESULT_NAMES, key_producer, send_batch
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.web.places import the_group
@@ -42,19 +43,15 @@ from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
-from delaylog.storage.own_backoff import column_has_own_backoffs
-
-RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
-
 
 # --------------------------------------------------------------------------- send
 
 
 async def send_messages(ctx: Context) -> web.StreamResponse:
-    """POST …/messages: one object, an array, or a bulk body."""
+    """POST …/messages: one object, an array, or a bulk or Arrow body."""
     acks = _take_acks(ctx) if ctx.query_text else None
-    if ctx.content_type == BULK:
-        return await _send_bulk(ctx, acks)
+    if ctx.content_type in (BULK, ARROW):
+        return await send_batch(ctx, acks)
     members = await ctx.members()
     limits = ctx.node.engine.limits
     now_ms = ctx.node.clock.now_ms()
@@ -124,7 +121,7 @@ async def _send_keyed(
     await node.room()
     scalars: dict[str, object] = {}
     if key is not None:
-        scalars = {"producer": _key_producer(ctx, key), "sequence": 0}
+        scalars = {"producer": key_producer(ctx, key), "sequence": 0}
     now_ms = node.clock.now_ms()
     wire = build_wire(singles, now_ms, merge, **scalars)
     batch = decode_send(wire, rows_max=len(singles))
@@ -132,53 +129,6 @@ async def _send_keyed(
     result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
     await node.standing.safe(result.position, acks)
     return result
-
-
-def _key_producer(ctx: Context, key: str) -> str:
-    """The producer that stands for an Idempotency-Key of this topic."""
-    try:
-        raw = key.encode()
-    except UnicodeEncodeError:
-        raise Problem("bad_request", "an Idempotency-Key is UTF-8") from None
-    if not 1 <= len(key) <= 200:
-        raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
-    # Hashed, because names and key together may be longer than a producer's name.
-    place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
-    return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"
-
-
-async def _send_bulk(ctx: Context, acks: Acks | None) -> web.StreamResponse:
-    node = ctx.node
-    wire = await ctx.body()
-    if node.crowded:
-        await node.room()
-    batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
-    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
-        # That is how the broker itself stores it: no form of a request.
-        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
-    key = ctx.request.headers.get("Idempotency-Key")
-    if key is not None:
-        if batch.producer is not None:
-            raise Problem(
-                "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
-            )
-        batch.producer, batch.sequence = _key_producer(ctx, key), 0
-    now_ms = node.clock.now_ms()
-    if ctx.topic_key not in node.engine.state.topics:
-        # A refused send makes no topic.
-        check_batch(node.engine.state, batch, now_ms)
-    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
-    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
-    await node.standing.safe(result.position, acks)
-    results = result.results
-    fields = {
-        "v": BATCH_VERSION,
-        "n": batch.n,
-        "refs": result.refs.astype("<i8", copy=False).tobytes(),
-        "deliver_at_ms": result.deliver_at_ms.astype("<i8", copy=False).tobytes(),
-        "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
-    }
-    return ctx.bulk_answer(msgpack.packb(fields))
 
 
 # --------------------------------------------------------------------------- receive

@@ -13,6 +13,8 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from delaylog.broker.web import (
+    claim_shapes,
+    claims,
     clock,
     cluster,
     control,
@@ -33,6 +35,8 @@ TOPIC: Final = "/v1/topics/{topic}"
 MESSAGE: Final = "/v1/topics/{topic}/messages/{id}"
 GROUPS: Final = "/v1/topics/{topic}/groups"
 GROUP: Final = "/v1/topics/{topic}/groups/{group}"
+CLAIMS: Final = "/v1/topics/{topic}/claims"
+CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Takes:
     """An array of them is taken as well."""
     bulk: bool = False
     """A bulk body is taken as well."""
+    arrow: bool = False
+    """An Arrow body is taken as well."""
     needed: bool = True
 
 
@@ -64,6 +70,7 @@ class Operation:
     problems: tuple[int, ...] = ()
     """Statuses of refusals beyond those that any call may have."""
     bulk_answer: bool = False
+    arrow_answer: bool = False
 
 
 NATIVE: Final = (
@@ -136,9 +143,9 @@ NATIVE: Final = (
         f"{TOPIC}/messages",
         messages.send_messages,
         "send",
-        "Send one message, several, or a bulk body.",
+        "Send one message, several, or a bulk or Arrow body.",
         {200: "Sent"},
-        Takes(shapes.MESSAGE, many=True, bulk=True),
+        Takes(shapes.MESSAGE, many=True, bulk=True, arrow=True),
         query=(shapes.ACKS,),
         problems=(409, 415, 429, 507),
         bulk_answer=True,
@@ -292,6 +299,76 @@ GROUP_CALLS: Final = (
     ),
 )
 
+CLAIM_CALLS: Final = (
+    Operation(
+        "GET",
+        CLAIMS,
+        claims.list_claims,
+        "listClaims",
+        "A topic's claims that have not ended.",
+        {200: "Claims"},
+        problems=(404,),
+    ),
+    Operation(
+        "GET",
+        CLAIM,
+        claims.get_claim,
+        "getClaim",
+        "A claim, ended or not.",
+        {200: "Claim"},
+        query=(shapes.GROUP,),
+        problems=(404,),
+    ),
+    Operation(
+        "POST",
+        CLAIM,
+        claims.make_claim,
+        "makeClaim",
+        "Hold what is ready under a name; again: the same messages.",
+        {200: "Claim"},
+        Takes(claim_shapes.MAKE_CLAIM, needed=False),
+        problems=(404, 410, 415, 429),
+    ),
+    Operation(
+        "GET",
+        f"{CLAIM}/rows",
+        claims.read_claim,
+        "readClaim",
+        "Some of a claim's messages, the same ones each time.",
+        {200: "ClaimRows"},
+        query=claim_shapes.ROWS,
+        problems=(404, 409, 410, 415),
+        bulk_answer=True,
+        arrow_answer=True,
+    ),
+    Operation(
+        "POST",
+        f"{CLAIM}/extend",
+        claims.extend_claim_,
+        "extendClaim",
+        "Hold all of a claim longer.",
+        {200: "SettledClaim"},
+        Takes(claim_shapes.EXTEND_CLAIM, needed=False),
+        problems=(404, 409, 410, 415),
+    ),
+    *(
+        Operation(
+            "POST",
+            f"{CLAIM}/{action}",
+            claims.settle_claim,
+            f"{action}Claim",
+            doc,
+            {200: "SettledClaim"},
+            Takes(claim_shapes.SETTLE_CLAIM, needed=False),
+            problems=(404, 409, 410, 415),
+        )
+        for action, doc in (
+            ("ack", "End all of a claim as done."),
+            ("release", "Give all of a claim back."),
+        )
+    ),
+)
+
 CLUSTER: Final = "/v1/cluster"
 CLOCK: Final = "/v1/clock"
 JOBS: Final = "/v1/jobs"
@@ -347,9 +424,11 @@ CLUSTER_CALLS: Final = (
 )
 """Calls that every node answers for itself."""
 
-ALL: Final = (*NATIVE, *GROUP_CALLS, *NODE, *CLUSTER_CALLS)
+IN_NAMESPACES: Final = (*NATIVE, *GROUP_CALLS, *CLAIM_CALLS)
+"""Calls of a topic in any namespace."""
+ALL: Final = (*IN_NAMESPACES, *NODE, *CLUSTER_CALLS)
 READS: Final = frozenset(
-    operation.handler for operation in (*NATIVE, *GROUP_CALLS, *NODE) if operation.method == "GET"
+    operation.handler for operation in (*IN_NAMESPACES, *NODE) if operation.method == "GET"
 )
 """Handlers that only look, which any node may answer."""
 

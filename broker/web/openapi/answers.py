@@ -18,6 +18,7 @@ from delaylog.broker.engine.settings import (
     SLOTS,
     TopicSettings,
 )
+from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.members import Schema
@@ -94,6 +95,17 @@ def _group() -> Schema:
         delivered=_COUNT,
         **_topic(),
     )
+
+
+def _claim() -> dict[str, Schema]:
+    states = ["making", "open", "acking", "acked", "releasing", "released", "expired", "purged"]
+    return {
+        "claim": _TEXT,
+        "group": _TEXT,
+        "n": _COUNT,
+        "state": {"enum": states},
+        "lease_until_ms": {"type": ["integer", "null"]},
+    }
 
 
 def settings_schema(*, whole: bool) -> Schema:
@@ -190,6 +202,16 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Groups": _object(groups=_list(_ref("Group"))),
         "Purged": _object(result=done, purged=_COUNT),
         "Paused": _object(result=done, paused={"type": "boolean"}),
+        "Claim": _object(**_claim()),
+        "Claims": _object(claims=_list(_ref("Claim"))),
+        "SettledClaim": _object(**_claim(), result={"enum": ["done", "already"]}),
+        "ClaimRows": _object(
+            **{"from": _COUNT},
+            messages={**_list(_body(**_CONTENT, **_LEASED)), "maxItems": limits.receive_max},
+            to=_COUNT,
+            n=_COUNT,
+            now_ms=_INT,
+        ),
         "Stats": _object(
             {
                 "delay_buckets": _list(
@@ -213,7 +235,12 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Sent": {
             "oneOf": [
                 _sent("created", "kept", "replaced"),
-                _object(messages=_list(_sent("created", "kept", "replaced", "rejected"))),
+                _object(messages=_list(_sent(*RESULT_NAMES))),
+                _object(
+                    {"results": _list({"enum": list(RESULT_NAMES)})},
+                    n=_COUNT,
+                    **dict.fromkeys(RESULT_NAMES, _COUNT),
+                ),
             ]
         },
         "Received": _object(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from delaylog import __version__
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
@@ -13,8 +14,7 @@ from delaylog.broker.web.members import Schema, Shape
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.operations import (
     CLUSTER_CALLS,
-    GROUP_CALLS,
-    NATIVE,
+    IN_NAMESPACES,
     NODE,
     READS,
     Operation,
@@ -33,6 +33,7 @@ _MEANINGS: Final = {
     404: "There is no such topic or message.",
     405: "The method is not offered; `Allow` names those that are.",
     408: "The request did not arrive in time.",
+    410: "It has ended; `state` says how.",
     409: "It contradicts what is there, or comes too late.",
     413: "Too large.",
     415: "The content type is not read here.",
@@ -59,7 +60,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     """The OpenAPI 3.1 document of a node with these limits."""
     schemas = answer_schemas(limits)
     paths: dict[str, Any] = {}
-    for operation in (*NATIVE, *GROUP_CALLS):
+    for operation in IN_NAMESPACES:
         for prefix, suffix in (("/v1/", ""), ("/v1/ns/{ns}/", "InNamespace")):
             path = operation.path.replace("/v1/", prefix, 1)
             entry = _operation(operation, limits, schemas, operation.name + suffix)
@@ -96,6 +97,7 @@ def _path_item(path: str) -> dict[str, Any]:
         "topic": _NAME,
         "group": _NAME,
         "ns": _NAME,
+        "claim": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,200}$"},
         "id": {"type": "string", "minLength": 1, "maxLength": 255},
         "job": {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"},
     }
@@ -104,6 +106,7 @@ def _path_item(path: str) -> dict[str, Any]:
         "group": "Name of the group.",
         "ns": "Namespace.",
         "job": "Name of the job.",
+        "claim": "Name of the claim.",
         "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
     }
     return {
@@ -149,6 +152,8 @@ def _operation(
         content = {kind: {"schema": _ref(schema)} for kind in (JSON, MSGPACK)}
         if operation.bulk_answer:
             content[BULK] = {"schema": {}}
+        if operation.arrow_answer:
+            content[ARROW] = {"schema": {}}
         responses[str(status)] = {"description": _MEANINGS[status], "content": content}
     for status in (*_ANY_PROBLEM, *operation.problems):
         responses[str(status)] = _problem(status)
@@ -187,6 +192,8 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
     content: dict[str, Any] = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
     if takes.bulk:
         content[BULK] = {"schema": {"type": "string", "format": "binary"}}
+    if takes.arrow:
+        content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
     return {"required": takes.needed, "content": content}
 
 

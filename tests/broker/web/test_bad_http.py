@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.web.operations import GROUP_CALLS, NATIVE, NODE
+from delaylog.broker.web.operations import IN_NAMESPACES, NODE
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
@@ -371,7 +371,7 @@ def test_old_http(broker: Any) -> None:
 
 
 CALLS = [
-    *((each.method, each.path) for each in (*NATIVE, *GROUP_CALLS, *NODE)),
+    *((each.method, each.path) for each in (*IN_NAMESPACES, *NODE)),
     *(("GET", path) for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json")),
 ]
 
@@ -382,7 +382,7 @@ def test_every_call_refuses_an_unknown_query(
 ) -> None:
     """Nobody takes a misspelt parameter for one that works; the second time by the kept route."""
     method, path = call
-    path = path.format(topic=topic, id="a", group="g", job="j1")
+    path = path.format(topic=topic, id="a", group="g", job="j1", claim="c")
     for _ in range(2):
         assert_problem(broker.call(method, f"{path}?colour=red", b"{}"), 400, "bad_request")
     assert broker.counts(topic) is None

@@ -1,0 +1,103 @@
+"""Sends of whole batches: bulk and Arrow bodies, which become the same columns."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+from aiohttp import web
+
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.web.arrow_bodies import decode_arrow
+from delaylog.broker.web.arrow_stream import ARROW
+from delaylog.broker.web.context import Context
+from delaylog.broker.web.problems import Problem
+from delaylog.replication.leader import Acks
+from delaylog.storage.batch import BATCH_VERSION, MessageBatch, decode_send
+from delaylog.storage.own_backoff import column_has_own_backoffs
+
+RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
+ARROW_INLINE_BYTES_MAX: Final = 2 << 20
+"""An Arrow body up to this size is converted on the spot, in a few ms; others in a thread."""
+
+
+async def take_batch(ctx: Context) -> MessageBatch:
+    """The rows of a bulk or Arrow body, whole and well formed. A Problem says what is wrong."""
+    wire = await ctx.body()
+    limits = ctx.node.engine.limits
+    if ctx.content_type == ARROW:
+        if len(wire) <= ARROW_INLINE_BYTES_MAX:
+            return decode_arrow(wire, limits)
+        batch = await asyncio.to_thread(decode_arrow, wire, limits)
+        if ctx.changes:
+            # What was looked at when the body had come may have changed.
+            ctx.node.standing.check()
+        return batch
+    batch = decode_send(wire, rows_max=limits.bulk_rows_max)
+    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
+        # That is how the broker itself stores it: no form of a request.
+        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
+    return batch
+
+
+async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
+    """A send of a bulk or Arrow body."""
+    node = ctx.node
+    batch = await take_batch(ctx)
+    if node.crowded:
+        await node.room()
+    key = ctx.request.headers.get("Idempotency-Key")
+    if key is not None:
+        if batch.producer is not None:
+            raise Problem(
+                "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
+            )
+        batch.producer, batch.sequence = key_producer(ctx, key), 0
+    now_ms = node.clock.now_ms()
+    if ctx.topic_key not in node.engine.state.topics:
+        # A refused send makes no topic.
+        check_batch(node.engine.state, batch, now_ms)
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    await node.standing.safe(result.position, acks)
+    if ctx.content_type == ARROW and not ctx.accepts_bulk:
+        return ctx.answer(_counted(batch.n, result))
+    results = result.results
+    fields = {
+        "v": BATCH_VERSION,
+        "n": batch.n,
+        "refs": result.refs.astype("<i8", copy=False).tobytes(),
+        "deliver_at_ms": result.deliver_at_ms.astype("<i8", copy=False).tobytes(),
+        "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
+    }
+    return ctx.bulk_answer(msgpack.packb(fields))
+
+
+def _counted(n: int, result: SendResult) -> dict[str, Any]:
+    """How many rows came to be what; row by row only where they differ."""
+    results = result.results
+    codes = np.full(1, results) if isinstance(results, int) else results
+    counts = np.bincount(codes, minlength=len(RESULT_NAMES)).tolist()
+    if len(codes) < n:
+        counts = [n if count else 0 for count in counts]
+    members: dict[str, Any] = {"n": n, **dict(zip(RESULT_NAMES, counts, strict=True))}
+    if max(counts) < n:
+        members["results"] = [RESULT_NAMES[code] for code in codes.tolist()]
+    return members
+
+
+def key_producer(ctx: Context, key: str) -> str:
+    """The producer that stands for an Idempotency-Key of this topic."""
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise Problem("bad_request", "an Idempotency-Key is UTF-8") from None
+    if not 1 <= len(key) <= 200:
+        raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
+    # Hashed, because names and key together may be longer than a producer's name.
+    place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
+    return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"

@@ -1,0 +1,36 @@
+"""Records of a batch: columns of one size come to the same bytes as columns of many."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delaylog.storage.batch import MessageBatch, TextColumn
+from delaylog.storage.rows import interleave
+
+WIDTHS = st.tuples(*[st.integers(0, 4)] * 5).filter(lambda widths: any(widths[:4]))
+
+
+def batch(n: int, widths: tuple[int, ...], *, scalars: bool) -> MessageBatch:
+    columns = [
+        TextColumn(
+            width if scalars else np.full(n, width),
+            bytes((32 * number + k) % 256 for k in range(n * width)),
+        )
+        for number, width in enumerate(widths)
+    ]
+    names = ("id", "key", "tags", "headers", "body")
+    return MessageBatch(n, **dict(zip(names, columns, strict=True)))
+
+
+@given(st.integers(1, 6), WIDTHS)
+def test_columns_of_one_size(n: int, widths: tuple[int, ...]) -> None:
+    """Row by row: id, key, tags, headers, body."""
+    data, size, starts = interleave(batch(n, widths, scalars=True))
+    other, sizes, others = interleave(batch(n, widths, scalars=False))
+    assert data == other
+    assert np.asarray(size).tolist() == np.asarray(sizes).tolist() == [sum(widths)] * n
+    assert starts is not None
+    assert others is not None
+    assert starts.tolist() == others.tolist()
