@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine.applying import apply_frame
+from delaylog.broker.engine.applying import apply_frame, part_needed
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.finding import put_newest_ids
@@ -29,6 +30,8 @@ from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
+from delaylog.broker.engine.transactions.deciding import end_overdue
+from delaylog.broker.engine.transactions.publishing import Publisher
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.broker.engine.waking import wake_paced
 from delaylog.storage.checkpoint import load_newest
@@ -120,6 +123,7 @@ class Engine:
             make_snapshot=make_snapshot,
         )
         self.jobs = Jobs(self.state, self.flush_work)
+        self.publisher = Publisher(self.state, self.flush_work)
         self._state_bytes = 0
         self.started_ms = now_ms
         """The time this life, or leadership, began with: never before what was told earlier."""
@@ -245,6 +249,9 @@ class Engine:
             start = state.position
             data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
             for frame in frames_in(data, start):
+                wanted = part_needed(state, frame)
+                if wanted is not None:
+                    yield partial(state.staged.load, wanted)
                 apply_frame(state, frame)
                 yield None
             if self.crowded():
@@ -377,6 +384,7 @@ class Engine:
 
     def retire_unused(self, now_ms: int) -> None:
         """Drop what nobody uses any more, end what holds others up. Called every few seconds."""
+        end_overdue(self.state, now_ms)
         retire_unused(self.state, now_ms)
         for topic in self.state.by_number.values():
             for group in topic.groups.values():

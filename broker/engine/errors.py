@@ -42,6 +42,12 @@ class ConflictError(EngineError):
     code = "conflict"
 
 
+class GoneError(EngineError):
+    """It has ended, and takes nothing any more; `facts["state"]` says how it ended."""
+
+    code = "gone"
+
+
 class TooLateError(EngineError):
     """The message is past the point where this could be done; `facts["state"]` says where."""
 

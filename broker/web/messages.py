@@ -17,6 +17,7 @@ from delaylog.broker.engine.receiving import peek
 from delaylog.broker.engine.sending import check_batch, send
 from delaylog.broker.handing_out import hand_out
 from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.web.bulk_bodies import decode_bulk
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.web.places import the_group
@@ -42,7 +43,6 @@ from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
-from delaylog.storage.own_backoff import column_has_own_backoffs
 
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
@@ -152,10 +152,7 @@ async def _send_bulk(ctx: Context, acks: Acks | None) -> web.StreamResponse:
     wire = await ctx.body()
     if node.crowded:
         await node.room()
-    batch = decode_send(wire, rows_max=node.engine.limits.bulk_rows_max)
-    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
-        # That is how the broker itself stores it: no form of a request.
-        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
+    batch = decode_bulk(wire, node.engine.limits)
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:
