@@ -35,7 +35,7 @@ from delaylog.broker.engine.transactions.publishing import Publisher
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.broker.engine.waking import wake_paced
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourStore, Work
@@ -193,6 +193,7 @@ class Engine:
             # The ticks say it too, but nothing syncs them.
             told_ms = members.get("told_ms", 0)
             restore(state, members, start)
+            self._check_staged(start)
             self._restore_keyspace(members, start, working)
         else:
             state.hours.recover({}, 0)
@@ -202,6 +203,14 @@ class Engine:
             progress("rebuilding the id index")
             self._rebuild_ids(working)
         return start, told_ms
+
+    def _check_staged(self, start: int) -> None:
+        """What is staged is read from the log, in front of the checkpoint too."""
+        log, needed = self.state.log, self.state.transactions.log_from(start)
+        if needed < log.first_position:
+            raise CorruptionError(
+                "the log begins behind what is staged", path=f"{self.folder}/log", position=needed
+            )
 
     def _restore_keyspace(
         self,

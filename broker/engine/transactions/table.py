@@ -120,6 +120,9 @@ class TransactionTable:
 
     # ------------------------------------------------------------------ looking
 
+    def __len__(self) -> int:
+        return len(self.open) + len(self.unpublished) + len(self._ended)
+
     def publishing(self, name: str) -> Unpublished | None:
         """A committed one that is not all through yet, by id."""
         return self._publishing.get(name)
@@ -318,6 +321,9 @@ class TransactionTable:
         for one in self.open.values():
             one.began_ms += step_ms
             one.expires_ms += step_ms
+        for decided in self.unpublished.values():
+            # Set back, it would be decided in a time to come, and its rows due then.
+            decided.decided_ms += min(step_ms, 0)
 
     # ------------------------------------------------------------------ checkpoints
 
