@@ -151,6 +151,11 @@ class TransactionTable:
         """Committed rows that are not in their hours yet."""
         return sum(one.rows - one.published for one in self.unpublished.values())
 
+    def lag_ms(self, now_ms: int) -> int:
+        """Since when the oldest of them waits."""
+        first = next(iter(self.unpublished.values()), None)
+        return 0 if first is None else max(now_ms - first.decided_ms, 0)
+
     @property
     def debt_bytes(self) -> int:
         """About what committed rows will still take on disk."""

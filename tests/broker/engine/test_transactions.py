@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from delaylog.broker.backup.restoring import restore_backup
+from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -26,11 +29,15 @@ from delaylog.broker.engine.topics import drop_group, drop_topic, purge, put_gro
 from delaylog.broker.engine.transactions import deciding, publishing, table
 from delaylog.broker.engine.transactions.deciding import PartName, Winner
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
+from delaylog.broker.verify.physical_log import LogRange
+from delaylog.broker.verify.report import Report
+from delaylog.broker.verify.transactions import verify_staged
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log_reader import segment_bases
 from tests.broker.engine.staging import Transactions, batch_of
+from tests.broker.engine.test_verify import verify
 
 HOUR = 3_600_000
 
@@ -461,3 +468,44 @@ def test_defaults_are_those_of_the_publication(host: Any) -> None:
     for found in host.find(["a", "b", "c"]):
         assert found.row["max_retry"] == 3
         assert found.row["expires_at"] - found.row["deliver_at"] == 5_000
+
+
+def test_a_backup_holds_what_is_staged(host: Any, tmp_path: Path) -> None:
+    """Parts in front of its checkpoint too: a restored folder publishes and commits them."""
+    prepared(host)
+    txn = calls(host)
+    txn.begin("open", host.now_ms)
+    txn.stage("open", [b"open"], host.now_ms, part=5)
+    txn.slices(host.now_ms, 2)
+    host.checkpoint()
+    host.sync()
+    fs = OsFileSystem()
+    take_backup(fs, fs, str(host.folder), str(tmp_path / "backup"), version="1", now_ms=lambda: 1)
+    restore_backup(
+        fs, fs, str(tmp_path / "backup"), str(tmp_path / "again"), now_ms=1, random=Random(1)
+    )
+    host.engine.close()
+    host.folder = tmp_path / "again"
+    host._open()
+    assert calls(host).commit("open", host.now_ms, (5, 0, 1))
+    publish(host)
+    found = host.bodies()
+    assert Counter(found) == Counter([*bodies(0, 60), b"open"])
+
+
+def test_verify_misses_a_part(host: Any) -> None:
+    """What a checkpoint says is staged has to stand in the log."""
+    prepared(host, parts=2)
+    txn = calls(host)
+    txn.begin("open", host.now_ms)
+    txn.stage("open", [b"open"], host.now_ms)
+    host.checkpoint()
+    host.sync()
+    assert verify(host.folder).sound
+    saved = txn.table.snapshot(host.engine.state.position)
+    held = [int(txn.look("open").parts.columns["position"][0])]
+    report = Report()
+    verify_staged([saved], LogRange(0, 1 << 40, changed=False, transactions=held), report)
+    assert [finding.position for finding in report.damage] == [
+        int(part["position"]) for part in txn.look("x").parts
+    ]
