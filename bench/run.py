@@ -36,6 +36,7 @@ import resp
 import restart
 import scale
 import singles
+import transactions
 from broker_process import Brokers, broker_program
 from procfs import OthersMeter
 from settings import FULL, SMALL, Settings
@@ -51,6 +52,7 @@ SECTIONS: Final = (
     "lateness",
     "scale",
     "listing",
+    "transactions",
     "cluster",
     "resp",
     "memory",
@@ -121,6 +123,8 @@ def _sections(
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
     if "listing" in wanted:
         yield "listing", lambda: _listing(brokers, settings)
+    if "transactions" in wanted:
+        yield "transactions", lambda: iter([transactions.measure(brokers, settings)])
     if "cluster" in wanted:
         yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
         yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])

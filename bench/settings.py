@@ -62,6 +62,8 @@ class Settings:
     # Of each command on each of three servers in turns; CPU ticks of 10 ms bound it from below.
     resp_round_s: float
     resp_rounds: int
+    # Of one transaction.
+    transaction_rows: int
 
 
 SMALL: Final = Settings(
@@ -88,6 +90,7 @@ SMALL: Final = Settings(
     restart_burst=100_000,
     resp_round_s=0.4,
     resp_rounds=3,
+    transaction_rows=1_000_000,
 )
 
 FULL: Final = Settings(
@@ -114,4 +117,5 @@ FULL: Final = Settings(
     restart_burst=2_000_000,
     resp_round_s=2.0,
     resp_rounds=5,
+    transaction_rows=10_000_000,
 )

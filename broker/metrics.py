@@ -36,6 +36,7 @@ class Metrics:
         """Read the engine."""
         node = self._node
         state = node.engine.state
+        transactions = state.transactions
         topics = list(state.by_number.values())
         topic_labels = ["namespace", "topic"]
         labels = [*topic_labels, "group"]
@@ -90,6 +91,20 @@ class Metrics:
             "delaylog_claim_rows": ("Messages that they were made of.", state.claims.rows),
             "delaylog_waiting_consumers": ("Long polls that wait.", len(node.waiters)),
             "delaylog_producers": ("Idempotent producers remembered.", len(state.producers)),
+            "delaylog_transactions_open": ("Open transactions.", len(transactions.open)),
+            "delaylog_staged_bytes": (
+                "Parts of open transactions.",
+                transactions.staged_bytes,
+            ),
+            "delaylog_staged_rows": ("Messages in them.", transactions.staged_rows),
+            "delaylog_publish_lag_rows": (
+                "Committed messages that are not in their hours yet.",
+                transactions.unpublished_rows,
+            ),
+            "delaylog_publish_lag_ms": (
+                "Since the commit of the oldest of them.",
+                transactions.lag_ms(node.clock.now_ms()),
+            ),
             "delaylog_epoch": ("Leadership counter.", state.epoch_counter),
             "delaylog_tick_second": ("Second that dispatch has reached.", state.tick.second),
             "delaylog_clock_held_ms": (
@@ -115,6 +130,18 @@ class Metrics:
             "delaylog_checkpoints": ("Checkpoints written.", node.engine.upkeep.checkpoints),
             "delaylog_wheel_turns": ("Slots of the wheel that expired.", state.wheel.turns),
             "delaylog_clock_steps": ("Steps of the wall clock.", node.clock.steps),
+            "delaylog_discarded_rows": (
+                "Staged messages that were never committed.",
+                transactions.discarded_rows,
+            ),
+            "delaylog_published_rows": (
+                "Committed messages that are through.",
+                transactions.published_rows,
+            ),
+            "delaylog_transactions_dropped": (
+                "Ended transactions forgotten for lack of room.",
+                transactions.dropped,
+            ),
             "delaylog_producers_dropped": (
                 "Producers forgotten for lack of room.",
                 state.producers.dropped,

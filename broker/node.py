@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from math import ceil
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 from delaylog.broker.admission import Admission
@@ -413,6 +413,17 @@ class Node:
         """A job was begun: see to it now."""
         self.spawn("jobs", self._jobs_work)
 
+    def kick_publish(self) -> None:
+        """A transaction was committed: bring its rows in."""
+        self.spawn("publish", self._publish_work)
+
+    def _publish_work(self) -> Work:
+        return self.engine.publisher.work(
+            self.clock.now_ms,
+            thread_time,
+            lambda: self._stopping or not self.standing.may_turn(),
+        )
+
     def _jobs_work(self) -> Work:
         # While the node hands over they pause: the log has to come to an end.
         return self.engine.jobs.work(
@@ -435,8 +446,10 @@ class Node:
     # ------------------------------------------------------------------ admission
 
     def free_bytes(self) -> int:
-        """Free space of the data folder; 0 while the disk is full or the reserve does not stand."""
-        return self.admission.free_bytes()
+        """Free space of the data folder that nothing is to be written to yet; 0 while the disk is
+        full or the reserve does not stand.
+        """
+        return max(self.admission.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 
     @property
     def refusing_sends(self) -> bool:

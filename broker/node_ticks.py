@@ -100,6 +100,8 @@ class Ticks:
                 node.kick_claims()
         if engine.jobs.due(now_ms):
             node.kick_jobs()
+        if engine.publisher.due:
+            node.kick_publish()
 
     def _note_waiting(self, engine: Engine, now_ms: int) -> None:
         """Whoever waits for a group uses it, however long ago it asked."""

@@ -148,6 +148,8 @@ class FrameKind(IntEnum):
     JOB = 10
     GROUP = 11
     KEYSPACE = 12
+    TXN = 13
+    PUBLISH = 14
     CLAIM = 15
 
 

@@ -59,6 +59,16 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
         position += FRAME_HEADER_SIZE + header.payload_size
 
 
+def read_frame(file: File, base: int, position: int) -> Frame | None:
+    """The frame at `position` of the segment at `base`; None when no good one stands there."""
+    raw = file.pread(FRAME_HEADER_SIZE, position - base)
+    header = check_header(raw, position) if len(raw) == FRAME_HEADER_SIZE else None
+    if header is None:
+        return None
+    payload = file.pread(header.payload_size, position - base + FRAME_HEADER_SIZE)
+    return Frame(header, payload) if frame_crc(raw, payload) == header.crc else None
+
+
 def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> bytes:
     """Whole frames of the segment at `base` from the one at `start` on, as they stand there.
 

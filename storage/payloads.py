@@ -71,6 +71,11 @@ class SendDecision:
     """Rows whose ids are under lease: (row, origin of that message, group number)."""
 
     def encode(self, wire: Block) -> list[Block]:
+        """The payload of a SEND frame."""
+        return pack(self.head(), wire)
+
+    def head(self) -> dict[str, Any]:
+        """The members that say it."""
         head: dict[str, Any] = {
             "topic": _pack_column(self.topic, "<u4"),
             "tag": self.tag,
@@ -87,7 +92,7 @@ class SendDecision:
                 head["kept"] = np.stack(self.kept).astype("<i8").tobytes()
         if self.successors is not None:
             head["successors"] = np.stack(self.successors).astype("<i8").tobytes()
-        return pack(head, wire)
+        return head
 
     @classmethod
     def decode(cls, head: Mapping[str, Any]) -> SendDecision:

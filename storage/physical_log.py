@@ -22,6 +22,7 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.log_reader import (
     FrameHops,
     judge_tail,
+    read_frame,
     read_frames,
     scan_segment,
     segment_bases,
@@ -339,6 +340,28 @@ class PhysicalLog:
             return read_frames(file, bases[at], start, end, bytes_max)
         finally:
             file.close()
+
+    def frame_at(self, position: int) -> Frame:
+        """The frame that begins there, checked. Any thread; also while the log is recovered.
+
+        Raises CorruptionError when it is not there as it was written.
+        """
+        if position >= self.written_position and self._pending_size:
+            self.write_pending()
+        bases = list(self._bases)
+        at = bisect_right(bases, position) - 1
+        if at < 0:
+            path = self._path(bases[0]) if bases else self._folder
+            raise CorruptionError("the log begins behind a frame", path=path, position=position)
+        file = self._fs.open(self._path(bases[at]))
+        try:
+            frame = read_frame(file, bases[at], position)
+        finally:
+            file.close()
+        if frame is None:
+            path = self._path(bases[at])
+            raise CorruptionError("a bad frame", path=path, position=position)
+        return frame
 
     def hops(self, start: int) -> FrameHops:
         """A look at the frames that are written, from `start` or the first one held."""

@@ -150,9 +150,16 @@ def _side_by_side(columns: list[tuple[Block, int]], n: int) -> tuple[Block, Colu
 
 
 def place_rows(
-    batch: MessageBatch, decision: SendDecision, leader_time_ms: int, position: int
+    batch: MessageBatch,
+    decision: SendDecision,
+    leader_time_ms: int,
+    position: int,
+    sent_position: int | None = None,
 ) -> PlacedRows:
-    """Index rows of an accepted batch, ordered by hour; a frame's whole effect on the hours."""
+    """Index rows of an accepted batch, ordered by hour; a frame's whole effect on the hours.
+
+    `sent_position` = where in the log they count as sent, if not at the frame's `position`.
+    """
     n = batch.n
     due = due_column(batch, leader_time_ms)
     rows = np.zeros(n, INDEX_ENTRY)
@@ -170,7 +177,7 @@ def place_rows(
     ttl = decision.ttl_ms if batch.ttl_ms is None else batch.ttl_ms
     rows["expires_at"] = ttl_to_expires(due_rows, _defaulted(ttl, "ttl", decision.ttl_ms))
     rows["sent_at"] = leader_time_ms
-    rows["sent_position"] = position
+    rows["sent_position"] = position if sent_position is None else sent_position
     rows["topic"] = decision.topic
     if batch.priority is not None:
         rows["priority"] = _defaulted(batch.priority, "priority", 0)

@@ -27,7 +27,7 @@ from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
-from delaylog.broker.engine.upkeep import HOUR_FIELDS
+from delaylog.broker.engine.upkeep import HOUR_FIELDS, log_needed
 from delaylog.broker.folder_lock import LOCK, held_retention
 from delaylog.storage.checkpoint import checkpoint_names, decode_checkpoint
 from delaylog.storage.delay_hour import hour_name
@@ -69,7 +69,7 @@ class Start:
     @property
     def log_from(self) -> int:
         """The first frame that is needed."""
-        return self.keyspace.position
+        return log_needed(self.members, self.position)
 
 
 def take_backup(

@@ -24,6 +24,11 @@ from delaylog.broker.cli.dump_contents import (
     dump_object,
     dump_text,
 )
+from delaylog.broker.cli.dump_transactions import (
+    publish_members,
+    saved_transactions,
+    transaction_members,
+)
 from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace_pieces import piece_of
@@ -135,6 +140,10 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
+    if kind == FrameKind.TXN:
+        return transaction_members(frame.payload)
+    if kind == FrameKind.PUBLISH:
+        return publish_members(frame.payload)
     if kind == FrameKind.KEYSPACE:
         if (piece := piece_of(frame.payload)) is not None:
             index, count = piece
@@ -258,6 +267,8 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     members, position = found
     for name in ("leases", "producers"):
         members[name] = len(members[name])
+    if "transactions" in members:
+        members["transactions"] = saved_transactions(members["transactions"])
     for topic in members["topics"]:
         for group in topic["groups"]:
             for name in ("hours", "guests"):

@@ -21,6 +21,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
+from delaylog.broker.engine.transactions.applying import apply_transaction, uncount_committed
 from delaylog.broker.engine.waking import follow_settings, free_keys
 from delaylog.storage.batch import MessageBatch, decode_send
 from delaylog.storage.columns import alike, distinct, every, guests_per_hour, per_hour, some
@@ -46,6 +47,7 @@ from delaylog.storage.payloads import (
     unpack,
 )
 from delaylog.storage.rows import PlacedRows, place_rows
+from delaylog.storage.transaction_frames import PublishDecision
 from delaylog.storage.whole_rows import copy_rows, take_rows
 from delaylog.wheel import Entries
 
@@ -87,6 +89,10 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.JOB:
         state.jobs.apply(msgpack.unpackb(payload), header.position)
+    elif kind is FrameKind.TXN:
+        apply_transaction(state, payload, header.leader_time_ms, header.position)
+    elif kind is FrameKind.PUBLISH:
+        apply_publish(state, PublishDecision.decode(payload), header.position, frame.end)
     elif kind is FrameKind.KEYSPACE:
         path, position = f"{state.folder}/log", header.position
         effects = state.keyspace_pieces.take(payload, header.epoch, path=path, position=position)
@@ -102,6 +108,7 @@ def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int
     """The broker's time jumped: what is left of each lease stays; hours may come to be again."""
     state.leases.shift(members["step_ms"])
     state.claims.shift(members["step_ms"])
+    state.transactions.shift(members["step_ms"])
     state.hour_floor_top = max(state.hour_floor_top, state.hour_floor)
     state.hour_floor = members["floor"]
     if members["step_ms"] < 0:
@@ -117,9 +124,13 @@ def apply_send(
     leader_time_ms: int,
     position: int,
     end: int,
+    sent_position: int | None = None,
 ) -> tuple[PlacedRows, Int64Array]:
-    """Rows come to be; returns them with their refs (both ordered by hour)."""
-    placed = place_rows(batch, decision, leader_time_ms, position)
+    """Rows come to be; returns them with their refs (both ordered by hour).
+
+    `sent_position` = where in the log they count as sent, if not by this frame.
+    """
+    placed = place_rows(batch, decision, leader_time_ms, position, sent_position)
     refs = state.hours.number(placed, end)
     rows = placed.rows
     if not batch.id.empty:
@@ -127,7 +138,7 @@ def apply_send(
     if isinstance(decision.topic, int):
         topic = state.by_number.get(decision.topic)
         if topic is not None:
-            _count_sent(state, topic, refs, placed)
+            _count_sent(state, topic, refs, placed, sent_position)
             topic.bytes_sent += int(rows["size"].sum())
             if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
                 topic.prioritised = True
@@ -145,6 +156,28 @@ def apply_send(
         remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
     _expose(state, placed, refs, end)
     return placed, refs
+
+
+def part_needed(state: EngineState, frame: Frame) -> int | None:
+    """Where the part stands that a frame is about, unless it is at hand: applying would read it."""
+    if frame.header.kind != FrameKind.PUBLISH:
+        return None
+    decision = PublishDecision.decode(frame.payload)
+    if decision.send is None or state.staged.has(decision.part):
+        return None
+    return decision.part
+
+
+def apply_publish(state: EngineState, decision: PublishDecision, position: int, end: int) -> None:
+    """Rows of a committed part come to be, as those of a SEND do."""
+    send = decision.send
+    if send is not None:
+        one = state.transactions.unpublished[decision.transaction]
+        batch = state.staged.rows(decision.part, decision.first, decision.stop, one.decided_ms)
+        apply_send(state, batch, send, decision.at_ms, position, end, one.position)
+        number = int(one.parts["topic"][one.at])
+        uncount_committed(state, one, number, decision.stop - decision.first)
+    state.transactions.published(decision)
 
 
 def _line_up(
@@ -210,7 +243,11 @@ def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64A
 
 
 def _count_sent(
-    state: EngineState, topic: Topic, refs: Int64Array, placed: PlacedRows | None = None
+    state: EngineState,
+    topic: Topic,
+    refs: Int64Array,
+    placed: PlacedRows | None = None,
+    sent_position: int | None = None,
 ) -> None:
     """Count new rows in each group that sees them; `placed` says how they lie in hours."""
     topic.sent += len(refs)
@@ -219,10 +256,13 @@ def _count_sent(
     else:
         lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
         hours = dict(zip(placed.hours, lengths, strict=True))
+    others = -1
     for group in topic.groups.values():
-        group.counts.living += len(refs)
-        group.count_living(hours, +1)
-    others = len(topic.groups) - 1
+        # What counts as sent in front of a floor has ended by rule before it came.
+        if sent_position is None or sent_position >= group.floor:
+            group.counts.living += len(refs)
+            group.count_living(hours, +1)
+            others += 1
     if others:
         state.hours.count_living(hours, others)
 

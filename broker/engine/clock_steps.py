@@ -22,9 +22,10 @@ from delaylog.wheel import TimingWheel
 def jump_ahead(state: EngineState, jump_ms: int, now_ms: int) -> None:
     """Time went ahead by `jump_ms` more than passed: leases keep what is left of them.
 
-    Producers do too: a send whose answer was lost is repeated a moment later.
+    Producers do too: a send whose answer was lost is repeated a moment later. So do transactions.
     """
-    if len(state.leases) or len(state.claims) or len(state.producers):
+    held = (state.leases, state.claims, state.producers, state.transactions)
+    if any(len(one) for one in held):
         _append(state, jump_ms, state.hour_floor, now_ms)
     for topic in state.by_number.values():
         topic.used_ms += jump_ms if topic.used_ms else 0

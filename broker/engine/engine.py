@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine.applying import apply_frame
+from delaylog.broker.engine.applying import apply_frame, part_needed
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
@@ -30,11 +31,13 @@ from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
+from delaylog.broker.engine.transactions.deciding import end_overdue
+from delaylog.broker.engine.transactions.publishing import Publisher
 from delaylog.broker.engine.upkeep import Upkeep, restore
 from delaylog.broker.engine.waking import wake_paced
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourStore, Work
@@ -125,6 +128,7 @@ class Engine:
             make_snapshot=make_snapshot,
         )
         self.jobs = Jobs(self.state, self.flush_work)
+        self.publisher = Publisher(self.state, self.flush_work)
         self._state_bytes = 0
         self.started_ms = now_ms
         """The time this life, or leadership, began with: never before what was told earlier."""
@@ -196,6 +200,7 @@ class Engine:
             # The ticks say it too, but nothing syncs them.
             told_ms = members.get("told_ms", 0)
             restore(state, members, start)
+            self._check_staged(start)
             self._restore_keyspace(saved, working)
         else:
             state.hours.recover({}, 0)
@@ -205,6 +210,14 @@ class Engine:
             progress("rebuilding the id index")
             rebuild_ids(state, working)
         return start, told_ms
+
+    def _check_staged(self, start: int) -> None:
+        """What is staged is read from the log, in front of the checkpoint too."""
+        log, needed = self.state.log, self.state.transactions.log_from(start)
+        if needed < log.first_position:
+            raise CorruptionError(
+                "the log begins behind what is staged", path=f"{self.folder}/log", position=needed
+            )
 
     def _restore_keyspace(
         self, saved: tuple[dict[str, Any], int], working: Callable[[str, int, int], None]
@@ -263,6 +276,9 @@ class Engine:
             start = state.position
             data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
             for frame in frames_in(data, start):
+                wanted = part_needed(state, frame)
+                if wanted is not None:
+                    yield partial(state.staged.load, wanted)
                 apply_frame(state, frame)
                 yield None
             if self.crowded():
@@ -389,6 +405,7 @@ class Engine:
 
     def retire_unused(self, now_ms: int) -> None:
         """Drop what nobody uses any more, end what holds others up. Called every few seconds."""
+        end_overdue(self.state, now_ms)
         retire_unused(self.state, now_ms)
         for topic in self.state.by_number.values():
             for group in topic.groups.values():

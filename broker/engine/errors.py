@@ -42,16 +42,16 @@ class ConflictError(EngineError):
     code = "conflict"
 
 
+class GoneError(EngineError):
+    """It has ended, and takes nothing any more; `facts["state"]` says how it ended."""
+
+    code = "gone"
+
+
 class TooLateError(EngineError):
     """The message is past the point where this could be done; `facts["state"]` says where."""
 
     code = "too_late"
-
-
-class GoneError(EngineError):
-    """It was here and has ended; `facts["state"]` says how."""
-
-    code = "gone"
 
 
 class QuotaRefusal(EngineError):

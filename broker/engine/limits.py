@@ -78,6 +78,20 @@ class Limits:
     """An empty topic that nobody made on purpose goes after so long without use."""
     ephemeral_idle_ms: int = 300_000
     """An ephemeral group goes when nobody asked for its messages for so long."""
+    transaction_ttl_ms: int = 3_600_000
+    """An open transaction expires so long after the last call about it, unless it says another
+    time: a writer that died must not hold its parts for ever."""
+    transaction_age_ms: int = 86_400_000
+    """No transaction is open longer than this, whatever is staged: the log is kept for it."""
+    transactions_open_max: int = 10_000
+    """Open transactions: each is looked at from time to time."""
+    staged_bytes_max: int = 16 << 30
+    """Parts of open transactions, in the log only."""
+    staged_parts_max: int = 200_000
+    """The same in parts: about 300 bytes of memory each."""
+    staged_log_bytes_max: int = 64 << 30
+    """Log that open transactions keep from being removed; beyond it the one whose parts are the
+    oldest expires."""
     connections_max: int = 20_000
     """Open HTTP connections."""
 

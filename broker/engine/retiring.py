@@ -25,7 +25,7 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
                 if now_ms - group.used_ms >= limits.ephemeral_idle_ms:
                     drop_group(state, topic, group, now_ms)
                     gone += 1
-        if _is_left_over(topic):
+        if _is_left_over(topic) and not state.transactions.holds(topic.number):
             topic.used_ms = topic.used_ms or now_ms
             idle_ms = now_ms - max(topic.used_ms, topic.keep_until_ms)
             if idle_ms >= 0 and now_ms - topic.used_ms >= limits.topic_idle_ms:

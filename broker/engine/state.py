@@ -29,6 +29,8 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.transactions.staged import StagedParts
+from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
@@ -93,6 +95,8 @@ class EngineState:
         self.claims = ClaimTable()
         self.producers = ProducerTable()
         self.jobs = JobTable()
+        self.transactions = TransactionTable()
+        self.staged = StagedParts(log)
         self.keyspace = Keyspace(random)
         # Not before it is known what has ended, and that this node says so.
         self.keyspace.stop_expiring()

@@ -79,8 +79,18 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "claims": state.claims.snapshot(),
         "producers": state.producers.snapshot(),
         "jobs": state.jobs.snapshot(),
+        "transactions": state.transactions.snapshot(state.position),
         "keyspace": state.keyspace_base.saved(state.position),
     }
+
+
+def log_needed(saved: dict[str, Any], position: int) -> int:
+    """From where on a start from a checkpoint at `position` needs the log.
+
+    Frames in front of it hold what the keyspace comes back from, and what is staged.
+    """
+    staged: int = saved["transactions"]["log_from"] if "transactions" in saved else position
+    return min(base_of(saved, position).position, staged)
 
 
 def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
@@ -168,6 +178,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.producers.restore(saved["producers"])
     if "jobs" in saved:
         state.jobs.restore(saved["jobs"])
+    if "transactions" in saved:
+        state.transactions.restore(saved["transactions"])
 
 
 class Upkeep:
@@ -257,7 +269,7 @@ class Upkeep:
         It is kept for both kept ones, and for the keyspace until a snapshot is made.
         """
         state = self._state
-        needed = state.keyspace_base.needed(state.position)
+        needed = state.transactions.log_from(state.keyspace_base.needed(state.position))
         return len(self.kept) < KEPT or self.kept[0].log_from < needed
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:
@@ -286,7 +298,7 @@ class Upkeep:
             yield from state.ids.flush_jobs(position)
 
             def finish() -> None:
-                log_from = base["position"]
+                log_from = log_needed(small, position)
                 self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
                 self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
 

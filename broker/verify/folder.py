@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
+from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.meta import load_meta
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
@@ -69,6 +70,7 @@ def verify_folder(
     _reach(positions, log, report)
     yield from _hours(fs, folder, newest, log, report)
     yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
+    verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
     return report
 
@@ -134,6 +136,8 @@ class _Newest:
     """States carry seals: they do since the first checkpoint of a broker that writes them."""
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
     """Of each whole checkpoint, oldest first: what its keyspace comes back from, its position."""
+    staged: list[Mapping[str, Any]] = field(default_factory=list)
+    """Of the same: what they say about transactions."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
@@ -141,6 +145,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
     positions: list[int] = []
     newest = _Newest()
     bases: list[tuple[KeyspaceBase, int]] = []
+    staged: list[Mapping[str, Any]] = []
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
@@ -150,6 +155,8 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
         members, position = found
         positions.append(position)
         bases.append((base_of(members, position), position))
+        if "transactions" in members:
+            staged.append(members["transactions"])
         counts = {
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
@@ -162,6 +169,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             groups_of(members),
             bool(members.get("sealed")),
             bases,
+            staged,
         )
     return positions, newest
 

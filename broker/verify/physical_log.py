@@ -26,6 +26,8 @@ class LogRange:
     changed: bool
     keyspace: list[int] = field(default_factory=list)
     """Positions of KEYSPACE frames."""
+    transactions: list[int] = field(default_factory=list)
+    """Positions of TXN frames."""
 
 
 def verify_log(
@@ -44,6 +46,7 @@ def verify_log(
         return LogRange(0, 0, changed=False)
     changed = False
     keyspace: list[int] = []
+    transactions: list[int] = []
     end = bases[0]
     for at, base in enumerate(bases):
         name = f"log/{segment_name(base)}"
@@ -67,6 +70,8 @@ def verify_log(
                     keyspace.append(frame.header.position)
                 else:
                     changed |= late and kind != FrameKind.EPOCH_BEGIN
+                if kind == FrameKind.TXN:
+                    transactions.append(frame.header.position)
                 yield
         finally:
             file.close()
@@ -85,4 +90,4 @@ def verify_log(
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable to {durable_end}")
-    return LogRange(bases[0], end, changed, keyspace)
+    return LogRange(bases[0], end, changed, keyspace, transactions)

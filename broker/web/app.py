@@ -36,6 +36,8 @@ from delaylog.broker.web.operations import (
     TAKES_QUERY,
     TOPIC,
     TOPICS,
+    TRANSACTION,
+    TRANSACTIONS,
     Handler,
     by_tail,
 )
@@ -64,6 +66,8 @@ _CLOCK: Final = by_tail(CLOCK)[""]
 _CLUSTER: Final = by_tail(CLUSTER)
 _JOBS: Final = by_tail(JOBS)[""]
 _JOB: Final = by_tail(JOB)[""]
+_TRANSACTIONS: Final = by_tail(TRANSACTIONS)[""]
+_TRANSACTION: Final = by_tail(TRANSACTION)
 
 
 class _Protocol(RequestHandler):
@@ -239,6 +243,13 @@ class HttpFace:
         if parts[2] == "jobs" and len(parts) == 4:
             ctx.params["job"] = _segment(parts[3])
             return _pick(_JOB, method)
+        if path == TRANSACTIONS:
+            return _pick(_TRANSACTIONS, method)
+        if parts[2] == "transactions" and len(parts) in (4, 5):
+            under_one = _TRANSACTION.get("/".join(parts[4:]))
+            if under_one is not None:
+                ctx.params["transaction"] = _segment(parts[3])
+                return _pick(under_one, method)
         namespace = "default"
         at = 2
         if parts[2] == "ns" and len(parts) >= 5:

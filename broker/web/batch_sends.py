@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -12,42 +11,20 @@ from aiohttp import web
 
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import check_batch, send
-from delaylog.broker.web.arrow_bodies import decode_arrow
 from delaylog.broker.web.arrow_stream import ARROW
+from delaylog.broker.web.bulk_bodies import read_batch
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.problems import Problem
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import BATCH_VERSION, MessageBatch, decode_send
-from delaylog.storage.own_backoff import column_has_own_backoffs
+from delaylog.storage.batch import BATCH_VERSION
 
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
-ARROW_INLINE_BYTES_MAX: Final = 2 << 20
-"""An Arrow body up to this size is converted on the spot, in a few ms; others in a thread."""
-
-
-async def take_batch(ctx: Context) -> MessageBatch:
-    """The rows of a bulk or Arrow body, whole and well formed. A Problem says what is wrong."""
-    wire = await ctx.body()
-    limits = ctx.node.engine.limits
-    if ctx.content_type == ARROW:
-        if len(wire) <= ARROW_INLINE_BYTES_MAX:
-            return decode_arrow(wire, limits)
-        batch = await asyncio.to_thread(decode_arrow, wire, limits)
-        if ctx.changes:
-            # What was looked at when the body had come may have changed.
-            ctx.node.standing.check()
-        return batch
-    batch = decode_send(wire, rows_max=limits.bulk_rows_max)
-    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
-        # That is how the broker itself stores it: no form of a request.
-        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
-    return batch
 
 
 async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
     """A send of a bulk or Arrow body."""
     node = ctx.node
-    batch = await take_batch(ctx)
+    batch = await read_batch(ctx)
     if node.crowded:
         await node.room()
     key = ctx.request.headers.get("Idempotency-Key")

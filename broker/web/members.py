@@ -19,7 +19,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.problems import Problem
 
 INT64_MAX: Final = 2**63 - 1
-_WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,20}\Z")
 Values: TypeAlias = Mapping[str, Any]
 Schema: TypeAlias = dict[str, Any]
 
@@ -383,3 +383,30 @@ class Nested(Member):
 
     def _kind(self, limits: Limits) -> Schema:
         return {**self.shape.schema(limits), "type": ["object", "null"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList(Member):
+    """A list of objects of declared members."""
+
+    shape: Shape
+    count_max: int | str
+
+    def take(self, members: Values, limits: Limits) -> list[dict[str, Any]] | None:
+        """The values of each, None when absent."""
+        value = members.get(self.name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.wrong("must be a list of objects", None)
+        most = bound(self.count_max, limits)
+        if len(value) > most:
+            raise self.wrong(f"holds at most {most} objects", None)
+        return [self.shape.check(each, item) for item, each in enumerate(value)]
+
+    def _kind(self, limits: Limits) -> Schema:
+        return {
+            "type": ["array", "null"],
+            "items": self.shape.schema(limits),
+            "maxItems": bound(self.count_max, limits),
+        }

@@ -25,6 +25,7 @@ from delaylog.broker.web import (
     messages,
     shapes,
     topics,
+    transactions,
 )
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Member, Shape
@@ -51,6 +52,8 @@ class Takes:
     """A bulk body is taken as well."""
     arrow: bool = False
     """An Arrow body is taken as well."""
+    columns: bool = False
+    """Nothing but columns is taken: one of the forms in bulk_bodies.py."""
     needed: bool = True
 
 
@@ -67,6 +70,8 @@ class Operation:
     """Schema of each good status."""
     takes: Takes | None = None
     query: tuple[Member, ...] = ()
+    query_needed: tuple[Member, ...] = ()
+    """Those of them that cannot be left out."""
     problems: tuple[int, ...] = ()
     """Statuses of refusals beyond those that any call may have."""
     bulk_answer: bool = False
@@ -373,6 +378,8 @@ CLUSTER: Final = "/v1/cluster"
 CLOCK: Final = "/v1/clock"
 JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
+TRANSACTIONS: Final = "/v1/transactions"
+TRANSACTION: Final = "/v1/transactions/{transaction}"
 NODE: Final = (
     Operation("GET", CLOCK, clock.get_clock, "getClock", "The broker's clock.", {200: "Clock"}),
     Operation(
@@ -397,6 +404,76 @@ NODE: Final = (
         "Stop a job; what it did stays done.",
         {200: "Job"},
         problems=(404,),
+    ),
+    Operation(
+        "GET",
+        TRANSACTIONS,
+        transactions.list_transactions,
+        "listTransactions",
+        "Transactions: open ones first, then those that ended, newest first.",
+        {200: "Transactions"},
+        query=(shapes.LISTED_MAX,),
+    ),
+    Operation(
+        "POST",
+        TRANSACTIONS,
+        transactions.begin_transaction,
+        "begin",
+        "Begin a transaction, or give an open one more time.",
+        {200: "Begun"},
+        Takes(shapes.TRANSACTION, needed=False),
+        query=(shapes.ACKS,),
+        problems=(415, 429),
+    ),
+    Operation(
+        "GET",
+        TRANSACTION,
+        transactions.get_transaction,
+        "getTransaction",
+        "How far a transaction is, or how it ended.",
+        {200: "Transaction"},
+        problems=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{TRANSACTION}/parts",
+        transactions.stage_part,
+        "stage",
+        "Stage messages; nobody sees them before the commit.",
+        {200: "Staged"},
+        Takes("", columns=True),
+        query=(
+            shapes.PART_TOPIC,
+            shapes.PART_NAMESPACE,
+            shapes.PRODUCER,
+            shapes.PART,
+            shapes.ATTEMPT,
+            shapes.NUMBER,
+            shapes.ACKS,
+        ),
+        query_needed=(shapes.PART_TOPIC, shapes.PART),
+        problems=(404, 409, 410, 415, 429, 507),
+    ),
+    Operation(
+        "POST",
+        f"{TRANSACTION}/commit",
+        transactions.commit_transaction,
+        "commit",
+        "Send what these attempts have staged; they count at once.",
+        {200: "Committed"},
+        Takes(shapes.COMMIT),
+        query=(shapes.ACKS,),
+        problems=(404, 409, 410, 415, 507),
+    ),
+    Operation(
+        "POST",
+        f"{TRANSACTION}/abort",
+        transactions.abort_transaction,
+        "abort",
+        "Drop what was staged.",
+        {200: "Aborted"},
+        query=(shapes.ACKS,),
+        problems=(404, 409),
     ),
 )
 """Calls in no namespace."""

@@ -34,6 +34,7 @@ from delaylog.broker.web.members import (
     IntOrText,
     Nested,
     Number,
+    ObjectList,
     QueryFlag,
     QueryInt,
     QueryWords,
@@ -220,6 +221,43 @@ ACCEPT_CLOCK: Final = Shape(
     ACCEPT,
     rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
 )
+NAME_PATTERN: Final = "^[A-Za-z0-9._-]{1,200}$"
+TRANSACTION_ID_PATTERN: Final = "^[A-Za-z0-9._:-]{1,200}$"
+TRANSACTION_ID: Final = Text(
+    "transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN
+)
+TRANSACTION_TTL_MS: Final = Int(
+    "ttl_ms",
+    "It expires so long after the last call that gave it more time: begin or a part.",
+    1,
+    "transaction_age_ms",
+)
+TRANSACTION: Final = Shape("Begin", "the body", TRANSACTION_ID, TRANSACTION_TTL_MS)
+PART_TOPIC: Final = Text("topic", "Where the messages go.", 200, NAME_PATTERN)
+PART_NAMESPACE: Final = Text("ns", "Its namespace; absent: default.", 200, NAME_PATTERN)
+PRODUCER: Final = Text("producer", "Who stages: parts are counted for each.", 255)
+PART: Final = QueryInt("part", "A share of the work, such as a partition.", 0, 2**32 - 1)
+ATTEMPT: Final = QueryInt("attempt", "Which try at this part.", 0, 2**64 - 1)
+NUMBER: Final = QueryInt("number", "Which body of this attempt.", 0, 2**32 - 1)
+WINNER_PART: Final = Int("part", "A part.", 0, 2**32 - 1)
+WINNER_ATTEMPT: Final = Int("attempt", "The attempt that counts.", 0, 2**64 - 1)
+WINNER_ROWS: Final = Int("rows", "Rows that it has staged.", 0, INT64_MAX)
+WINNERS: Final = ObjectList(
+    "winners",
+    "The attempt of each part that is sent; all others are dropped.",
+    Shape(
+        "Winner",
+        "a winner",
+        PRODUCER,
+        WINNER_PART,
+        WINNER_ATTEMPT,
+        WINNER_ROWS,
+        rules={"required": ["part", "attempt", "rows"]},
+    ),
+    "staged_parts_max",
+)
+COMMIT: Final = Shape("Commit", "the body", WINNERS, rules={"required": ["winners"]})
+LISTED_MAX: Final = QueryInt("limit", "At most so many.", 1, "list_max", 100)
 ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
 )

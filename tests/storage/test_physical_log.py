@@ -589,3 +589,26 @@ def test_what_a_full_disk_left_behind_a_segment_that_ends(how: str, seed: int) -
     assert again.end_position == end
     kinds = [bytes(frame.payload[:1]) for frame in found]
     assert kinds == [b"a", b"b", b"c", b"d", *([b"e"] if how == "full segment" else []), b"l"]
+
+
+def test_one_frame_by_its_position() -> None:
+    """It is read while it waits, once it is written, in any segment, and while it is recovered."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    payloads = [bytes([k]) * 600 for k in range(9)]
+    places = []
+    for data in payloads:
+        places.append(append(log, data))
+        assert log.frame_at(places[-1]).payload == data
+    log.sync()
+    assert [log.frame_at(place).payload for place in places] == payloads
+    log.close()
+    again = PhysicalLog(disk, FOLDER, segment_bytes_max=SMALL)
+    for frame in again.recover(0, 0):
+        assert again.frame_at(places[0]).payload == payloads[0]
+        assert again.frame_at(frame.header.position).end == frame.end
+    with pytest.raises(CorruptionError, match="a bad frame"):
+        again.frame_at(places[1] + 1)
+    assert again.drop_below(places[-1]) > 0
+    with pytest.raises(CorruptionError, match="begins behind"):
+        again.frame_at(places[0])

@@ -23,6 +23,7 @@ from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.members import Schema
 from delaylog.storage.layout import Cause, MessageState
+from delaylog.storage.transaction_frames import RESULTS
 
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
@@ -264,6 +265,7 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         ),
         "Job": _job(),
         "Jobs": _object(jobs=_list(_ref("Job"))),
+        **_transactions(),
         "Message": _message(),
         "Step": _step(),
         "Listed": _page(_listed()),
@@ -315,6 +317,40 @@ _BACKOFF: Final = _object(
         "jitter": {"type": "number"},
     }
 )
+
+
+def _transactions() -> dict[str, Schema]:
+    ended = ("committed", "aborted", "expired")
+    state: Schema = {"enum": ["open", *ended]}
+    int_or_null: Schema = {"type": ["integer", "null"]}
+    repeated: Schema = {"enum": ["done", "already"]}
+    known = _object(
+        transaction=_TEXT,
+        state=state,
+        rows=_COUNT,
+        parts=_COUNT,
+        bytes=_COUNT,
+        published=_COUNT,
+        results=_object(**dict.fromkeys(RESULTS, _COUNT)),
+        discarded_rows=_COUNT,
+        expires_at_ms=int_or_null,
+        decided_at_ms=int_or_null,
+    )
+    return {
+        "Transaction": known,
+        "Transactions": _object(
+            transactions=_list(_ref("Transaction")),
+            counts=_object(open=_COUNT, publishing=_COUNT, ended=_COUNT),
+        ),
+        "Begun": _object(transaction=_TEXT, state=state, expires_at_ms=int_or_null),
+        "Staged": _object(rows=_COUNT, result={"enum": ["staged", "already"]}),
+        "Committed": _object(
+            transaction=_TEXT, state={"const": "committed"}, rows=_COUNT, result=repeated
+        ),
+        "Aborted": _object(
+            transaction=_TEXT, state={"enum": ["aborted", "expired"]}, result=repeated
+        ),
+    }
 
 
 def _job() -> Schema:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from delaylog import __version__
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.arrow_stream import ARROW
+from delaylog.broker.web.bulk_bodies import FORMS
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
@@ -20,7 +21,7 @@ from delaylog.broker.web.operations import (
     Operation,
     Takes,
 )
-from delaylog.broker.web.shapes import ID_PATTERN, READ
+from delaylog.broker.web.shapes import ID_PATTERN, READ, TRANSACTION_ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
 _NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}
@@ -30,14 +31,14 @@ _MEANINGS: Final = {
     202: "Begun: a job does it.",
     400: "The request is malformed; `field` and `item` say where.",
     307: "Another node leads: `Location` says where. Send it again there.",
-    404: "There is no such topic or message.",
+    404: "There is no such thing.",
     405: "The method is not offered; `Allow` names those that are.",
     408: "The request did not arrive in time.",
-    410: "It has ended; `state` says how.",
     409: "It contradicts what is there, or comes too late.",
+    410: "It has ended; `state` says how.",
     413: "Too large.",
     415: "The content type is not read here.",
-    429: "A quota is used up, or as many jobs run as may.",
+    429: "A quota is used up; ask again after `Retry-After`.",
     500: "Not now.",
     503: "Not ready.",
     507: "The disk has no room for more messages; deliveries go on.",
@@ -100,6 +101,7 @@ def _path_item(path: str) -> dict[str, Any]:
         "claim": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,200}$"},
         "id": {"type": "string", "minLength": 1, "maxLength": 255},
         "job": {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"},
+        "transaction": {"type": "string", "pattern": TRANSACTION_ID_PATTERN},
     }
     docs = {
         "topic": "Name of the topic.",
@@ -107,6 +109,7 @@ def _path_item(path: str) -> dict[str, Any]:
         "ns": "Namespace.",
         "job": "Name of the job.",
         "claim": "Name of the claim.",
+        "transaction": "Id of the transaction.",
         "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
     }
     return {
@@ -132,7 +135,12 @@ def _operation(
         "summary": operation.doc,
         "tags": ["native"],
         "parameters": [
-            {"name": member.name, "in": "query", "schema": member.schema(limits)}
+            {
+                "name": member.name,
+                "in": "query",
+                "required": member in operation.query_needed,
+                "schema": member.schema(limits),
+            }
             for member in (*operation.query, *((READ,) if operation.handler in READS else ()))
         ],
     }
@@ -175,6 +183,10 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[str, Any]:
+    content: dict[str, Any]
+    if takes.columns:
+        content = {form: {"schema": {"type": "string", "format": "binary"}} for form in FORMS}
+        return {"required": takes.needed, "content": content}
     if isinstance(takes.shape, Shape):
         name = takes.shape.title.replace(" ", "")
         schemas.setdefault(name, takes.shape.schema(limits))
@@ -189,7 +201,7 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
             "maxItems": limits.json_rows_max,
         }
         schema = {"oneOf": [schema, many]}
-    content: dict[str, Any] = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
+    content = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
     if takes.bulk:
         content[BULK] = {"schema": {"type": "string", "format": "binary"}}
     if takes.arrow:

@@ -118,6 +118,7 @@ def test_what_is_described_is_served_and_nothing_else(served: Any, document: Any
             .replace("{id}", "x")
             .replace("{job}", "j1")
             .replace("{claim}", "c")
+            .replace("{transaction}", "x")
         )
         for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
             answer = served.call(method, path, b"{}" if method != "GET" else None)

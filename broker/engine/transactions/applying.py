@@ -1,0 +1,59 @@
+"""What a TXN frame does: to the table, and a commit to the counts of what waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.transactions.table import Unpublished, rows_by_topic
+from delaylog.storage.batch import Block
+from delaylog.storage.payloads import unpack
+from delaylog.storage.transaction_frames import StagedPart, TxnOp
+
+
+def apply_transaction(
+    state: EngineState, payload: Block, leader_time_ms: int, position: int
+) -> None:
+    """Replay one frame; the live path does the same."""
+    table = state.transactions
+    head, tail = unpack(payload)
+    op = head["op"]
+    if op == TxnOp.PART:
+        table.stage(StagedPart.decode(head), position, len(tail))
+    elif op == TxnOp.BEGIN:
+        table.begin(
+            head["txn"],
+            head["id"],
+            ttl_ms=head["ttl"],
+            expires_ms=head["expires"],
+            leader_time_ms=leader_time_ms,
+        )
+    elif op == TxnOp.COMMIT:
+        places = np.frombuffer(tail, "<u4")
+        count_committed(state, table.commit(head["txn"], places, leader_time_ms, position))
+    elif op == TxnOp.ABORT:
+        table.end(head["txn"], "aborted", leader_time_ms)
+    elif op == TxnOp.EXPIRE:
+        table.end(head["txn"], "expired", leader_time_ms)
+    elif op == TxnOp.FORGET:
+        table.forget(head["before"])
+
+
+def count_committed(state: EngineState, one: Unpublished) -> None:
+    """Rows count as living from their commit on, wherever they are on their way."""
+    for number, rows in rows_by_topic(one.parts).items():
+        topic = state.by_number.get(number)
+        for group in topic.groups.values() if topic is not None else ():
+            group.counts.living += rows
+
+
+def uncount_committed(state: EngineState, one: Unpublished, number: int, rows: int) -> None:
+    """Rows of a topic come into their hours, and are counted there.
+
+    A group with a floor behind the commit has them counted no more: its purge ended them, or it
+    was born later.
+    """
+    topic = state.by_number.get(number)
+    for group in topic.groups.values() if topic is not None else ():
+        if group.floor <= one.position:
+            group.counts.living -= rows

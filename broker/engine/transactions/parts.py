@@ -1,0 +1,140 @@
+"""The parts of one open transaction: a growing column each, and where to find a part again.
+
+A part is known by (producer, part, attempt, number); all numbers of one attempt win or lose
+together, so their rows are counted together too. 10 M rows are some thousand parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from delaylog.storage.transaction_frames import PART, PartArray, PlaceArray, StagedPart
+
+_FIRST_PARTS: Final = 16
+
+Attempt = tuple[str, int, int]
+"""Producer, part, attempt."""
+
+
+class Staged(NamedTuple):
+    """What a part holds."""
+
+    topic: int
+    rows: int
+    bytes: int
+    crc: int
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What one attempt has staged so far."""
+
+    rows: int = 0
+    places: list[int] = field(default_factory=list)
+
+
+class PartTable:
+    """Parts in the order they were staged."""
+
+    def __init__(self) -> None:
+        self._parts: PartArray = np.zeros(_FIRST_PARTS, PART)
+        self._count = 0
+        self._known: dict[tuple[str, int, int, int], int] = {}
+        self._attempts: dict[Attempt, _Attempt] = {}
+        self._producers: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def producers(self) -> list[str]:
+        """Names of all that staged something, in the order they came."""
+        return self._producers
+
+    @property
+    def columns(self) -> PartArray:
+        """The parts as they stand."""
+        return self._parts[: self._count]
+
+    def find(self, producer: str, part: int, attempt: int, number: int) -> Staged | None:
+        """What was staged under this name."""
+        place = self._known.get((producer, part, attempt, number))
+        if place is None:
+            return None
+        known = self._parts[place]
+        return Staged(
+            int(known["topic"]), int(known["rows"]), int(known["bytes"]), int(known["crc"])
+        )
+
+    def rows_of(self, attempt: Attempt) -> int:
+        """Rows that an attempt has staged so far."""
+        known = self._attempts.get(attempt)
+        return 0 if known is None else known.rows
+
+    def places_of(self, attempt: Attempt) -> list[int]:
+        """Places of an attempt's parts."""
+        known = self._attempts.get(attempt)
+        return [] if known is None else known.places
+
+    def add(self, part: StagedPart, position: int, size: int) -> None:
+        """A frame at `position` holds one more, of so many bytes."""
+        producer = self._numbers.get(part.producer)
+        if producer is None:
+            producer = self._numbers[part.producer] = len(self._producers)
+            self._producers.append(part.producer)
+        if self._count == len(self._parts):
+            self._parts = np.concatenate([self._parts, np.zeros(self._count, PART)])
+        self._parts[self._count] = (
+            position,
+            part.attempt,
+            producer,
+            part.part,
+            part.number,
+            part.topic,
+            part.rows,
+            size,
+            part.crc,
+            0,
+        )
+        self._note(part.producer, part.part, part.attempt, part.number, part.rows)
+
+    def _note(self, producer: str, part: int, attempt: int, number: int, rows: int) -> None:
+        self._known[producer, part, attempt, number] = self._count
+        whole = self._attempts.setdefault((producer, part, attempt), _Attempt())
+        whole.rows += rows
+        whole.places.append(self._count)
+        self._count += 1
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def snapshot(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"producers": list(self._producers), "parts": self.columns.tobytes()}
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> PartTable:
+        """Of a checkpoint."""
+        out = cls()
+        parts = np.frombuffer(saved["parts"], PART)
+        out._parts = np.concatenate([parts, np.zeros(_FIRST_PARTS, PART)])
+        out._producers = list(saved["producers"])
+        out._numbers = {name: number for number, name in enumerate(out._producers)}
+        keys = zip(
+            parts["producer"].tolist(),
+            parts["part"].tolist(),
+            parts["attempt"].tolist(),
+            parts["number"].tolist(),
+            parts["rows"].tolist(),
+            strict=True,
+        )
+        for producer, part, attempt, number, rows in keys:
+            out._note(out._producers[producer], part, attempt, number, rows)
+        return out
+
+    def take(self, places: PlaceArray) -> PartArray:
+        """Copies of the parts at these places, in this order."""
+        return self.columns[places]

@@ -1,0 +1,158 @@
+"""The publisher: brings committed rows into their hours, slice by slice, wherever it leads.
+
+A slice appends one PUBLISH frame, whose rows are decided and applied as those of a SEND are: what
+stands in the log says how far it has got, so a new leader goes on with the next row. A slice takes
+about three milliseconds of the loop whatever its rows cost, and no more than a few run ahead of the
+commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.applying import apply_publish
+from delaylog.broker.engine.merging import KEPT, REJECTED, REPLACED, Merge, end_replaced, merge_ids
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.transactions.table import Unpublished
+from delaylog.storage.hour_store import Work
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.payloads import SendDecision
+from delaylog.storage.transaction_frames import PublishDecision
+
+SLICE_SECONDS: Final = 0.003
+SLICE_ROWS_MIN: Final = 128
+SLICE_ROWS_MAX: Final = 16_384
+SLICE_ROWS_FIRST: Final = 2_048
+SLICES_AHEAD: Final = 4
+"""Slices that need not be committed yet: their rows wait in memory for the wheel."""
+LATE_MS: Final = 60_000
+"""Rows that were due longer ago than this, since nobody led or nothing could be published, are due
+then: the wheel takes nothing much older as live."""
+
+
+class Publisher:
+    """Publishes the transactions of one engine."""
+
+    def __init__(self, state: EngineState, flush: Callable[[], Work]) -> None:
+        """`flush` drains the tails when what is published fills them."""
+        self._state = state
+        self._flush = flush
+        self._rows = SLICE_ROWS_FIRST
+        self.longest_seconds = 0.0
+        """Of all slices so far."""
+
+    @property
+    def due(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._state.transactions.unpublished) and not self._short_of_space()
+
+    def _short_of_space(self) -> bool:
+        state = self._state
+        return state.fs.free_bytes(state.folder) < state.limits.disk_reserve_bytes
+
+    def work(
+        self,
+        clock: Callable[[], int],
+        timer: Callable[[], float],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> Work:
+        """Publish until all is through. `timer` counts seconds of CPU."""
+        state, table = self._state, self._state.transactions
+        ahead: deque[int] = deque()
+        while table.unpublished and not stopping():
+            one = next(iter(table.unpublished.values()))
+            while state.committed() <= one.position:
+                yield 0.001
+            topic = self._topic(one)
+            if topic is not None and not state.staged.has(one.log_from):
+                if self._short_of_space():
+                    return
+                yield partial(state.staged.load, one.log_from)
+                continue
+            began = timer()
+            self._slice(one, topic, clock())
+            self._pace(timer() - began)
+            ahead.append(state.position)
+            # It is on its way before this waits for anything, or ends.
+            yield 0.0
+            while len(ahead) > SLICES_AHEAD and state.committed() < ahead[0]:
+                yield 0.001
+            while ahead and state.committed() >= ahead[0]:
+                ahead.popleft()
+            if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
+                yield from self._flush()
+        if not table.unpublished:
+            state.staged.drop()
+
+    def _pace(self, seconds: float) -> None:
+        """Take so many rows next time that a slice lasts as long as it should."""
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        wanted = int(self._rows * SLICE_SECONDS / max(seconds, 1e-6))
+        self._rows = min(max(wanted, SLICE_ROWS_MIN), 2 * self._rows, SLICE_ROWS_MAX)
+
+    def _topic(self, one: Unpublished) -> Topic | None:
+        """Whose rows come next; None if nobody is to see them: it was dropped or purged since."""
+        topic = self._state.by_number.get(int(one.parts["topic"][one.at]))
+        if topic is None:
+            return None
+        seen = any(group.floor <= one.position for group in topic.groups.values())
+        return topic if seen else None
+
+    def _slice(self, one: Unpublished, topic: Topic | None, now_ms: int) -> None:
+        """Publish the next rows of a part, or pass over what is left of it."""
+        state = self._state
+        part, first = one.parts[one.at], one.row
+        position, rows = int(part["position"]), int(part["rows"])
+        at_ms = max(one.decided_ms, now_ms - LATE_MS)
+        if topic is None:
+            ended = (0, 0, 0, 0, rows - first)
+            self._append(
+                PublishDecision(one.number, position, first, rows, at_ms, ended, None), now_ms
+            )
+            return
+        stop = min(first + self._rows, rows)
+        batch = state.staged.rows(position, first, stop, one.decided_ms)
+        settings = topic.settings
+        merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
+        topic.used_ms = now_ms
+        topic.sent_rate.look(now_ms, topic.sent)
+        send = SendDecision(
+            topic=topic.number,
+            tag=state.tag,
+            hour_floor=state.hour_floor,
+            ttl_ms=settings.ttl_ms,
+            max_retry=settings.max_retry,
+            accepted=merge.accepted,
+            successors=merge.successors,
+        )
+        counts = _counts(merge, batch.n)
+        self._append(
+            PublishDecision(one.number, position, first, stop, at_ms, counts, send), now_ms
+        )
+        for group, old in merge.replaced:
+            # As in a send: the new messages stand in the log before the old ones end.
+            end_replaced(state, topic, group, old, now_ms)
+
+    def _append(self, decision: PublishDecision, now_ms: int) -> None:
+        state = self._state
+        position, end = state.append(FrameKind.PUBLISH, decision.encode(), now_ms)
+        apply_publish(state, decision, position, end)
+
+
+def _counts(merge: Merge, n: int) -> tuple[int, int, int, int, int]:
+    """Rows by result: created, kept, replaced, rejected, ended."""
+    kept = replaced = rejected = 0
+    if merge.replaced_rows is not None:
+        replaced = len(merge.replaced_rows)
+    if merge.kept is not None:
+        codes = merge.kept[3]
+        kept = int(np.count_nonzero(codes == KEPT))
+        replaced += int(np.count_nonzero(codes == REPLACED))
+        rejected = int(np.count_nonzero(codes == REJECTED))
+    return n - kept - replaced - rejected, kept, replaced, rejected, 0

@@ -1,0 +1,102 @@
+"""Transactions on an engine without network: what the tests of them share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.transactions import deciding
+from delaylog.broker.engine.transactions.deciding import PartName, Winner
+from delaylog.storage.batch import MessageBatch, decode_send, encode_send
+
+ROOM = 1 << 60
+
+
+def batch_of(bodies: Sequence[bytes], **members: Any) -> MessageBatch:
+    """A batch as it arrives; due at once unless told."""
+    columns: dict[str, Any] = {"n": len(bodies), "bodies": b"".join(bodies), **members}
+    columns["body_size"] = np.array([len(body) for body in bodies])
+    if "deliver_at_ms" not in members:
+        columns.setdefault("delay_ms", 0)
+    for name in ("id", "key"):
+        if name in members:
+            raw = [text.encode() for text in members[name]]
+            columns[name] = b"".join(raw)
+            columns[f"{name}_size"] = np.array([len(part) for part in raw])
+    return decode_send(encode_send(columns), rows_max=1 << 20)
+
+
+class Transactions:
+    """Calls about transactions of one engine, at a time that the caller keeps."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def table(self) -> Any:
+        return self.engine.state.transactions
+
+    def begin(self, name: str, now_ms: int, ttl_ms: int | None = None) -> str:
+        return deciding.begin(self.engine.state, name, ttl_ms, now_ms)
+
+    def stage(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        now_ms: int,
+        *,
+        part: int = 0,
+        attempt: int = 0,
+        number: int = 0,
+        topic: str = "t",
+        **members: Any,
+    ) -> bool:
+        return deciding.stage(
+            self.engine.state,
+            name,
+            PartName("", part, attempt, number),
+            ("default", topic),
+            batch_of(bodies, **members),
+            now_ms,
+            free_bytes=ROOM,
+        )
+
+    def commit(self, name: str, now_ms: int, *winners: tuple[int, int, int]) -> bool:
+        """Winners are (part, attempt, rows)."""
+        named = [Winner(None, *winner) for winner in winners]
+        return deciding.commit(self.engine.state, name, named, now_ms, free_bytes=ROOM)
+
+    def abort(self, name: str, now_ms: int) -> bool:
+        return deciding.abort(self.engine.state, name, now_ms)
+
+    def look(self, name: str) -> Any:
+        return deciding.look(self.engine.state, name)
+
+    def publishing(self, now_ms: int) -> Any:
+        """The publisher's work; its slices seem to take very long, so they stay small."""
+        seconds = itertools.count()
+        return self.engine.publisher.work(lambda: now_ms, lambda: float(next(seconds)))
+
+    def publish(self, now_ms: int) -> None:
+        """All of it."""
+        self.engine.run_inline(self.publishing(now_ms))
+
+    def slices(self, now_ms: int, count: int) -> None:
+        """So many PUBLISH frames at most."""
+        work, begun = self.publishing(now_ms), self.table.published_rows
+        seen = 0
+        for step in work:
+            if callable(step):
+                step()
+            elif step is not None:
+                self.engine.state.log.write_pending()
+                self.engine.state.log.sync()
+            if self.table.published_rows != begun:
+                begun, seen = self.table.published_rows, seen + 1
+                if seen == count:
+                    work.close()
+                    return

@@ -1,0 +1,233 @@
+"""Transactions on a disk that loses power at any file operation: all of one, or nothing.
+
+Three transactions are staged beside sends and background work, one is committed early, one late,
+one aborted, and their publication is under way when the disk crashes. The recovered engine
+publishes what was decided. Then every acknowledged commit is there whole, each row once; what was
+not committed is there whole or not at all; and an acknowledged part is still known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.errors import EngineError, UnknownError
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.transactions import publishing
+from delaylog.storage.hour_store import Work
+from delaylog.storage.layout import HOUR_MS
+from tests.broker.engine.staging import Transactions, batch_of
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+
+START_MS = 1_700_000_000_000
+NAMES = ("early", "late", "aborted")
+PARTS, ROWS = 3, 11
+SAMPLE = 25
+
+
+class Told:
+    """What was acknowledged."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self.staged: set[tuple[str, int]] = set()
+        self.decided: dict[str, str] = {}
+        self.asked: set[str] = set()
+
+
+class Life:
+    """An engine on a fake disk."""
+
+    def __init__(self, disk: FakeDisk, ids: Path, told: Told) -> None:
+        self.told = told
+        self.random = Random(5)
+        limits = Limits(disk_reserve_bytes=0, segment_bytes_max=2_000)
+        self.engine = Engine(
+            disk, "data", now_ms=told.now_ms, random=Random(5), limits=limits, ids_path=str(ids)
+        )
+        self.calls = Transactions(self.engine)
+
+    def sync(self) -> None:
+        log = self.engine.state.log
+        log.write_pending()
+        self.engine.commit(log.sync(), self.told.now_ms)
+
+    def stage(self, name: str, part: int, attempt: int = 0) -> None:
+        bodies = [f"{name} {part} {row}".encode() for row in range(ROWS)]
+        ids = [body.decode() for body in bodies] if part == 1 else None
+        members = {} if ids is None else {"id": ids}
+        self.calls.stage(name, bodies, self.told.now_ms, part=part, attempt=attempt, **members)
+
+    def commit(self, name: str) -> None:
+        self.told.asked.add(name)
+        winners = [(part, 0, ROWS) for part in range(PARTS)]
+        self.calls.commit(name, self.told.now_ms, *winners)
+        self.sync()
+        self.told.decided[name] = "committed"
+
+    def other(self) -> None:
+        """A send of somebody else."""
+        state, now_ms = self.engine.state, self.told.now_ms
+        topic = self.engine.topic("u") or self.engine.put_topic("u", TopicSettings(), now_ms)
+        send(state, topic, batch_of([b"x" * 90], delay_ms=HOUR_MS), now_ms, free_bytes=1 << 40)
+
+    def mixed(self, *works: Work) -> None:
+        """Works of the background, slice by slice in any order, with sends between them."""
+        left = list(works)
+        while left:
+            one = self.random.choice(left)
+            step = next(one, "end")
+            if step == "end":
+                left.remove(one)
+            elif callable(step):
+                step()
+            elif step is not None:
+                self.sync()
+            if self.random.random() < 0.2:
+                self.other()
+
+    def publishing(self) -> Work:
+        return self.calls.publishing(self.told.now_ms)
+
+    def checkpoint(self) -> Work:
+        return self.engine.upkeep.checkpoint(lambda: self.told.now_ms)
+
+
+def work(life: Life) -> None:
+    """All there is to transactions, beside a checkpoint at any moment."""
+    told = life.told
+    for name in NAMES:
+        life.calls.begin(name, told.now_ms)
+    for part, name in itertools.product(range(PARTS), NAMES):
+        life.stage(name, part)
+        life.sync()
+        told.staged.add((name, part))
+        if (part, name) == (1, "late"):
+            life.mixed(life.checkpoint())
+    life.stage("early", 0, attempt=1)
+    life.commit("early")
+    life.mixed(life.publishing(), life.engine.flush_work(), life.checkpoint())
+    life.calls.abort("aborted", told.now_ms)
+    life.sync()
+    told.decided["aborted"] = "aborted"
+    life.commit("late")
+    life.mixed(life.checkpoint(), life.publishing())
+    life.mixed(life.checkpoint())
+
+
+def check(life: Life) -> None:
+    """After the crash: what was decided is published, and nothing else is there."""
+    told, calls = life.told, life.calls
+    life.sync()
+    for name in NAMES:
+        try:
+            known = calls.look(name)
+        except UnknownError:
+            assert not any(who == name for who, _ in told.staged)
+            continue
+        if name in told.decided:
+            assert not hasattr(known, "expires_ms"), "a decision stands"
+            continue
+        for part in range(PARTS):
+            if hasattr(known, "expires_ms"):
+                there = known.parts.find("", part, 0, 0)
+                assert there is not None or (name, part) not in told.staged
+    life.mixed(life.publishing())
+    life.sync()
+    seen = Counter(drained(life))
+    for name in NAMES:
+        mine = {f"{name} {part} {row}".encode(): 1 for part in range(PARTS) for row in range(ROWS)}
+        found = {body: n for body, n in seen.items() if body.startswith(name.encode())}
+        if told.decided.get(name) == "committed":
+            assert found == mine, "every row of a commit, once"
+        else:
+            assert found in ({}, mine), "all of it, or nothing"
+            assert not found or name in told.asked
+    again = [name for name in NAMES if told.decided.get(name) == "committed"]
+    for name in again:
+        assert not calls.commit(name, told.now_ms), "a repeat says that it was"
+    with pytest.raises(EngineError):
+        life.stage("early", 0, attempt=7) if again else calls.look("nobody")
+    life.engine.close()
+
+
+def drained(life: Life) -> list[bytes]:
+    """Everything that can be received of the topic."""
+    state, now_ms = life.engine.state, life.told.now_ms
+    loader = life.engine.dispatcher.loader
+    while life.engine.run_due(now_ms) or loader.loading:
+        life.mixed(loader.load_work())
+        life.sync()
+    out: list[bytes] = []
+    topic = life.engine.topic("t")
+    while topic is not None:
+        got = receive(state, topic, topic.default, count_max=1_000, lease_ms=60_000, now_ms=now_ms)
+        if got is None:
+            break
+        at = 0
+        for row in got.rows:
+            record = got.records[at : at + int(row["size"])]
+            at += len(record)
+            out.append(record[int(row["id_size"]) :])
+    return out
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 4)
+    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 4)
+
+
+def test_no_crash(tmp_path: Path) -> None:
+    """The same workload without a crash, so that the others mean something."""
+    disk, told = FakeDisk(), Told()
+    life = Life(disk, tmp_path / "ids", told)
+    work(life)
+    assert told.decided == {"early": "committed", "late": "committed", "aborted": "aborted"}
+    assert life.calls.table.published_rows == 2 * PARTS * ROWS
+    life.engine.close()
+    check(Life(disk, tmp_path / "ids", told))
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+    """Cut at a seeded sample of all file operations."""
+    disk = FakeDisk()
+    life = Life(disk, tmp_path / "count", Told())
+    work(life)
+    life.engine.close()
+    committed = 0
+    for at in sorted(Random(survival).sample(range(1, disk.count), SAMPLE)):
+        crashing, told = FakeDisk(at), Told()
+        crashing.crash_at = at
+        with pytest.raises(DiskCrashed):
+            work(Life(crashing, tmp_path / f"ids{at}", told))
+        told.now_ms += 5
+        committed += len(told.decided)
+        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
+    assert committed > SAMPLE // 2, "many were cut behind a decision"
+
+
+@pytest.mark.drill
+def test_crash_at_every_file_operation(tmp_path: Path) -> None:
+    """The same without a sample."""
+    disk = FakeDisk()
+    life = Life(disk, tmp_path / "count", Told())
+    work(life)
+    life.engine.close()
+    for at in range(1, disk.count):
+        crashing, told = FakeDisk(at), Told()
+        crashing.crash_at = at
+        with pytest.raises(DiskCrashed):
+            work(Life(crashing, tmp_path / f"ids{at}", told))
+        told.now_ms += 5
+        survival = SURVIVALS[at % len(SURVIVALS)]
+        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
