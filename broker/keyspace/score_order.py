@@ -1,82 +1,163 @@
-"""Members by score, ties by their bytes: a sorted list of (score, member).
+"""Members by score, ties by their bytes: sorted runs of scores, and of members beside them.
 
 A *place* is how many entries come before it; it holds until the next change. What a search finds
 is the first entry that is not less; so `(score, b"")` is before all that have this score.
+
+A run keeps its scores as an array of doubles: what a search looks at lies side by side, and members
+are compared only where scores are the same. Runs are a thousand entries at most, so a change moves
+a few KiB. A place takes the sum of the sizes of the runs before it, which is done by numpy where
+they are many: 10 M entries are 15,000 of them.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, chain
 from typing import Final, TypeAlias
 
-from sortedcontainers import SortedList
+import numpy as np
 
 Entry: TypeAlias = tuple[float, bytes]
 Place: TypeAlias = int
 
 _ALL: Final = 1 << 62
+_RUN_ENTRIES_MAX: Final = 1_024
+_RUN_ENTRIES: Final = _RUN_ENTRIES_MAX // 2
+"""What a run has when it was made of one that was too long, or of many entries at once."""
+_RUN_ENTRIES_MIN: Final = _RUN_ENTRIES // 4
+"""A shorter one is joined with the next."""
+_FEW_RUNS: Final = 32
+"""The sizes of no more runs are summed up one by one."""
 
 
 class ScoreOrder:
     """Entries (score, member); each member stands here once, which the owner sees to."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_count", "_last_members", "_last_scores", "_members", "_scores", "_sizes")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._entries: SortedList[Entry] = SortedList(entries)
+        self._scores: list[array[float]] = []
+        self._members: list[list[bytes]] = []
+        # Of each run, none of which is empty: its last entry, and how many it has.
+        self._last_scores: list[float] = []
+        self._last_members: list[bytes] = []
+        self._sizes = array("q")
+        self._count = 0
+        self._fill(sorted(entries))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
+        return chain.from_iterable(map(zip, self._scores, self._members))
 
     def copy(self) -> ScoreOrder:
         """The same entries, apart from these."""
-        return ScoreOrder(self._entries)
+        made = ScoreOrder()
+        made._scores = [scores[:] for scores in self._scores]
+        made._members = [members[:] for members in self._members]
+        made._last_scores = self._last_scores[:]
+        made._last_members = self._last_members[:]
+        made._sizes = self._sizes[:]
+        made._count = self._count
+        return made
 
     # ------------------------------------------------------------------ changing
 
     def add(self, score: float, member: bytes) -> None:
         """Put an entry in."""
-        self._entries.add((score, member))
+        lasts = self._last_scores
+        run = bisect_left(lasts, score)
+        if run == len(lasts):
+            self._append(score, member)
+            return
+        if lasts[run] == score:
+            run = bisect_left(self._last_members, member, run, bisect_right(lasts, score, run))
+            if run == len(lasts):
+                self._append(score, member)
+                return
+        scores, members = self._scores[run], self._members[run]
+        at = bisect_left(scores, score)
+        if scores[at] == score:
+            at = bisect_left(members, member, at, bisect_right(scores, score, at))
+        scores.insert(at, score)
+        members.insert(at, member)
+        self._sizes[run] = size = len(members)
+        self._count += 1
+        if size > _RUN_ENTRIES_MAX:
+            self._split(run)
 
     def update(self, entries: Iterable[Entry]) -> None:
         """Put many in, none of which is there."""
-        self._entries.update(entries)
+        merged = sorted(chain(self, entries))
+        self._clear()
+        self._fill(merged)
 
     def remove(self, score: float, member: bytes) -> None:
         """Take an entry out, which is there."""
-        self._entries.remove((score, member))
+        lasts = self._last_scores
+        run = bisect_left(lasts, score)
+        if lasts[run] == score:
+            run = bisect_left(self._last_members, member, run, bisect_right(lasts, score, run))
+        scores, members = self._scores[run], self._members[run]
+        at = bisect_left(scores, score)
+        if members[at] != member:
+            at = bisect_left(members, member, at, bisect_right(scores, score, at))
+            assert members[at] == member, "it is there"
+        left = len(members) - 1
+        if at == left or left < _RUN_ENTRIES_MIN:
+            self._cut(run, at, at + 1)
+            if left:
+                self._join(run)
+            return
+        del scores[at], members[at]
+        self._sizes[run] = left
+        self._count -= 1
 
     def pop(self, *, greatest: bool) -> Entry:
         """Take the last or the first entry out."""
-        entry: Entry = self._entries.pop(-1 if greatest else 0)
+        run = len(self._sizes) - 1 if greatest else 0
+        at = self._sizes[run] - 1 if greatest else 0
+        entry = self._scores[run][at], self._members[run][at]
+        # The runs at the ends get shorter and shorter, there is no need to join them.
+        self._cut(run, at, at + 1)
         return entry
 
     def delete(self, start: Place, stop: Place) -> None:
         """Take out what lies from place to place."""
-        del self._entries[start:stop]
+        if start >= stop:
+            return
+        run, at = self._run_of(start)
+        last, before = self._run_of(stop - 1)
+        if run == last:
+            self._cut(run, at, before + 1)
+        else:
+            self._cut(last, 0, before + 1)
+            self._drop(run + 1, last)
+            self._cut(run, at, self._sizes[run])
+        if self._sizes:
+            self._join(min(run, len(self._sizes) - 1))
 
     # ------------------------------------------------------------------ places
 
     def find(self, score: float, member: bytes = b"") -> Place:
         """The place of the first entry that is not less."""
-        place: Place = self._entries.bisect_left((score, member))
-        return place
+        run, at = self._search(score, member)
+        return self._before(run) + at
 
     @property
     def end(self) -> Place:
         """The place behind everything."""
-        return len(self._entries)
+        return len(self)
 
     # ------------------------------------------------------------------ reading
 
     def walk(self, start: Place, stop: Place, offset: int = 0, most: int = _ALL) -> list[Entry]:
         """Up to `most` entries from place to place, behind the first `offset`."""
         start += offset
-        return list(self._entries.islice(start, min(stop, start + most))) if start < stop else []
+        return self._entries(start, min(stop, start + most)) if start < stop else []
 
     def walk_back(
         self, start: Place, stop: Place, offset: int = 0, most: int = _ALL
@@ -84,14 +165,143 @@ class ScoreOrder:
         """The same from `stop` down to `start`."""
         stop -= offset
         first = max(start, stop - most)
-        return list(self._entries.islice(first, stop, reverse=True)) if first < stop else []
+        return self._entries(first, stop)[::-1] if first < stop else []
 
     def following(self, low: Entry, offset: int, most: int) -> list[Entry]:
         """Up to `most` entries that are not less than `low`, behind the first `offset` of them.
 
         Nothing is counted that lies before, which a walk between places has to do.
         """
-        count = len(self._entries)
-        # Numbers of clients may be larger than what islice counts to.
-        offset, most = min(offset, count), min(most, count)
-        return list(islice(self._entries.irange(low), offset, offset + most))
+        run, at = self._search(*low)
+        return self._collect(run, at + offset, most)
+
+    # ------------------------------------------------------------------ runs
+
+    def _search(self, score: float, member: bytes) -> tuple[int, int]:
+        """Run of the first entry that is not less, and where it stands in it."""
+        lasts = self._last_scores
+        run = bisect_left(lasts, score)
+        if run < len(lasts) and lasts[run] == score:
+            run = bisect_left(self._last_members, member, run, bisect_right(lasts, score, run))
+        if run == len(lasts):
+            return run, 0
+        scores = self._scores[run]
+        at = bisect_left(scores, score)
+        if scores[at] == score:
+            stop = bisect_right(scores, score, at)
+            at = bisect_left(self._members[run], member, at, stop)
+        return run, at
+
+    def _before(self, run: int) -> Place:
+        """How many entries stand in front of a run."""
+        if run <= _FEW_RUNS:
+            return sum(self._sizes[:run])
+        return int(np.frombuffer(self._sizes, np.int64, run).sum())
+
+    def _run_of(self, place: Place) -> tuple[int, int]:
+        """The run that has the entry at a place, and where it stands in it."""
+        sizes = self._sizes
+        if place < sizes[0]:
+            return 0, place
+        if len(sizes) <= _FEW_RUNS:
+            run = bisect_right(list(accumulate(sizes)), place)
+        else:
+            ends = np.frombuffer(sizes, np.int64).cumsum()
+            run = int(ends.searchsorted(place, "right"))
+        return run, place - self._before(run)
+
+    def _entries(self, start: Place, stop: Place) -> list[Entry]:
+        if stop - start <= 0 or start >= len(self):
+            return []
+        run, at = self._run_of(start)
+        return self._collect(run, at, stop - start)
+
+    def _collect(self, run: int, at: int, most: int) -> list[Entry]:
+        """Up to `most` entries from one on; `at` may be beyond its run."""
+        out: list[Entry] = []
+        sizes = self._sizes
+        while run < len(sizes) and most > 0:
+            size = sizes[run]
+            if at < size:
+                stop = min(at + most, size)
+                out += zip(self._scores[run][at:stop], self._members[run][at:stop], strict=True)
+                most -= stop - at
+            at = max(at - size, 0)
+            run += 1
+        return out
+
+    def _append(self, score: float, member: bytes) -> None:
+        """Put an entry in behind all others."""
+        if not self._sizes:
+            self._insert_run(0, array("d", (score,)), [member])
+            self._count = 1
+            return
+        self._scores[-1].append(score)
+        self._members[-1].append(member)
+        self._sizes[-1] += 1
+        self._count += 1
+        self._last_scores[-1], self._last_members[-1] = score, member
+        if self._sizes[-1] > _RUN_ENTRIES_MAX:
+            self._split(len(self._sizes) - 1)
+
+    def _cut(self, run: int, start: int, stop: int) -> None:
+        """Take entries out of a run; an empty one is dropped."""
+        members, scores = self._members[run], self._scores[run]
+        if stop - start == len(members):
+            self._drop(run, run + 1)
+            return
+        self._count -= stop - start
+        at_end = stop == len(members)
+        del members[start:stop], scores[start:stop]
+        self._sizes[run] -= stop - start
+        if at_end:
+            self._last_scores[run], self._last_members[run] = scores[-1], members[-1]
+
+    def _drop(self, start: int, stop: int) -> None:
+        """Take out whole runs."""
+        self._count -= sum(self._sizes[start:stop])
+        del self._scores[start:stop], self._members[start:stop], self._sizes[start:stop]
+        del self._last_scores[start:stop], self._last_members[start:stop]
+
+    def _split(self, run: int) -> None:
+        """Make two of a run that is too long."""
+        scores, members = self._scores[run], self._members[run]
+        self._insert_run(run + 1, scores[_RUN_ENTRIES:], members[_RUN_ENTRIES:])
+        self._count += len(members) - _RUN_ENTRIES
+        self._cut(run, _RUN_ENTRIES, len(members))
+
+    def _join(self, run: int) -> None:
+        """Join a run that may have become short with a neighbour."""
+        if len(self._sizes) < 2 or self._sizes[run] >= _RUN_ENTRIES_MIN:
+            return
+        run = min(run, len(self._sizes) - 2)
+        scores, members = self._scores[run + 1], self._members[run + 1]
+        self._count += len(members)
+        self._scores[run] += scores
+        self._members[run] += members
+        self._sizes[run] += len(members)
+        self._last_scores[run], self._last_members[run] = scores[-1], members[-1]
+        self._cut(run + 1, 0, len(members))
+        if self._sizes[run] > _RUN_ENTRIES_MAX:
+            self._split(run)
+
+    def _insert_run(self, run: int, scores: array[float], members: list[bytes]) -> None:
+        self._scores.insert(run, scores)
+        self._members.insert(run, members)
+        self._sizes.insert(run, len(members))
+        self._last_scores.insert(run, scores[-1])
+        self._last_members.insert(run, members[-1])
+
+    def _fill(self, entries: list[Entry]) -> None:
+        """Take over sorted entries; there are none yet."""
+        for start in range(0, len(entries), _RUN_ENTRIES):
+            part = entries[start : start + _RUN_ENTRIES]
+            scores, members = zip(*part, strict=True)
+            self._insert_run(len(self._sizes), array("d", scores), list(members))
+        self._count = len(entries)
+
+    def _clear(self) -> None:
+        self._scores, self._members = [], []
+        self._last_scores, self._last_members = [], []
+        self._sizes = array("q")
+        self._count = 0

@@ -31,8 +31,8 @@ class SortedSetValue:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.scores)
 
-    def put(self, member: bytes, score: float) -> bool:
-        """Add a member or give it another score; True if it is new."""
+    def put(self, member: bytes, score: float) -> bool | None:
+        """Add a member or give it another score; True if it is new, None if all is as it was."""
         scores = self.scores
         old = scores.get(member)
         if old is None:
@@ -45,12 +45,14 @@ class SortedSetValue:
             scores[member] = score
             self.order.add(score, member)
             return True
-        if old != score:
-            if not score and not self.large:
-                score = 0.0
-            self.order.remove(old, member)
-            self.order.add(score, member)
-            scores[member] = score
+        if old == score:
+            return None
+        if not score and not self.large:
+            score = 0.0
+        order = self.order
+        order.remove(old, member)
+        order.add(score, member)
+        scores[member] = score
         return False
 
     def take(self, member: bytes) -> bool:

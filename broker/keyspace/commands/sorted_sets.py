@@ -30,11 +30,10 @@ def zadd(run: Run, argv: Args) -> Reply:
     if len(argv) == 4 and argv[2].lower() not in _OPTIONS:
         score = to_score(argv[2])
         database = run.database
-        key, member = argv[1], argv[3]
-        value = database.of_kind_or_new(SortedSetValue, key)
-        if value.scores.get(member) == score:
+        key = argv[1]
+        added = database.of_kind_or_new(SortedSetValue, key).put(argv[3], score)
+        if added is None:
             return 0
-        added = value.put(member, score)
         database.changed(key)
         return 1 if added else 0
     at, options = 2, set()

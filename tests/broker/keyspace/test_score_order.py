@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.broker.keyspace import score_order
 from delaylog.broker.keyspace.score_order import ScoreOrder
 
 MEMBERS = [b"", b"a", b"a\0", b"b", *(b"m%d" % number for number in range(60))]
@@ -24,8 +28,25 @@ STEPS = st.lists(
 )
 
 
+LONG_RUNS = {"_RUN_ENTRIES_MAX": score_order._RUN_ENTRIES_MAX}
+SHORT_RUNS = {
+    "_RUN_ENTRIES_MAX": 8,
+    "_RUN_ENTRIES": 4,
+    "_RUN_ENTRIES_MIN": 2,
+    "_FEW_RUNS": 3,
+}
+
+
+@pytest.mark.parametrize("sizes", [LONG_RUNS, SHORT_RUNS], ids=["one run", "short runs"])
 @given(first=st.dictionaries(st.sampled_from(MEMBERS), SCORES), steps=STEPS)
-def test_it_is_a_sorted_list(first: dict[bytes, float], steps: list[tuple]) -> None:
+def test_it_is_a_sorted_list(
+    sizes: dict[str, int], first: dict[bytes, float], steps: list[tuple]
+) -> None:
+    with mock.patch.multiple(score_order, **sizes):
+        _check_steps(first, steps)
+
+
+def _check_steps(first: dict[bytes, float], steps: list[tuple]) -> None:
     scores = dict(first)
     order = ScoreOrder((score, member) for member, score in first.items())
     for name, *given_ in steps:
@@ -60,6 +81,13 @@ def test_it_is_a_sorted_list(first: dict[bytes, float], steps: list[tuple]) -> N
         elif name == "find":
             rank = order.find(*given_)
             assert rank == sum(entry < tuple(given_) for entry in model)
+            assert order.following(tuple(given_), 1, 9) == model[rank + 1 : rank + 10]
+            assert list(order.copy()) == model
+            more = [
+                (score, member + b"+") for score, member in model[:3] if member + b"+" not in scores
+            ]
+            order.update(more)
+            scores |= {member: score for score, member in more}
         assert list(order) == sorted((score, member) for member, score in scores.items())
         assert len(order) == len(scores)
 
