@@ -2,7 +2,9 @@
 
 The one rule: a claim is acknowledged in `commit`, and nowhere else, so what a batch had not
 finished comes again: at least once. Spark commits a batch when it plans the next one; until then
-the claim is renewed on every trigger, and its lease has to outlast a restart.
+the claim is renewed on every trigger, and its lease has to outlast a restart. When nothing is left
+to claim, one empty batch is planned, for the sake of that commit: otherwise the last claim would
+be held as long as nothing comes, and with it the keys of its messages, for which others wait.
 """
 
 from __future__ import annotations
@@ -33,14 +35,16 @@ from pyspark_delaylog.options import CLAIM_ROWS_MAX, Options
 from pyspark_delaylog.schema import source_schema
 
 IDLE_S: Final = 0.1
-"""Spark asks an idle source every 10 ms; the broker is asked so often."""
+"""Spark asks an idle source every 10 ms; the broker is asked no more often than this."""
 ENDED_CLAIMS_MAX: Final = 1_000
 """Numbers passed over at once, of claims that ended before their batch was planned."""
 
 log = logging.getLogger("pyspark_delaylog")
 
 Offset = dict[str, Any]
-"""{"epoch": of the stream, "claim": number of the last one planned, "rows": how many it holds}"""
+"""{"epoch": of the stream, "claim": number of the last one planned, "rows": how many it holds}
+
+With 0 rows it stands behind an empty batch: that claim is done with."""
 
 
 class RowRange(InputPartition):
@@ -74,6 +78,8 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_until_s = float("-inf")
         self._passed = 0
         """The last number that is used up although no batch had it: it was empty, or has ended."""
+        self._was_empty = False
+        """The first claim is made unseen: an earlier run may have made it before it ended."""
         self._left: int | None = None
         """With availableNow: how many rows are still to be read."""
 
@@ -96,17 +102,26 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Claims what is ready. Asked again with the same start, it finds the same claim."""
         last = _claim(start)
-        if last.number:
+        if start["rows"]:
             self._renew(last)
-        rows_max = (
-            min(limit.max_rows, CLAIM_ROWS_MAX)
-            if isinstance(limit, ReadMaxRows)
-            else (CLAIM_ROWS_MAX)
-        )
+        rows_max = CLAIM_ROWS_MAX
+        if isinstance(limit, ReadMaxRows):
+            rows_max = min(rows_max, limit.max_rows)
         if self._left is not None:
             rows_max = min(rows_max, self._left)
-        if rows_max <= 0 or self._monotonic() < self._idle_until_s:
+        if self._monotonic() < self._idle_until_s:
             return start
+        if rows_max > 0 and (not self._was_empty or self._claims.ready()):
+            found = self._claimed(last, rows_max)
+            if found is not None:
+                return found
+        if start["rows"]:
+            return {**start, "rows": 0}
+        self._idle_until_s = self._monotonic() + IDLE_S
+        return start
+
+    def _claimed(self, last: Claim, rows_max: int) -> Offset | None:
+        """The offset behind the next claim that holds anything."""
         first = max(last.number, self._passed) + 1
         for number in range(first, first + ENDED_CLAIMS_MAX):
             claim = Claim(last.epoch, number)
@@ -118,17 +133,17 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Its lease ended before a batch was planned: its messages are ready again.
                 self._passed = number
                 continue
+            self._was_empty = rows == 0
             if rows == 0:
-                # Were it kept, it would be empty for ever.
+                # Were it kept, it would stay empty.
                 self._claims.release(claim)
                 self._passed = number
-                self._idle_until_s = self._monotonic() + IDLE_S
-                return start
+                return None
             self._renewed_s[claim] = self._monotonic()
             if self._left is not None:
                 self._left -= rows
             return {"epoch": last.epoch, "claim": number, "rows": rows}
-        return start
+        return None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The claim of `end` in ranges. The one of `start` was the batch before."""
@@ -143,7 +158,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """The batch that read this claim is done."""
         claim = _claim(end)
-        if claim.number == 0:
+        if not end["rows"]:
             return
         if not self._claims.ack(claim):
             log.warning(
@@ -188,8 +203,8 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if now_s - renewed_s < self._options.lease_ms / 4_000:
             return
         self._renewed_s[claim] = now_s
-        if not self._claims.extend(claim):
-            log.warning("claim %s cannot be renewed, it has ended", claim.name)
+        # One that has ended shows when it is read or acknowledged, if that is still to be done.
+        self._claims.extend(claim)
 
     def _lost(self, claim: Claim, first: int, end: int) -> None:
         if self._options.fail_on_data_loss:

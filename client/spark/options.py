@@ -54,7 +54,7 @@ LEASE_MS_MAX: Final = 12 * 3_600_000
 CLAIM_ROWS_MAX: Final = 400_000
 """Two claims are alive when the next batch is planned, and a group may have 1,000,000 messages
 under lease: a claim that left no room for the next one would never be acknowledged."""
-TXN_TTL_MS_MAX: Final = 7 * 86_400_000
+TXN_TTL_MS_MAX: Final = 86_400_000
 WAIT_MS_MAX: Final = 3_600_000
 RETRIES_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 10_000
@@ -109,7 +109,7 @@ class Options:
             auth_token=take.token(),
             staged=take.choice("delivery", ("staged", "direct"), "staged") == "staged",
             txn_app_id=take.app_id(),
-            txn_ttl_ms=take.whole("txnTtlMs", 86_400_000, 1_000, TXN_TTL_MS_MAX),
+            txn_ttl_ms=take.whole("txnTtlMs", 21_600_000, 1_000, TXN_TTL_MS_MAX),
             batch_rows=take.whole("batchSize", 10_000, 1, BATCH_ROWS_MAX),
             batch_bytes=take.whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX),
             compression=None if compression == "none" else compression,

@@ -108,8 +108,9 @@ def test_batches_follow_each_other(broker: FakeBroker, options_of: OptionsOf) ->
         if stream.start["claim"]:
             stream.reader.commit(stream.start)
         stream.done(end)
+    assert seen.pop() == [], "one batch of nothing, for the commit of the last one"
     assert seen == [ids_of(0, 10), ids_of(10, 20), ids_of(20, 25)]
-    assert len(broker.acked) == 20, "the last batch is committed when the next one is planned"
+    assert [row["id"] for row in broker.acked] == ids_of(0, 25)
 
 
 def test_an_idle_stream_asks_seldom_and_finds_what_comes(
@@ -119,17 +120,18 @@ def test_an_idle_stream_asks_seldom_and_finds_what_comes(
     for _ in range(5):
         assert stream.plan() == stream.start
         assert stream.reader.partitions(stream.start, stream.start) == []
+        stream.now_s += 0.03
     made = [call for call in broker.calls if "/claims/" in call.path]
     assert len(made) == 2, "one claim, empty and given back"
+    assert len(broker.called("GET", "/stats")) == 1
     fill(broker, 0, 3)
-    assert stream.plan() == stream.start
     stream.now_s += 0.2
     end = stream.plan()
     assert end["claim"] == 2
     assert stream.read(end) == ids_of(0, 3)
 
 
-def test_the_last_claim_is_renewed_while_nothing_comes(
+def test_the_last_claim_is_renewed_until_its_commit(
     broker: FakeBroker, options_of: OptionsOf
 ) -> None:
     fill(broker, 0, 3)
@@ -137,9 +139,35 @@ def test_the_last_claim_is_renewed_while_nothing_comes(
     stream.done(stream.plan())
     (claim,) = broker.claims.values()
     for _ in range(40):
-        stream.plan()
+        assert stream.plan()["rows"] == 0
         stream.now_s += 1.0
     assert 3 <= claim.extended <= 5, "every quarter of the lease"
+    end = stream.plan()
+    stream.reader.commit(stream.start)
+    stream.done(end)
+    stream.now_s += 100.0
+    assert stream.plan() == end
+    assert claim.extended <= 5
+
+
+def test_messages_that_wait_for_the_key_of_a_claim_come_after_its_commit(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    """The broker gives none of them while the claim is alive; also with availableNow."""
+    fill(broker, 0, 3)
+    stream = Stream(options_of).begin()
+    stream.reader.prepareForTriggerAvailableNow()
+    held = [broker.ready["t"].pop(), broker.ready["t"].pop()]
+    seen = []
+    while (end := stream.plan()) != stream.start:
+        seen += stream.read(end)
+        if stream.start["rows"]:
+            stream.reader.commit(stream.start)
+            broker.ready["t"] += held[-1:]
+            del held[-1:]
+        stream.done(end)
+        stream.now_s += 0.001
+    assert seen == ids_of(0, 3)
 
 
 def test_a_restart_renews_what_it_finds(broker: FakeBroker, options_of: OptionsOf) -> None:
@@ -200,8 +228,10 @@ def test_available_now_reads_what_was_ready_and_ends(
     while (end := stream.plan(ReadMaxRows(4))) != stream.start:
         seen += end["rows"]
         fill(broker, 100, 110)
+        stream.reader.commit(stream.start)
         stream.done(end)
     assert seen == 10
+    assert len(broker.acked) == 10
 
 
 def test_available_now_of_a_topic_that_is_not_there_ends_at_once(
