@@ -34,7 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = java.stdout.strip()
     # Workers are plain `python3` unless this says otherwise.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(ROOT)
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     logging = folder / "log4j2.properties"
     logging.write_text(QUIET)

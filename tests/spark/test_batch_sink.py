@@ -84,7 +84,7 @@ def test_a_load_of_nothing_is_one(spark: SparkSession, broker: FakeBroker) -> No
         (lambda frame: frame, {"batchsise": "5"}, "did you mean batchSize?"),
         (lambda frame: frame, {"topic": "a b"}, "option topic: 'a b' is no legal name"),
         (lambda frame: frame, {"endpoint": "nowhere"}, "option endpoint: 'nowhere' is no base URL"),
-        (lambda frame: frame, {"authToken": "wrong"}, "(give the option authToken)"),
+        (lambda frame: frame, {"authToken": "not-this-one"}, "(give the option authToken)"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(
@@ -95,6 +95,7 @@ def test_what_is_wrong_is_said_at_once(
     with pytest.raises(AnalysisException) as caught:
         sink(change(messages(spark, 0, 10)), broker, **given).save()
     assert message in str(caught.value)
+    assert "not-this-one" not in str(caught.value)
     assert broker.called("POST", "/parts") == []
 
 
