@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_delaylog.errors import RowError
-from pyspark_delaylog.options import Options
+from pyspark_delaylog.options import NAME, Options
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -105,6 +105,12 @@ def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
     topics = batch.column("topic").dictionary_encode()
     rest = batch.drop_columns(["topic"])
     names = topics.dictionary.to_pylist()
+    for name in names:
+        if not NAME.match(name):
+            raise RowError(
+                f"column 'topic': {name!r} is no legal name; use 1 to 200 of A-Z a-z 0-9 . _ -, or "
+                "have such rows put aside by the option onError=deadLetter"
+            )
     if len(names) == 1:
         return [(names[0], rest)]
     return [

@@ -91,6 +91,9 @@ def test_rows_are_cut_by_topic_in_order(options_of: OptionsOf) -> None:
     cut = {topic: rows.column("id").to_pylist() for topic, rows in by_topic(wire, None)}
     assert cut == {"b": ["1", "3"], "a": ["2"]}
     assert [topic for topic, _ in by_topic(wire, "t")] == ["t"]
+    bad = batch_of(["1", "2"], topic=pa.array(["b", "a/b"]))
+    with pytest.raises(RowError, match="column 'topic': 'a/b' is no legal name"):
+        by_topic(Columns(options_of(topic=""), None).wire(bad), None)
     one = by_topic(wire.slice(0, 1), None)
     assert [(topic, rows.schema.names) for topic, rows in one] == [
         ("b", ["id", "value", "deliver_at"])
