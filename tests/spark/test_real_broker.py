@@ -1,0 +1,145 @@
+"""Sinks and streams with the real broker: what it holds afterwards is the input, each once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
+from tests.spark.frames import ids_of, messages, parquet
+from tests.spark.real_broker import RealBroker
+from tests.spark.test_batch_sink import sink
+from tests.spark.test_consuming_stream import consume
+from tests.spark.test_stream_sink import committed_batches, run
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[RealBroker]:
+    with RealBroker(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Of 600 rows, so that tasks have some before they fail."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def settled(broker: RealBroker, identity: str) -> dict[str, Any]:
+    """A committed transaction, once all of it is published."""
+    for _ in range(600):
+        found = broker.transaction(identity)
+        if found["state"] != "committed" or found["published"] == found["rows"]:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{identity} is not published: {found}")
+
+
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_every_row_is_there_once_also_when_the_load_is_run_again(
+    spark: SparkSession, real: RealBroker, delivery: str
+) -> None:
+    frame = messages(spark, 0, ROWS).withColumn("key", f.lit("k"))
+    for _ in range(2):
+        sink(frame, real, delivery=delivery, txnAppId="load", compression="zstd").save()
+    if delivery == "staged":
+        assert settled(real, "load")["rows"] == ROWS
+    assert sorted(real.ids("t")) == ids_of(0, ROWS)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_failed_tasks_count_for_nothing(spark: SparkSession, real: RealBroker) -> None:
+    spark.dataSource.register(FaultySource)
+    frame = messages(spark, 0, ROWS, 2)
+    always = sink(frame, real, FaultySource.name(), txnAppId="load").option(FAIL_ATTEMPTS, "9")
+    with pytest.raises(Exception, match="fails on purpose"):
+        always.save()
+    assert real.transaction("load")["state"] == "aborted"
+    assert real.counts("t") == {}
+    once = sink(frame, real, FaultySource.name(), txnAppId="load").option(FAIL_ATTEMPTS, "1")
+    once.save()
+    found = settled(real, "load.r1")
+    assert (found["rows"], found["discarded_rows"]) == (ROWS, 2 * 1_000)
+    assert sorted(real.ids("t")) == ids_of(0, ROWS)
+
+
+def test_a_broker_that_is_killed_in_the_middle_goes_on(
+    spark: SparkSession, real: RealBroker
+) -> None:
+    def kill() -> None:
+        for _ in range(3_000):
+            time.sleep(0.02)
+            if killed.is_set():
+                return
+            answer = requests.get(f"{real.url}/v1/transactions/load", timeout=30)
+            if answer.status_code == 200 and answer.json()["parts"] > 10:
+                real.kill()
+                time.sleep(0.5)
+                real.start()
+                killed.set()
+
+    killed = threading.Event()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    options = {"txnAppId": "load", "batchSize": 200, "retryWaitMs": 100, "maxRowsPerSecond": 4_000}
+    sink(messages(spark, 0, ROWS), real, **options).save()
+    assert killed.is_set(), "the load was over before"
+    thread.join()
+    settled(real, "load")
+    assert sorted(real.ids("t")) == ids_of(0, ROWS)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_stream_that_crashed_between_both_commits_goes_on(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    spark.dataSource.register(FaultySource)
+    source = parquet(spark, tmp_path, 8_000, 4)
+    faults = {CRASH_FILE: str(tmp_path / "crashed"), FAIL_ATTEMPTS: "1", "txnAppId": "app"}
+    with pytest.raises(StreamingQueryException, match="crashes on purpose"):
+        run(spark, source, real, tmp_path, FaultySource.name(), **faults)
+    assert committed_batches(tmp_path) == [0]
+    assert real.transaction("app.1")["state"] == "committed"
+    run(spark, source, real, tmp_path, FaultySource.name(), **faults)
+    for number in range(4):
+        settled(real, f"app.{number}")
+    assert sorted(real.ids("t")) == ids_of(0, 8_000)
+
+
+def test_messages_are_consumed_once_each_and_those_of_a_failed_batch_again(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    """Some share a key, so that a batch may hold only one of them."""
+    rows = 3_000
+    frame = messages(spark, 0, rows).withColumn("deliver_at", f.timestamp_millis(f.lit(0)))
+    key = f.when(f.col("id") < "m00000004", "k")
+    sink(frame.withColumn("key", key), real, delivery="direct").save()
+    seen: list[str] = []
+
+    def fail_in_the_second(frame: Any, number: int) -> None:
+        seen.extend(row.id for row in frame.collect())
+        if number == 1:
+            raise RuntimeError("this batch fails on purpose")
+
+    with pytest.raises(StreamingQueryException, match="fails on purpose"):
+        consume(spark, real, tmp_path, fail_in_the_second)
+    assert real.counts("t")["acked"] == 1_000
+    again: list[str] = []
+    consume(spark, real, tmp_path, lambda frame, n: again.extend(r.id for r in frame.collect()))
+    assert sorted(again[:1_000]) == sorted(seen[1_000:]), "the same claim"
+    assert sorted({*seen, *again}) == ids_of(0, rows)
+    assert len(seen) + len(again) == rows + 1_000
+    assert real.counts("t") == {"acked": rows}

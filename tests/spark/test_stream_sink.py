@@ -1,0 +1,136 @@
+"""The streaming sink in a real Spark: micro-batches, crashes between the two commits, restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
+from tests.spark.frames import ids_of, parquet
+
+ROWS = 8_000
+FILES = 4
+
+
+@pytest.fixture(scope="module")
+def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four files, a micro-batch each."""
+    return parquet(spark, tmp_path_factory.mktemp("stream"), ROWS, FILES)
+
+
+def run(
+    spark: SparkSession,
+    source: str,
+    broker: FakeBroker,
+    folder: Path,
+    kind: str = "delaylog",
+    **given: Any,
+) -> StreamingQuery:
+    """All that is there, then the query ends."""
+    frame = (
+        spark.readStream.schema(spark.read.parquet(source).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(source)
+    )
+    query = (
+        frame.writeStream.format(kind)
+        .options(
+            **{"endpoint": broker.url, "topic": "t", "retryWaitMs": 1, "batchSize": 500, **given}
+        )
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    return query
+
+
+def committed_batches(folder: Path) -> list[int]:
+    """What Spark has noted as done."""
+    names = [path.name for path in (folder / "checkpoint" / "commits").iterdir()]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_every_file_is_a_batch_and_every_row_is_sent_once(
+    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path, delivery: str
+) -> None:
+    query = run(spark, source, broker, tmp_path, delivery=delivery)
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    names = {f"{query.id}.{number}" for number in range(FILES)}
+    assert set(broker.transactions) == (names if delivery == "staged" else set())
+    assert sum(progress.sink.numOutputRows for progress in query.recentProgress) == ROWS
+
+
+def test_a_crash_between_both_commits_doubles_nothing(
+    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
+) -> None:
+    """With busy and lost answers, and a failure of every task, on the way."""
+    spark.dataSource.register(FaultySource)
+
+    def meet(call: Call) -> Fault | None:
+        if len(broker.calls) % 7 == 0:
+            return Fault(503, {"Retry-After": "0.01"})
+        return Fault(lose_answer=True) if len(broker.calls) % 11 == 0 else None
+
+    broker.fault = meet
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
+    try:
+        faults = {CRASH_FILE: str(tmp_path / "crashed"), FAIL_ATTEMPTS: "1"}
+        with pytest.raises(StreamingQueryException, match="crashes on purpose"):
+            run(spark, source, broker, tmp_path, FaultySource.name(), **faults)
+        assert committed_batches(tmp_path) == [0]
+        states = {name.rpartition(".")[2]: each for name, each in broker.transactions.items()}
+        assert {number: each.state for number, each in states.items()} == {
+            "0": "committed",
+            "1": "committed",
+        }
+        parts_before = len(broker.called("POST", "/parts"))
+        query = run(spark, source, broker, tmp_path, FaultySource.name(), **faults)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert committed_batches(tmp_path) == [0, 1, 2, 3]
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    assert broker.discarded > 0, "a task has failed, or this would show less"
+    later = broker.called("POST", "/parts")[parts_before:]
+    assert f"/{query.id}.1/" not in "".join(call.path for call in later)
+
+
+def test_a_batch_that_fails_is_sent_by_the_next_run(
+    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
+) -> None:
+    spark.dataSource.register(FaultySource)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
+    try:
+        with pytest.raises(StreamingQueryException, match="fails on purpose"):
+            run(spark, source, broker, tmp_path, FaultySource.name(), **{FAIL_ATTEMPTS: "9"})
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert broker.sent == {}
+    run(spark, source, broker, tmp_path)
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+
+
+def test_a_new_checkpoint_doubles_unless_the_application_has_a_name(
+    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
+) -> None:
+    for number in range(2):
+        run(spark, source, broker, tmp_path / str(number), txnAppId="app")
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    assert set(broker.transactions) == {f"app.{number}" for number in range(FILES)}
+    run(spark, source, broker, tmp_path / "other")
+    assert len(broker.ids("t")) == 2 * ROWS
+
+
+def test_what_is_wrong_ends_the_query_at_once(
+    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match="option batchSize"):
+        run(spark, source, broker, tmp_path, batchSize="many")
+    assert broker.calls == []
