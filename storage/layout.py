@@ -40,6 +40,9 @@ SECOND_MS: Final = 1_000
 HOUR_SECONDS: Final = 3_600
 NEVER_MS: Final = 2**63 - 1
 """An `expires_at` that never comes."""
+HOLD: Final = "hold"
+"""A file of a data folder. Whoever copies from there has it locked, shared: meanwhile retention
+removes no segment and no hour."""
 
 # --------------------------------------------------------------------------- refs
 #
