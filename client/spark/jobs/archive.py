@@ -1,7 +1,7 @@
 """Copy hours in which nothing lives any more to parquet, each once, and verify the copy.
 
 The output holds a folder `utc_hour=…` for each hour, with one row per message and group and all
-its texts, and `manifest.json`, which names every hour that is whole: its rows, a checksum of them,
+its texts, and `_manifest.json`, which names every hour that is whole: its rows, a checksum of them,
 and its files. Run again, it goes on with what is not there yet. The broker deletes ended hours by
 itself, by its topics' `ended_keep_ms`: run this more often than that.
 """
@@ -25,7 +25,8 @@ from pyspark_delaylog.segments.folder import Folder, read_folder
 from pyspark_delaylog.segments.options import parse_options
 
 HELP: Final = "ended hours to parquet, verified, each once"
-MANIFEST: Final = "manifest.json"
+MANIFEST: Final = "_manifest.json"
+"""Spark passes over files that begin so, and reads the folder as one table."""
 FORMAT: Final = 1
 HOUR_COLUMN: Final = "utc_hour"
 _STAGING: Final = "_staging"
@@ -134,7 +135,11 @@ def with_hour(frame: Any) -> Any:
     """The table with the name of the hour in a column."""
     from pyspark.sql import functions as sql
 
-    return frame.withColumn(HOUR_COLUMN, sql.date_format("hour", "yyyy-MM-dd'T'HH'Z'"))
+    # By whole numbers: what formats a timestamp asks for the session's time zone.
+    hour = "floor(unix_seconds(hour) / 3600)"
+    day = f"date_add(date'1970-01-01', cast(floor({hour} / 24) as int))"
+    name = sql.expr(f"concat({day}, 'T', lpad({hour} % 24, 2, '0'), 'Z')")
+    return frame.withColumn(HOUR_COLUMN, name)
 
 
 def sums_of(frame: Any) -> Sums:

@@ -105,7 +105,8 @@ def scan(spark: Any, options: dict[str, str]) -> Any:
     frame = (
         spark.read.format("delaylog-segments").options(**options, columns=",".join(_COLUMNS)).load()
     )
-    late = sql.greatest(sql.col("lateness_ms"), sql.lit(0))
+    known = sql.col("lateness_ms")
+    late = sql.when(known.isNotNull(), sql.greatest(known, sql.lit(0)))
     # The highest bits of it: 1,234,567 is counted as 1,228,800.
     shift = sql.greatest(sql.floor(sql.log2(late + 1)) - (_KEPT_BITS - 1), sql.lit(0)).cast("int")
     step = sql.expr("shiftleft(1L, shift)")

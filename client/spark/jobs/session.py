@@ -17,7 +17,12 @@ _OURS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-_LOCAL: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What is aggregated is small; 200 tasks for it would take longer than all the rest.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+}
 _LOCAL_MASTER: Final = "local[*,4]"
 """Tasks are tried four times, as on a cluster; plain local[*] gives up at the first failure."""
 
