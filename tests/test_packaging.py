@@ -95,7 +95,12 @@ def test_the_version_is_said_once_more_and_the_same() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["constraints.txt", "tests/redis/requirements.txt", "tests/redis/requirements-older.txt"],
+    [
+        "constraints.txt",
+        "tests/redis/requirements.txt",
+        "tests/redis/requirements-older.txt",
+        "tests/spark/requirements.txt",
+    ],
 )
 def test_constraints_pin_exact_versions_from_anywhere(path: str) -> None:
     """No address and no path: the same file serves on every machine."""

@@ -3,9 +3,9 @@
     python bench/demo_spark/run.py [--flights N] [--lead-s 20] [--span-s 10] [--keep]
 
 Every flight of 2013 becomes a reminder by the job `backfill`: one transaction, loaded twice, and
-the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. The job
-`audit` then reads the data folder of the running broker. The exit status is 0 only if what was in
-the parquet, what was received, and what the files say are the same, each once and none early.
+the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. Then
+the job `audit` reads the data folder of the running broker. The exit status is 0 only if what was
+in the parquet, what was received and what the files say are the same, each once and none early.
 """
 
 from __future__ import annotations

@@ -1,0 +1,228 @@
+"""BrokerHttp: calls of the broker that are repeated until they are answered.
+
+The one rule: only calls that are safe to repeat go through here, so a lost answer and a refusal
+that may pass are both answered by another try. The connection is opened on first use and left out
+of the pickled state; the token is in neither an error, a log line nor a repr.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import requests
+from requests.auth import AuthBase
+
+from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
+from pyspark_delaylog.options import Options
+from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
+from pyspark_delaylog.route import Route
+
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+JSON_TYPE: Final = "application/json"
+HOPS_MAX: Final = 5
+DETAIL_CHARS_MAX: Final = 500
+
+log = logging.getLogger("pyspark_delaylog")
+
+
+class _Bearer(AuthBase):
+    """Set as the session's `auth`, so that no password of a .netrc goes along instead."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class BrokerHttp:
+    """The broker, as one task or the driver calls it. Not shared between threads."""
+
+    def __init__(self, options: Options) -> None:
+        self._token = options.auth_token
+        self._retries = options.retries
+        self._retry_wait_ms = options.retry_wait_ms
+        self._timeout_s = options.request_timeout_ms / 1000
+        self._topics = f"/v1/ns/{quote(options.namespace, safe='')}/topics"
+        self._route = Route(options.endpoints)
+        self._session: requests.Session | None = None
+        self.repeats = 0
+        """How many tries were not the first of their call."""
+
+    def __repr__(self) -> str:
+        return f"BrokerHttp({self._route.base!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_session": None, "repeats": 0}
+
+    def close(self) -> None:
+        """Drop the connection; a later call opens another one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def of_topic(self, topic: str, *rest: str) -> str:
+        """The path of something of a topic."""
+        return "/".join((self._topics, *(quote(part, safe="") for part in (topic, *rest))))
+
+    def json(
+        self,
+        method: str,
+        path: str,
+        shape: object | None = None,
+        query: Mapping[str, str | int] | None = None,
+    ) -> dict[str, Any]:
+        """A call with a JSON body or none; its JSON answer."""
+        body = None if shape is None else json.dumps(shape).encode()
+        return self.send(method, path, body, JSON_TYPE, query)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        query: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """A call with any body; its JSON answer."""
+        sent = {"Accept": JSON_TYPE, **(headers or {})}
+        if body is not None:
+            sent["Content-Type"] = content_type
+        wire = self.exchange(method, path, body, sent, query)
+        try:
+            found = json.loads(wire)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BrokerError(
+                f"{method} {path}: the answer is no JSON object; does option endpoint name a "
+                f"delaylog broker?"
+            )
+        return found
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        query: Mapping[str, str | int] | None = None,
+    ) -> bytes:
+        """The body of a 2xx answer. RefusedError, or UnreachableError after the last retry."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        tries = hops = 0
+        while True:
+            after_s: float | None = None
+            base = self._route.base
+            try:
+                answer = self._once(method, base + target, body, headers)
+            except requests.exceptions.RequestException as error:
+                # Its text may hold the address, never a header.
+                why, refused = f"{base}: {self._clean(_reason(error))}", None
+                self.close()
+                self._route.next()
+            else:
+                if answer.status_code < 300:
+                    return bytes(answer.content)
+                if answer.status_code in (307, 308) and hops < HOPS_MAX:
+                    hops += 1
+                    if self._follow(answer.headers.get("Location", "")):
+                        continue
+                refused = self._refused(method, path, answer)
+                if answer.status_code not in PASSING:
+                    raise refused
+                why = str(refused)
+                after_s = retry_after_s(answer.headers.get("Retry-After"))
+                if answer.status_code != 429:
+                    # Another node may lead by now; one that throttles is the right one.
+                    self._route.next()
+            hops = 0
+            tries += 1
+            if tries > self._retries:
+                if refused is not None:
+                    raise refused
+                raise UnreachableError(
+                    f"{method} {path}: no answer after {tries} tries, the last by {why}; is the "
+                    "broker there (option endpoint), or are retries, retryWaitMs and "
+                    "requestTimeoutMs too low?"
+                )
+            self.repeats += 1
+            pause_s = wait_s(tries, after_s, self._retry_wait_ms, random.random())
+            log.info("try %d of %s %s in %.2f s: %s", tries + 1, method, path, pause_s, why)
+            time.sleep(pause_s)
+
+    def _once(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> requests.Response:
+        if self._session is None:
+            self._session = requests.Session()
+            self._session.auth = _Bearer(self._token)
+        return self._session.request(
+            method,
+            url,
+            data=body,
+            headers=dict(headers),
+            timeout=self._timeout_s,
+            allow_redirects=False,
+        )
+
+    def _follow(self, location: str) -> bool:
+        """Go to the leader, if it is a member; who the members are, the node that we asked says."""
+        if self._route.follow(location):
+            return True
+        try:
+            answer = self._once("GET", self._route.base + "/v1/cluster", None, {})
+            cluster = answer.json() if answer.status_code == 200 else None
+        except (requests.exceptions.RequestException, ValueError):
+            return False
+        if isinstance(cluster, dict):
+            self._route.learn(cluster)
+        return self._route.follow(location)
+
+    def _refused(self, method: str, path: str, answer: requests.Response) -> RefusedError:
+        try:
+            problem = json.loads(answer.content)
+        except ValueError:
+            problem = None
+        if not isinstance(problem, dict):
+            problem = {"detail": answer.content[:DETAIL_CHARS_MAX].decode(errors="replace")}
+        status = answer.status_code
+        detail = self._clean(str(problem.get("detail") or problem.get("title") or ""))
+        problem["detail"] = detail
+        advice = _ADVICE.get(status, "")
+        return RefusedError(
+            f"{method} {path}: {status} {problem.get('code', '')} {detail}{advice}", status, problem
+        )
+
+    def _clean(self, text: str) -> str:
+        """A server may repeat what it was sent; the token stays between us."""
+        if self._token is not None:
+            text = text.replace(self._token, "***")
+        return text[:DETAIL_CHARS_MAX]
+
+
+_ADVICE: Final = {
+    307: " (the leader is none of the nodes that option endpoint or their cluster name)",
+    401: " (give the option authToken)",
+    403: " (the token of option authToken may not do this)",
+    413: " (lower the options batchSize and batchBytes)",
+    415: " (the broker needs pyarrow to take what Spark sends: install delaylog[spark] there)",
+    429: " (the broker asks to slow down: raise retries, or set maxRowsPerSecond)",
+}
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause: what requests wraps around it says the same at length."""
+    cause: BaseException = error
+    while cause.__cause__ is not None or cause.__context__ is not None:
+        cause = cause.__cause__ or cause.__context__ or cause
+    return f"{type(error).__name__}: {cause}"

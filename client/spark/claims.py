@@ -1,0 +1,91 @@
+"""The broker's claims, as a stream uses them: made by number, read by ranges, renewed, settled.
+
+The one rule: every call may be repeated, also by another process that goes on where this one died:
+a claim of one name holds the same messages until it is settled or its lease ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
+from pyspark_delaylog.errors import RefusedError
+from pyspark_delaylog.options import Options
+
+ENDED: Final = frozenset({404, 410})
+"""The lease is over (410), and was so long ago that nobody remembers it (404)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim of a stream. `epoch` is the stream's, made once with its checkpoint."""
+
+    epoch: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """What the broker knows it by."""
+        return f"spark.{self.epoch}.{self.number}"
+
+
+class Claims:
+    """Calls about the claims of one topic and group."""
+
+    def __init__(self, options: Options, http: BrokerHttp) -> None:
+        assert options.topic is not None, "the source sees to it"
+        self._http = http
+        self._topic = options.topic
+        self._group = {} if options.group is None else {"group": options.group}
+        self._lease = {"lease_ms": options.lease_ms}
+
+    def make(self, claim: Claim, rows_max: int) -> int:
+        """How many messages it holds; RefusedError 410 when it has ended."""
+        shape = {"max": rows_max, **self._lease, **self._group}
+        return int(self._http.json("POST", self._path(claim), shape)["n"])
+
+    def rows(self, claim: Claim, first: int, end: int) -> list[Any]:
+        """Record batches of the rows [first, end)."""
+        query: dict[str, str | int] = {"from": first, "to": end, **self._group}
+        path = self._path(claim, "rows")
+        wire = self._http.exchange("GET", path, None, {"Accept": ARROW_TYPE}, query)
+        with pa.ipc.open_stream(wire) as stream:
+            return list(stream)
+
+    def extend(self, claim: Claim) -> bool:
+        """Hold it for a whole lease from now; False when it has ended."""
+        return self._settle(claim, "extend", {**self._lease, **self._group})
+
+    def ack(self, claim: Claim) -> bool:
+        """Done with all of it; False when it had ended, so that its messages come again."""
+        return self._settle(claim, "ack", dict(self._group))
+
+    def release(self, claim: Claim) -> bool:
+        """Give it back."""
+        return self._settle(claim, "release", dict(self._group))
+
+    def ready(self) -> int:
+        """How many messages could be claimed now."""
+        query: dict[str, str | int] = {"delay_buckets": "false", **self._group}
+        try:
+            stats = self._http.json("GET", self._http.of_topic(self._topic, "stats"), query=query)
+        except RefusedError as error:
+            if error.status == 404:
+                return 0
+            raise
+        return int(stats["counts"]["ready"])
+
+    def _settle(self, claim: Claim, verb: str, shape: dict[str, Any]) -> bool:
+        try:
+            self._http.json("POST", self._path(claim, verb), shape)
+        except RefusedError as error:
+            if error.status in ENDED:
+                return False
+            raise
+        return True
+
+    def _path(self, claim: Claim, *rest: str) -> str:
+        return self._http.of_topic(self._topic, "claims", claim.name, *rest)

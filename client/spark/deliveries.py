@@ -1,0 +1,145 @@
+"""How the rows of a load become visible: all at once by a transaction, or each chunk at once.
+
+The one rule: `load` runs in tasks, `commit` and `abort` on the driver, and all that they share
+travels in the commit messages. A load has a name, the same whenever it is run again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
+from pyspark_delaylog.columns import Columns
+from pyspark_delaylog.errors import DelaylogError, TransactionError
+from pyspark_delaylog.loading import Loading
+from pyspark_delaylog.options import Options
+from pyspark_delaylog.tasks import Task
+from pyspark_delaylog.transactions import (
+    COMMITTED,
+    CommittedElsewhere,
+    Staged,
+    Transaction,
+    Transactions,
+)
+
+Messages = Sequence[WriterCommitMessage | None]
+
+log = logging.getLogger("pyspark_delaylog")
+
+
+def broker_now_ms(http: BrokerHttp) -> int:
+    """The broker's clock; also the cheapest call that shows whether it answers us."""
+    return int(http.json("GET", "/v1/clock")["now_ms"])
+
+
+class StagedDelivery:
+    """Two phases: tasks stage parts, the driver commits those of the attempts that count."""
+
+    def __init__(self, options: Options, http: BrokerHttp, producer: str) -> None:
+        self._options = options
+        self._http = http
+        self._producer = producer
+        self.transactions = Transactions(options, http)
+
+    def load(
+        self, transaction: Transaction, task: Task, columns: Columns, batches: Iterable[Any]
+    ) -> Staged:
+        """The rows of a task. Nothing is read, let alone sent, for what was committed before."""
+        done = Staged(transaction.id, COMMITTED)
+        if transaction.state == COMMITTED:
+            return done
+
+        def send(topic: str, number: int, body: bytes) -> None:
+            self.transactions.stage(transaction.id, topic, self._producer, task, number, body)
+
+        try:
+            loaded = Loading(self._options, columns, send).run(batches)
+        except CommittedElsewhere:
+            return done
+        return Staged(
+            transaction.id,
+            transaction.state,
+            self._producer,
+            task.part,
+            task.attempt,
+            loaded.rows,
+            loaded.size,
+            loaded.rejected,
+            self._http.repeats,
+        )
+
+    def commit(self, transaction: str | None, messages: Messages) -> None:
+        """Decide. `transaction` is the load's where the driver began it."""
+        staged = [each for each in messages if isinstance(each, Staged)]
+        if len(staged) != len(messages):
+            raise TransactionError("a task has sent no message of this sink, nothing is committed")
+        names = {each.transaction for each in staged} | ({transaction} if transaction else set())
+        if not names:
+            return
+        if len(names) > 1:
+            raise TransactionError(
+                f"tasks staged in different transactions ({', '.join(sorted(names))}), since one "
+                "ended meanwhile; run the load again (option txnTtlMs says how long one stays open)"
+            )
+        (name,) = names
+        if any(each.state == COMMITTED for each in staged):
+            log.info("transaction %s was committed by an earlier run; nothing was added", name)
+            return
+        answer = self.transactions.commit(name, staged)
+        log.info(
+            "transaction %s is committed (%s): %d rows, %d bytes, %d rejected, %d calls repeated",
+            name,
+            answer.get("result"),
+            sum(each.rows for each in staged),
+            sum(each.size for each in staged),
+            sum(each.rejected for each in staged),
+            sum(each.repeats for each in staged),
+        )
+
+    def abort(self, transaction: str | None, messages: Messages) -> None:
+        """Give up. A failure of this is not worth hiding what went wrong before."""
+        names = {each.transaction for each in messages if isinstance(each, Staged)}
+        for name in sorted(names | ({transaction} if transaction else set())):
+            try:
+                self.transactions.abort(name)
+            except DelaylogError as error:
+                log.warning("transaction %s is left to expire: %s", name, error)
+
+
+class DirectDelivery:
+    """One phase: each chunk is visible when it is answered, and stays if the load fails."""
+
+    def __init__(self, options: Options, http: BrokerHttp) -> None:
+        self._options = options
+        self._http = http
+
+    def load(self, name: str, task: Task, columns: Columns, batches: Iterable[Any]) -> Staged:
+        """The rows of a task.
+
+        A chunk's key is made of its bytes too. By its number alone, a chunk of a repeated task that
+        holds other rows than before would be taken for the one that was sent, and lost.
+        """
+
+        def send(topic: str, number: int, body: bytes) -> None:
+            key = blake2b(body, digest_size=20, person=b"delaylog-spark")
+            key.update(f"\n{name}\n{task.part}\n{number}".encode())
+            path = self._http.of_topic(topic, "messages")
+            headers = {"Idempotency-Key": f"spark-{key.hexdigest()}"}
+            self._http.send("POST", path, body, ARROW_TYPE, headers=headers)
+
+        loaded = Loading(self._options, columns, send).run(batches)
+        return Staged(
+            name,
+            "direct",
+            part=task.part,
+            attempt=task.attempt,
+            rows=loaded.rows,
+            size=loaded.size,
+            rejected=loaded.rejected,
+            repeats=self._http.repeats,
+        )

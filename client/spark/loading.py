@@ -1,0 +1,159 @@
+"""One task's rows on their way: converted, sifted, cut into chunks, and each chunk sent in turn.
+
+The one rule: chunks are numbered as they are sent, and a number is given up only when its chunk
+has been taken. Where a chunk goes (a transaction or a topic) the caller's `send` knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_delaylog.chunks import Chunk, Chunker
+from pyspark_delaylog.columns import Columns, by_topic
+from pyspark_delaylog.errors import RefusedError, RowError
+from pyspark_delaylog.options import Options
+from pyspark_delaylog.rejects import letters
+
+CHUNKS_HELD_MAX: Final = 8
+"""Rows of many topics are held back until there is this much; then the largest chunk goes."""
+REFUSALS_MAX: Final = 100
+"""Rows of a chunk that the broker may refuse one by one; beyond it the data is wrong as a whole."""
+OF_A_ROW: Final = frozenset({400, 413})
+
+log = logging.getLogger("pyspark_delaylog")
+
+Place = tuple[str, bool]
+"""A topic, and whether the rows are rejected ones, which have columns of their own."""
+Send = Callable[[str, int, bytes], None]
+"""(topic, number, body): returns when the chunk was taken, else raises."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a task has sent."""
+
+    rows: int = 0
+    size: int = 0
+    chunks: int = 0
+    rejected: int = 0
+
+
+class Loading:
+    """The rows of one task."""
+
+    def __init__(self, options: Options, columns: Columns, send: Send) -> None:
+        self._options = options
+        self._columns = columns
+        self._send = send
+        self._rows_max = options.batch_rows
+        if options.rows_per_second_max is not None:
+            # Chunks of at most a second's rows, so that a slow pace is an even one.
+            self._rows_max = min(self._rows_max, options.rows_per_second_max)
+        self._chunkers: dict[Place, Chunker] = {}
+        self._loaded = Loaded()
+        self._began_s = 0.0
+
+    def run(self, batches: Iterable[Any]) -> Loaded:
+        """Send all of it."""
+        self._began_s = time.monotonic()
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            wire = self._columns.wire(batch)
+            if self._options.dead_letter:
+                wire, rejected = self._columns.sift(wire)
+                for each in rejected:
+                    self._put_aside(each.rows, each.reason, self._options.topic)
+            else:
+                self._columns.refuse_nulls(wire)
+            if wire.num_rows:
+                for topic, rows in by_topic(wire, self._options.topic):
+                    self._add((topic, False), rows)
+        # A chunk may still have rows that are put aside: then there is another topic.
+        while any(chunker.size for chunker in self._chunkers.values()):
+            for place in list(self._chunkers):
+                self._flush(place)
+        return self._loaded
+
+    def _add(self, place: Place, rows: Any) -> None:
+        chunker = self._chunkers.get(place)
+        if chunker is None:
+            chunker = Chunker(self._rows_max, self._options.batch_bytes)
+            self._chunkers[place] = chunker
+        for chunk in chunker.add(rows):
+            self._send_chunk(place, chunk)
+        if len(self._chunkers) > 1:
+            held = sum(each.size for each in self._chunkers.values())
+            if held > CHUNKS_HELD_MAX * self._options.batch_bytes:
+                self._flush(max(self._chunkers, key=lambda name: self._chunkers[name].size))
+
+    def _flush(self, place: Place) -> None:
+        for chunk in self._chunkers[place].rest():
+            self._send_chunk(place, chunk)
+
+    def _send_chunk(self, place: Place, chunk: Chunk) -> None:
+        topic = place[0]
+        refusals = 0
+        while chunk.rows:
+            body = chunk.body(self._options.compression)
+            self._pace()
+            try:
+                self._send(topic, self._loaded.chunks, body)
+            except RefusedError as error:
+                refusals += 1
+                row = self._refused_row(place, chunk, error, refusals)
+                self._put_aside(chunk.row(row), error.detail, topic)
+                chunk = chunk.without(row)
+                continue
+            self._loaded.chunks += 1
+            self._loaded.rows += chunk.rows
+            self._loaded.size += len(body)
+            return
+
+    def _refused_row(self, place: Place, chunk: Chunk, error: RefusedError, refusals: int) -> int:
+        """The row to put aside; raises where that is not asked for or not possible."""
+        topic, are_letters = place
+        row = error.item
+        if row is None and chunk.rows == 1 and error.status == 413:
+            row = 0
+        if error.status not in OF_A_ROW or row is None or not 0 <= row < chunk.rows:
+            raise error
+        if not self._options.dead_letter:
+            raise RowError(
+                f"the broker refuses a row for topic {topic!r}{_id_of(chunk.row(row))}: "
+                f"{error.detail}; correct it, or put such rows aside by the option "
+                "onError=deadLetter"
+            ) from None
+        if are_letters:
+            raise RowError(
+                f"the broker refuses a rejected row for topic {topic!r} too: {error.detail}"
+            ) from None
+        if refusals > REFUSALS_MAX:
+            raise RowError(
+                f"the broker refuses more than {REFUSALS_MAX} rows of one chunk for topic "
+                f"{topic!r}, this one since: {error.detail}; the data or an option is wrong"
+            ) from None
+        return row
+
+    def _put_aside(self, rows: Any, reason: str, topic: str | None) -> None:
+        target = self._options.dead_letter_topic
+        assert target is not None, "the options see to it"
+        self._loaded.rejected += rows.num_rows
+        log.warning("%d rows go to topic %s: %s", rows.num_rows, target, reason)
+        self._add((target, True), letters(rows, reason, topic))
+
+    def _pace(self) -> None:
+        """Wait until this many rows may have gone."""
+        if self._options.rows_per_second_max is not None:
+            due_s = self._began_s + self._loaded.rows / self._options.rows_per_second_max
+            time.sleep(max(0.0, due_s - time.monotonic()))
+
+
+def _id_of(row: Any) -> str:
+    if "id" not in row.schema.names:
+        return ""
+    return f" with id {row.column('id')[0].as_py()!r}"

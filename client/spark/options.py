@@ -1,0 +1,271 @@
+"""The options of the format `delaylog`: names, defaults, limits, and what each is parsed to.
+
+The one rule: every error names the option and says what to do. Names are case-insensitive, as
+everywhere in Spark, which hands them over in lower case. A misspelt option is an error and not a
+silent default; options of Spark's own that it passes along are let through.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark_delaylog.errors import OptionError
+
+OPTION_NAMES: Final = (
+    "endpoint",
+    "namespace",
+    "topic",
+    "authToken",
+    "delivery",
+    "txnAppId",
+    "txnTtlMs",
+    "batchSize",
+    "batchBytes",
+    "compression",
+    "retries",
+    "retryWaitMs",
+    "requestTimeoutMs",
+    "maxRowsPerSecond",
+    "onError",
+    "deadLetterTopic",
+    "delayColumn",
+    "delayMs",
+    "consumerGroup",
+    "leaseMs",
+    "maxMessagesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+)
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark hands these to the source as well as using them itself."""
+
+# The broker's own default limits (http-api): rows of a bulk body, bytes of a request with room for
+# what Arrow adds, its horizon, the longest lease.
+BATCH_ROWS_MAX: Final = 100_000
+BATCH_BYTES_MIN: Final = 1_024
+BATCH_BYTES_MAX: Final = 48 * 1024 * 1024
+DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
+LEASE_MS_MAX: Final = 12 * 3_600_000
+CLAIM_ROWS_MAX: Final = 400_000
+"""Two claims are alive when the next batch is planned, and a group may have 1,000,000 messages
+under lease: a claim that left no room for the next one would never be acknowledged."""
+TXN_TTL_MS_MAX: Final = 7 * 86_400_000
+WAIT_MS_MAX: Final = 3_600_000
+RETRIES_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 10_000
+ROWS_PER_SECOND_MAX: Final = 1_000_000_000
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+"""A topic, namespace or group."""
+APP_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,160}\Z")
+"""What a transaction may be called, with room for the number of a batch and of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options, checked; `repr` leaves the token out."""
+
+    endpoints: tuple[str, ...]
+    namespace: str
+    topic: str | None
+    auth_token: str | None = field(repr=False)
+    staged: bool
+    txn_app_id: str | None
+    txn_ttl_ms: int
+    batch_rows: int
+    batch_bytes: int
+    compression: str | None
+    retries: int
+    retry_wait_ms: int
+    request_timeout_ms: int
+    rows_per_second_max: int | None
+    dead_letter: bool
+    dead_letter_topic: str | None
+    delay_column: str
+    delay_ms: int | None
+    group: str | None
+    lease_ms: int
+    messages_per_trigger_max: int | None
+    partitions_min: int
+    fail_on_data_loss: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """The options of a DataSource; OptionError names the first that cannot be used."""
+        take = _Taker(given)
+        take.refuse_unknown()
+        topic = take.name("topic")
+        dead_letter = take.choice("onError", ("fail", "deadLetter"), "fail") == "deadLetter"
+        compression = take.choice("compression", ("none", "lz4", "zstd"), "none")
+        return cls(
+            endpoints=take.endpoints(),
+            namespace=take.name("namespace") or "default",
+            topic=topic,
+            auth_token=take.token(),
+            staged=take.choice("delivery", ("staged", "direct"), "staged") == "staged",
+            txn_app_id=take.app_id(),
+            txn_ttl_ms=take.whole("txnTtlMs", 86_400_000, 1_000, TXN_TTL_MS_MAX),
+            batch_rows=take.whole("batchSize", 10_000, 1, BATCH_ROWS_MAX),
+            batch_bytes=take.whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX),
+            compression=None if compression == "none" else compression,
+            retries=take.whole("retries", 8, 0, RETRIES_MAX),
+            retry_wait_ms=take.whole("retryWaitMs", 50, 1, WAIT_MS_MAX),
+            request_timeout_ms=take.whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX),
+            rows_per_second_max=take.perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX),
+            dead_letter=dead_letter,
+            dead_letter_topic=take.dead_letter_topic(topic, dead_letter),
+            delay_column=take.text("delayColumn") or "deliver_at",
+            delay_ms=take.perhaps("delayMs", 0, DELAY_MS_MAX),
+            group=take.name("consumerGroup"),
+            lease_ms=take.whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX),
+            messages_per_trigger_max=take.perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX),
+            partitions_min=take.whole("minPartitions", 2, 1, PARTITIONS_MAX),
+            fail_on_data_loss=take.choice("failOnDataLoss", ("true", "false"), "true") == "true",
+        )
+
+
+class _Taker:
+    """Takes options out of what Spark hands over."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): str(value) for name, value in given.items()}
+
+    def refuse_unknown(self) -> None:
+        """Spark's own configuration has dots in its names."""
+        known = {name.lower(): name for name in OPTION_NAMES}
+        if "path" in self._given:
+            raise OptionError(
+                "option path: a broker has none; write .save() or .load() without an argument, "
+                "and give the options endpoint and topic"
+            )
+        for name in self._given:
+            if name in known or name in OF_SPARK or "." in name:
+                continue
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {known[near[0]]}?" if near else "remove it"
+            raise OptionError(
+                f"option {name}: not known, {hint} The options are {', '.join(OPTION_NAMES)}"
+            )
+
+    def text(self, name: str) -> str | None:
+        """None where it is absent or empty."""
+        return self._given.get(name.lower(), "").strip() or None
+
+    def name(self, name: str) -> str | None:
+        """A topic, namespace or group."""
+        text = self.text(name)
+        if text is not None and not NAME.match(text):
+            raise OptionError(
+                f"option {name}: {text!r} is no legal name; use 1 to 200 of A-Z a-z 0-9 . _ -"
+            )
+        return text
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """One of a few words, in any case."""
+        text = self.text(name)
+        if text is None:
+            return default
+        for word in allowed:
+            if word.lower() == text.lower():
+                return word
+        raise OptionError(f"option {name}: {text!r} is not one of {', '.join(allowed)}")
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number between two limits."""
+        found = self.perhaps(name, least, most)
+        return default if found is None else found
+
+    def perhaps(self, name: str, least: int, most: int) -> int | None:
+        """The same, None where it is absent."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise OptionError(
+                f"option {name}: {text!r} is no whole number; give one from {least} to {most}"
+            )
+        number = int(text)
+        if not least <= number <= most:
+            raise OptionError(f"option {name}: {number} is not between {least} and {most}")
+        return number
+
+    def endpoints(self) -> tuple[str, ...]:
+        """One or more base URLs. One with a password in it is refused without being shown."""
+        text = self.text("endpoint")
+        if text is None:
+            raise OptionError(
+                "option endpoint: missing; give the broker's base URL, such as "
+                "http://127.0.0.1:8711, or several with commas between"
+            )
+        found = [part.strip().rstrip("/") for part in text.split(",") if part.strip()]
+        for url in found:
+            if "@" in url:
+                raise OptionError(
+                    "option endpoint: has a user or password in it; "
+                    "give the address alone, and the option authToken"
+                )
+            _or_else(_checked_url, url)
+        if not found:
+            raise OptionError("option endpoint: empty; give the broker's base URL")
+        return tuple(dict.fromkeys(found))
+
+    def token(self) -> str | None:
+        """Never shown, whatever is wrong with it."""
+        text = self.text("authToken")
+        if text is not None and not re.fullmatch(r"[\x21-\x7e]+", text):
+            raise OptionError(
+                "option authToken: has characters that no token has (blanks, line ends, letters "
+                "beyond ASCII); give the token alone"
+            )
+        return text
+
+    def app_id(self) -> str | None:
+        """What transactions are called by."""
+        text = self.text("txnAppId")
+        if text is not None and not APP_ID.match(text):
+            raise OptionError(
+                f"option txnAppId: {text!r} cannot name a transaction; "
+                "use 1 to 160 of A-Z a-z 0-9 . _ : -"
+            )
+        return text
+
+    def dead_letter_topic(self, topic: str | None, dead_letter: bool) -> str | None:
+        """Where rejected rows go: said, or beside the topic."""
+        said = self.name("deadLetterTopic")
+        if said is not None or not dead_letter:
+            return said
+        if topic is None:
+            raise OptionError(
+                "option deadLetterTopic: missing; onError=deadLetter needs it "
+                "where the option topic does not say one topic for all rows"
+            )
+        found = f"{topic}.rejected"
+        if not NAME.match(found):
+            raise OptionError(f"option deadLetterTopic: give one, {found!r} is too long a name")
+        return found
+
+
+def _or_else(check: Callable[[str], bool], url: str) -> None:
+    try:
+        sound = check(url)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise OptionError(
+            f"option endpoint: {url!r} is no base URL; give one like http://127.0.0.1:8711"
+        )
+
+
+def _checked_url(url: str) -> bool:
+    parts = urlsplit(url)
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.port != 0
+        and not (parts.query or parts.fragment)
+    )

@@ -1,0 +1,30 @@
+"""A broker of its own for every test, and options that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyspark_delaylog.options import Options
+from tests.client.spark.fake_broker import FakeBroker
+
+OptionsOf = Callable[..., Options]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def options_of(broker: FakeBroker) -> OptionsOf:
+    """Options of this broker; retries do not wait."""
+
+    def made(**given: Any) -> Options:
+        said = {"endpoint": broker.url, "topic": "t", "retryWaitMs": 1, "retries": 3, **given}
+        return Options.parse({name: str(value) for name, value in said.items()})
+
+    return made

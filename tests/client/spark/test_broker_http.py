@@ -1,0 +1,227 @@
+"""Calls of the broker: what is repeated, where they go, and that the token stays hidden."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_delaylog import broker_http
+from pyspark_delaylog.broker_http import BrokerHttp
+from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
+from tests.client.spark.conftest import OptionsOf
+from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+
+CLOSED = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What would have been waited."""
+    found: list[float] = []
+    monkeypatch.setattr(broker_http.time, "sleep", found.append)
+    return found
+
+
+@pytest.fixture
+def follower(broker: FakeBroker) -> Iterator[FakeBroker]:
+    """A node that sends everything on to the broker."""
+    with FakeBroker() as follower:
+
+        def redirect(call: Call) -> Fault | None:
+            if call.path == "/v1/cluster":
+                return None
+            return Fault(307, {"Location": broker.url + call.path})
+
+        follower.fault = redirect
+        yield follower
+
+
+def first(count: int, fault: Fault) -> object:
+    """The first calls meet a fault."""
+    left = [count]
+
+    def meet(call: Call) -> Fault | None:
+        left[0] -= 1
+        return fault if left[0] >= 0 else None
+
+    return meet
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 507])
+def test_what_may_pass_is_tried_again(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float], status: int
+) -> None:
+    broker.fault = first(2, Fault(status, {"Retry-After": "3"}))  # type: ignore[assignment]
+    http = BrokerHttp(options_of())
+    assert http.json("GET", "/v1/clock")["now_ms"] > 0
+    assert [round(pause) for pause in pauses] == [3, 3]
+    assert http.repeats == 2
+    http.close()
+
+
+def test_a_lost_answer_is_asked_for_again(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
+) -> None:
+    broker.fault = first(2, Fault(lose_answer=True))  # type: ignore[assignment]
+    http = BrokerHttp(options_of())
+    assert (
+        http.json("POST", "/v1/transactions", {"transaction": "x", "ttl_ms": 1})["state"] == "open"
+    )
+    assert len(broker.calls) == 3
+    assert len(pauses) == 2
+    http.close()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 415])
+def test_what_will_not_pass_is_refused_at_once(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float], status: int
+) -> None:
+    problem = {"code": "c", "detail": "d", "state": "s", "item": 7}
+    broker.fault = lambda call: Fault(status, document=problem)
+    http = BrokerHttp(options_of())
+    with pytest.raises(RefusedError, match=f"GET /v1/clock: {status} c d") as caught:
+        http.json("GET", "/v1/clock")
+    error = caught.value
+    assert (error.status, error.code, error.state, error.item) == (status, "c", "s", 7)
+    assert (len(broker.calls), pauses) == (1, [])
+    http.close()
+
+
+def test_the_last_retry_says_what_it_met(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
+) -> None:
+    broker.fault = lambda call: Fault(429, document={"code": "quota", "detail": "too many"})
+    http = BrokerHttp(options_of())
+    with pytest.raises(RefusedError, match=r"429 quota too many .*maxRowsPerSecond"):
+        http.json("GET", "/v1/clock")
+    assert len(broker.calls) == 4
+    http.close()
+
+
+def test_nobody_there_names_the_option(options_of: OptionsOf, pauses: list[float]) -> None:
+    http = BrokerHttp(options_of(endpoint=CLOSED))
+    with pytest.raises(UnreachableError, match=r"after 4 tries.*option endpoint"):
+        http.json("GET", "/v1/clock")
+    assert len(pauses) == 3
+
+
+def test_another_endpoint_is_asked_when_one_is_gone(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
+) -> None:
+    http = BrokerHttp(options_of(endpoint=f"{CLOSED},{broker.url}"))
+    http.json("GET", "/v1/clock")
+    http.json("GET", "/v1/clock")
+    assert len(pauses) == 1, "the one that answered is asked again"
+    http.close()
+
+
+def test_the_leader_is_followed_with_the_token(
+    broker: FakeBroker, follower: FakeBroker, options_of: OptionsOf
+) -> None:
+    broker.token = "s3cret"
+    endpoint = f"{follower.url},{broker.url}"
+    http = BrokerHttp(options_of(endpoint=endpoint, authToken="s3cret"))
+    http.json("GET", "/v1/clock")
+    http.json("GET", "/v1/clock")
+    assert (len(follower.calls), len(broker.calls)) == (1, 2)
+    http.close()
+
+
+def test_a_leader_that_the_cluster_names_is_followed(
+    broker: FakeBroker, follower: FakeBroker, options_of: OptionsOf
+) -> None:
+    follower.members = [{"http": broker.url}]
+    http = BrokerHttp(options_of(endpoint=follower.url))
+    http.json("GET", "/v1/clock")
+    assert [call.path for call in follower.calls] == ["/v1/clock", "/v1/cluster"]
+    http.close()
+
+
+def test_nobody_else_is_followed(
+    broker: FakeBroker, follower: FakeBroker, options_of: OptionsOf
+) -> None:
+    http = BrokerHttp(options_of(endpoint=follower.url, authToken="s3cret"))
+    with pytest.raises(RefusedError, match=r"307 .*the leader is none of the nodes"):
+        http.json("GET", "/v1/clock")
+    assert broker.calls == []
+    http.close()
+
+
+def test_nodes_that_send_each_other_on_are_given_up(
+    broker: FakeBroker, follower: FakeBroker, options_of: OptionsOf
+) -> None:
+    broker.fault = lambda call: Fault(307, {"Location": follower.url + call.path})
+    http = BrokerHttp(options_of(endpoint=f"{follower.url},{broker.url}"))
+    with pytest.raises(RefusedError, match="307"):
+        http.json("GET", "/v1/clock")
+    assert len(broker.calls) + len(follower.calls) < 10
+    http.close()
+
+
+def test_the_token_is_in_no_error_log_or_repr(
+    broker: FakeBroker,
+    options_of: OptionsOf,
+    pauses: list[float],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Even a server that repeats it does not bring it out."""
+    broker.token = "another"
+    http = BrokerHttp(options_of(authToken="s3cret"))
+    with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError, match="authToken") as caught:
+        http.json("GET", "/v1/clock")
+    assert broker.calls[0].headers["Authorization"] == "Bearer s3cret"
+    broker.fault = lambda call: Fault(503, document={"detail": call.headers["Authorization"]})
+    with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError) as later:
+        http.json("GET", "/v1/clock")
+    shown = [
+        str(caught.value),
+        repr(caught.value),
+        caught.value.detail,
+        repr(http),
+        str(later.value),
+    ]
+    assert "s3cret" not in "".join(shown) + caplog.text
+    assert "***" in str(later.value)
+    http.close()
+
+
+def test_no_password_of_a_netrc_goes_along(
+    broker: FakeBroker,
+    options_of: OptionsOf,
+    tmp_path: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    netrc = f"{tmp_path}/netrc"
+    with open(netrc, "w") as file:
+        file.write("machine 127.0.0.1 login me password hidden\n")
+    monkeypatch.setenv("NETRC", netrc)
+    http = BrokerHttp(options_of())
+    http.json("GET", "/v1/clock")
+    assert "Authorization" not in broker.calls[0].headers
+    http.close()
+
+
+def test_a_pickled_one_opens_its_own_connection(broker: FakeBroker, options_of: OptionsOf) -> None:
+    http = BrokerHttp(options_of())
+    http.json("GET", "/v1/clock")
+    other = pickle.loads(pickle.dumps(http))
+    assert other._session is None
+    other.json("GET", "/v1/clock")
+    other.close()
+    http.close()
+
+
+def test_an_answer_that_is_no_broker_s_says_so(broker: FakeBroker, options_of: OptionsOf) -> None:
+    broker.answer = lambda call: b"<html>"  # type: ignore[method-assign]
+    http = BrokerHttp(options_of())
+    with pytest.raises(BrokerError, match="is no JSON object; does option endpoint name"):
+        http.json("GET", "/v1/clock")
+    http.close()
+
+
+def test_names_in_paths_are_encoded(options_of: OptionsOf) -> None:
+    http = BrokerHttp(options_of(namespace="n.s"))
+    assert http.of_topic("t", "claims", "a/b") == "/v1/ns/n.s/topics/t/claims/a%2Fb"

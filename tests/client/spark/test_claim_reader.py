@@ -1,0 +1,252 @@
+"""The consuming stream against a broker, without Spark: offsets, claims, leases and losses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from pyspark_delaylog.claim_reader import DelaylogClaimReader
+from pyspark_delaylog.errors import DataLossError, OptionError, RefusedError
+from pyspark_delaylog.schema import SOURCE_SCHEMA
+from tests.client.spark.batches import ids_of
+from tests.client.spark.conftest import OptionsOf
+from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+
+ALL = ReadAllAvailable()
+
+
+class Stream:
+    """A reader as Spark's driver has it, with a clock that the test moves."""
+
+    def __init__(self, options_of: OptionsOf, schema: StructType = SOURCE_SCHEMA, **given: Any):
+        self.now_s = 1_000.0
+        options = options_of(**given)
+        self.reader = DelaylogClaimReader(options, schema, monotonic=lambda: self.now_s)
+        self.start: dict[str, Any] = {}
+
+    def begin(self) -> Stream:
+        self.start = self.reader.initialOffset()
+        return self
+
+    def plan(self, limit: Any = ALL) -> dict[str, Any]:
+        found = self.reader.latestOffset(self.start, limit)
+        return dict(json.loads(json.dumps(found)))
+
+    def read(self, end: dict[str, Any]) -> list[str]:
+        """As tasks do it: of a fresh copy."""
+        ids = []
+        for partition in self.reader.partitions(self.start, end):
+            options, schema = self.reader._options, self.reader._schema
+            worker = DelaylogClaimReader(options, schema)
+            for batch in worker.read(pickle.loads(pickle.dumps(partition))):
+                ids += batch.column("id").to_pylist()
+        return ids
+
+    def done(self, end: dict[str, Any]) -> None:
+        self.start = end
+
+
+def fill(broker: FakeBroker, first: int, end: int) -> None:
+    broker.ready.setdefault("t", []).extend(
+        {
+            "value": each.encode(),
+            "deliver_at": datetime(2026, 1, 1, tzinfo=UTC),
+            "id": each,
+            "topic": "t",
+            "attempts": 1,
+            "headers": [{"key": "h", "value": b"v"}],
+        }
+        for each in ids_of(first, end)
+    )
+
+
+def test_a_batch_is_a_claim_in_ranges_and_its_commit_an_ack(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 10)
+    stream = Stream(options_of, minPartitions=3, consumerGroup="g", batchSize=2).begin()
+    end = stream.plan()
+    assert (end["claim"], end["rows"]) == (1, 10)
+    partitions = stream.reader.partitions(stream.start, end)
+    assert [(each.first, each.end) for each in partitions] == [(0, 3), (3, 6), (6, 10)]
+    assert stream.read(end) == stream.read(end) == ids_of(0, 10), "repeatable"
+    assert broker.acked == []
+    stream.reader.commit(end)
+    assert [row["id"] for row in broker.acked] == ids_of(0, 10)
+    claims = [call for call in broker.calls if "/claims/" in call.path]
+    assert {call.query.get("group") or call.shape.get("group") for call in claims} == {"g"}
+
+
+def test_planning_again_finds_the_same_claim_also_elsewhere(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 10)
+    stream = Stream(options_of).begin()
+    end = stream.plan(ReadMaxRows(4))
+    fill(broker, 10, 20)
+    assert stream.plan(ReadMaxRows(4)) == end
+    other = Stream(options_of)
+    other.start = stream.start
+    assert other.plan(ReadMaxRows(4)) == end
+    assert other.read(end) == ids_of(0, 4)
+
+
+def test_batches_follow_each_other(broker: FakeBroker, options_of: OptionsOf) -> None:
+    fill(broker, 0, 25)
+    stream = Stream(options_of, maxMessagesPerTrigger=10).begin()
+    limit = stream.reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(10)
+    seen = []
+    while (end := stream.plan(limit)) != stream.start:
+        seen.append(stream.read(end))
+        if stream.start["claim"]:
+            stream.reader.commit(stream.start)
+        stream.done(end)
+    assert seen == [ids_of(0, 10), ids_of(10, 20), ids_of(20, 25)]
+    assert len(broker.acked) == 20, "the last batch is committed when the next one is planned"
+
+
+def test_an_idle_stream_asks_seldom_and_finds_what_comes(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    stream = Stream(options_of).begin()
+    for _ in range(5):
+        assert stream.plan() == stream.start
+        assert stream.reader.partitions(stream.start, stream.start) == []
+    made = [call for call in broker.calls if "/claims/" in call.path]
+    assert len(made) == 2, "one claim, empty and given back"
+    fill(broker, 0, 3)
+    assert stream.plan() == stream.start
+    stream.now_s += 0.2
+    end = stream.plan()
+    assert end["claim"] == 2
+    assert stream.read(end) == ids_of(0, 3)
+
+
+def test_the_last_claim_is_renewed_while_nothing_comes(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of, leaseMs=40_000).begin()
+    stream.done(stream.plan())
+    (claim,) = broker.claims.values()
+    for _ in range(40):
+        stream.plan()
+        stream.now_s += 1.0
+    assert 3 <= claim.extended <= 5, "every quarter of the lease"
+
+
+def test_a_restart_renews_what_it_finds(broker: FakeBroker, options_of: OptionsOf) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of).begin()
+    end = stream.plan()
+    again = Stream(options_of)
+    again.done(end)
+    again.plan()
+    assert next(iter(broker.claims.values())).extended == 1
+
+
+def test_a_claim_that_ended_before_its_batch_was_planned_is_passed_over(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of).begin()
+    stream.plan()
+    broker.expire_claims()
+    end = stream.plan()
+    assert (end["claim"], end["rows"]) == (2, 3)
+
+
+def test_rows_that_are_gone_fail_the_batch_or_are_skipped(
+    broker: FakeBroker, options_of: OptionsOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of).begin()
+    end = stream.plan()
+    broker.expire_claims()
+    with pytest.raises(DataLossError, match=r"delivers these messages again.*failOnDataLoss"):
+        stream.read(end)
+    tolerant = Stream(options_of, failOnDataLoss="false")
+    tolerant.start = stream.start
+    assert tolerant.read(end) == []
+    assert "skipped" in caplog.text
+    tolerant.reader.commit(end)
+    assert "raise the option leaseMs" in caplog.text
+    assert broker.acked == []
+
+
+def test_stop_acknowledges_nothing(broker: FakeBroker, options_of: OptionsOf) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of).begin()
+    stream.plan()
+    stream.reader.commit(stream.start)
+    stream.reader.stop()
+    assert broker.acked == []
+
+
+def test_available_now_reads_what_was_ready_and_ends(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 10)
+    stream = Stream(options_of).begin()
+    stream.reader.prepareForTriggerAvailableNow()
+    seen = 0
+    while (end := stream.plan(ReadMaxRows(4))) != stream.start:
+        seen += end["rows"]
+        fill(broker, 100, 110)
+        stream.done(end)
+    assert seen == 10
+
+
+def test_available_now_of_a_topic_that_is_not_there_ends_at_once(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    stream = Stream(options_of).begin()
+    stream.reader.prepareForTriggerAvailableNow()
+    assert stream.plan() == stream.start
+    assert not any("/claims/" in call.path for call in broker.calls)
+
+
+def test_some_columns_are_read_when_some_are_asked_for(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    fill(broker, 0, 1)
+    schema = StructType([SOURCE_SCHEMA["headers"], SOURCE_SCHEMA["id"]])
+    stream = Stream(options_of, schema).begin()
+    end = stream.plan()
+    (first, *_) = stream.reader.partitions(stream.start, end)
+    (batch,) = stream.reader.read(first)
+    assert batch.to_pylist() == [{"headers": [{"key": "h", "value": b"v"}], "id": "m000000"}]
+
+
+def test_other_refusals_are_shown(broker: FakeBroker, options_of: OptionsOf) -> None:
+    fill(broker, 0, 1)
+    stream = Stream(options_of).begin()
+    end = stream.plan()
+
+    def refuse(call: Call) -> Fault:
+        return Fault(403)
+
+    broker.fault = refuse
+    for call in (
+        lambda: stream.read(end),
+        lambda: stream.reader.commit(end),
+        lambda: Stream(options_of).begin(),
+        stream.reader.prepareForTriggerAvailableNow,
+    ):
+        with pytest.raises(RefusedError, match="403"):
+            call()
+    stream.now_s += 1_000
+    with pytest.raises(RefusedError, match="403"):
+        stream.plan()
+
+
+def test_a_stream_reads_one_topic(options_of: OptionsOf) -> None:
+    with pytest.raises(OptionError, match="option topic: missing"):
+        Stream(options_of, topic="")

@@ -1,0 +1,185 @@
+"""A task's rows on their way: numbers of chunks, topics, rejected rows, and the pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_delaylog import loading
+from pyspark_delaylog.columns import Columns
+from pyspark_delaylog.errors import RefusedError, RowError
+from pyspark_delaylog.loading import Loading
+from tests.client.spark.batches import batch_of, ids_of
+from tests.client.spark.conftest import OptionsOf
+
+
+class Taken:
+    """Takes chunks, and refuses rows for a topic whose body is among the unwanted."""
+
+    def __init__(self, *unwanted: bytes, status: int = 400, topic: str = "t") -> None:
+        self.chunks: list[tuple[str, int, Any]] = []
+        self.tries = 0
+        self._unwanted = unwanted
+        self._status = status
+        self._topic = topic
+
+    def __call__(self, topic: str, number: int, body: bytes) -> None:
+        self.tries += 1
+        with pa.ipc.open_stream(body) as stream:
+            table = stream.read_all()
+        for row, value in enumerate(table["value"].to_pylist()):
+            if topic == self._topic and value in self._unwanted:
+                problem = {"item": row, "detail": "not wanted"}
+                raise RefusedError("refused", self._status, problem)
+        self.chunks.append((topic, number, table))
+
+    def ids(self, topic: str) -> list[str]:
+        return [row for name, _, table in self.chunks if name == topic for row in ids_in(table)]
+
+    def headers(self, topic: str) -> Iterator[dict[str, str]]:
+        for name, _, table in self.chunks:
+            if name == topic:
+                for pairs in table["headers"].to_pylist():
+                    yield {pair["key"]: pair["value"].decode() for pair in pairs}
+
+
+def ids_in(table: Any) -> list[str]:
+    found = table["id"].to_pylist()
+    assert isinstance(found, list)
+    return found
+
+
+def test_chunks_are_numbered_and_counted(options_of: OptionsOf) -> None:
+    options, taken = options_of(batchSize=3), Taken()
+    batches = [batch_of(ids_of(0, 4)), batch_of([]), batch_of(ids_of(4, 8))]
+    loaded = Loading(options, Columns(options, None), taken).run(iter(batches))
+    assert taken.ids("t") == ids_of(0, 8)
+    assert [(number, table.num_rows) for _, number, table in taken.chunks] == [
+        (0, 3),
+        (1, 3),
+        (2, 2),
+    ]
+    assert (loaded.rows, loaded.chunks, loaded.rejected) == (8, 3, 0)
+    assert loaded.size > 0
+
+
+def test_rows_go_to_their_topics_and_little_is_held_back(
+    options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, taken = options_of(topic="", batchSize=100, batchBytes=1024), Taken()
+    monkeypatch.setattr(loading, "CHUNKS_HELD_MAX", 1)
+    for_sent = Loading(options, Columns(options, None), taken)
+
+    def batches() -> Iterator[Any]:
+        for at in range(0, 300, 30):
+            topics = [f"t{number % 7}" for number in range(30)]
+            yield batch_of(ids_of(at, at + 30), topic=pa.array(topics))
+            held = sum(chunker.size for chunker in for_sent._chunkers.values())
+            assert held < 3 * 1024
+
+    loaded = for_sent.run(batches())
+    assert loaded.rows == 300
+    assert sorted(row for _, _, table in taken.chunks for row in ids_in(table)) == ids_of(0, 300)
+    for topic in range(7):
+        found = taken.ids(f"t{topic}")
+        assert found == sorted(found)
+        assert {int(each[1:]) % 30 % 7 for each in found} == {topic}
+    assert [number for _, number, _ in taken.chunks] == list(range(loaded.chunks))
+
+
+def test_a_refused_row_fails_with_its_id_and_the_way_out(options_of: OptionsOf) -> None:
+    options = options_of()
+    with pytest.raises(RowError, match=r"topic 't' with id 'm000002': not wanted.*onError"):
+        Loading(options, Columns(options, None), Taken(b"body of m000002")).run(
+            [batch_of(ids_of(0, 4))]
+        )
+
+
+def test_refused_rows_are_put_aside_with_what_was_wrong(options_of: OptionsOf) -> None:
+    options = options_of(onError="deadLetter", batchSize=4)
+    taken = Taken(b"body of m000001", b"body of m000002")
+    ids = [*ids_of(0, 6), "~mine"]
+    loaded = Loading(options, Columns(options, None), taken).run([batch_of(ids)])
+    assert taken.ids("t") == ["m000000", "m000003", "m000004", "m000005"]
+    letters = list(taken.headers("t.rejected"))
+    assert [each["delaylog-rejected-id"] for each in letters] == ["~mine", "m000001", "m000002"]
+    assert letters[1] == {
+        "delaylog-rejected-reason": "not wanted",
+        "delaylog-rejected-topic": "t",
+        "delaylog-rejected-id": "m000001",
+        "delaylog-rejected-deliver-at": "2026-02-02 02:40:00+00:00",
+    }
+    assert (loaded.rows, loaded.rejected, loaded.chunks) == (7, 3, len(taken.chunks))
+    assert [number for _, number, _ in taken.chunks] == list(range(loaded.chunks))
+
+
+def test_a_whole_chunk_may_be_put_aside(options_of: OptionsOf) -> None:
+    options = options_of(onError="deadLetter", deadLetterTopic="bad", batchSize=1)
+    taken = Taken(b"body of m000000", status=413)
+    Loading(options, Columns(options, None), taken).run([batch_of(ids_of(0, 1))])
+    assert [topic for topic, _, _ in taken.chunks] == ["bad"]
+
+
+def test_a_large_body_is_cut_when_it_is_put_aside(options_of: OptionsOf) -> None:
+    options = options_of(onError="deadLetter")
+    huge = b"x" * 5_000_000
+    taken = Taken(huge, status=413)
+    batch = batch_of(["a"], value=pa.array([huge]))
+    Loading(options, Columns(options, None), taken).run([batch])
+    (table,) = (table for _, _, table in taken.chunks)
+    assert len(table["value"][0].as_py()) == 256 * 1024
+    (letter,) = taken.headers("t.rejected")
+    assert letter["delaylog-rejected-bytes"] == "5000000"
+
+
+def test_rows_of_the_dead_letter_topic_itself_do_not_mix_with_letters(
+    options_of: OptionsOf,
+) -> None:
+    options = options_of(topic="", onError="deadLetter", deadLetterTopic="bad")
+    taken = Taken()
+    batch = batch_of(["a", "~b"], topic=pa.array(["bad", "bad"]))
+    loaded = Loading(options, Columns(options, None), taken).run([batch])
+    assert (loaded.rows, loaded.rejected) == (2, 1)
+
+
+def test_when_everything_is_refused_the_load_fails(options_of: OptionsOf) -> None:
+    options = options_of(onError="deadLetter")
+    ids = ids_of(0, 150)
+    taken = Taken(*(f"body of {each}".encode() for each in ids))
+    with pytest.raises(RowError, match="more than 100 rows of one chunk"):
+        Loading(options, Columns(options, None), taken).run([batch_of(ids)])
+
+
+def test_a_refused_letter_fails(options_of: OptionsOf) -> None:
+    options = options_of(onError="deadLetter")
+    taken = Taken(b"body of ~a", topic="t.rejected")
+    with pytest.raises(RowError, match=r"refuses a rejected row for topic 't\.rejected'"):
+        Loading(options, Columns(options, None), taken).run([batch_of(["~a"])])
+
+
+@pytest.mark.parametrize(("status", "item"), [(409, 0), (400, None), (413, None), (400, 99)])
+def test_a_refusal_that_is_about_no_row_is_passed_on(
+    options_of: OptionsOf, status: int, item: int | None
+) -> None:
+    def refuse(topic: str, number: int, body: bytes) -> None:
+        raise RefusedError("the whole of it", status, {"item": item})
+
+    options = options_of(onError="deadLetter")
+    with pytest.raises(RefusedError, match="the whole of it"):
+        Loading(options, Columns(options, None), refuse).run([batch_of(ids_of(0, 3))])
+
+
+def test_a_pace_is_kept(options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(loading.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loading.time, "sleep", lambda pause: now.__setitem__(0, now[0] + pause))
+    options, sent = options_of(maxRowsPerSecond=100), []
+
+    def send(topic: str, number: int, body: bytes) -> None:
+        sent.append(now[0])
+
+    Loading(options, Columns(options, None), send).run([batch_of(ids_of(0, 450))])
+    assert sent == [100.0, 101.0, 102.0, 103.0, 104.0]

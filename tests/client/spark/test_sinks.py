@@ -1,0 +1,433 @@
+"""Both sinks against a broker, without Spark: tasks, retries, re-runs, commits and aborts.
+
+Tasks are played by setting what Spark would say of them; a second writer of the same options plays
+a second run, and one of the same pickled state a task elsewhere.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from pyspark_delaylog import tasks, writers
+from pyspark_delaylog.errors import (
+    OptionError,
+    RefusedError,
+    SchemaError,
+    TransactionError,
+    UnreachableError,
+)
+from pyspark_delaylog.options import Options
+from pyspark_delaylog.source import DelaylogSource
+from pyspark_delaylog.transactions import Staged, Transactions
+from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
+from tests.client.spark.batches import batch_of, ids_of
+from tests.client.spark.conftest import OptionsOf
+from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+
+SCHEMA = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("value", StringType()),
+        StructField("deliver_at", TimestampType()),
+    ]
+)
+
+
+class Spark:
+    """Stands in for TaskContext."""
+
+    part, attempt = 0, 0
+    properties: dict[str, str | None]
+
+    def __init__(self) -> None:
+        self.properties = {tasks.QUERY_ID: "q", tasks.BATCH_ID: "0"}
+
+    def get(self) -> Spark:
+        return self
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return self.part
+
+    def taskAttemptId(self) -> int:  # noqa: N802 - Spark's name
+        return self.attempt
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self.properties[name]
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+    spark = Spark()
+    monkeypatch.setattr(tasks, "TaskContext", spark)
+    return spark
+
+
+def run_task(
+    writer: Any, spark: Spark, part: int, attempt: int, batches: Iterator[Any] | list[Any]
+) -> Staged:
+    """As in a Python worker: of a copy."""
+    spark.part, spark.attempt = part, attempt
+    message = pickle.loads(pickle.dumps(writer)).write(iter(batches))
+    assert isinstance(message, Staged)
+    return pickle.loads(pickle.dumps(message))  # type: ignore[no-any-return]
+
+
+def failing(*batches: Any) -> Iterator[Any]:
+    yield from batches
+    raise RuntimeError("the task dies")
+
+
+def batch_writer(options: Options) -> DelaylogBatchWriter:
+    return DelaylogBatchWriter(options, SCHEMA)
+
+
+def test_staged_rows_are_seen_at_the_commit_and_not_before(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(batchSize=2, namespace="n"))
+    messages = [
+        run_task(writer, spark, part, 10 + part, [batch_of(ids_of(part * 5, part * 5 + 5))])
+        for part in range(3)
+    ]
+    assert broker.sent == {}
+    writer.commit([*messages])
+    assert sorted(row["id"] for row in broker.rows("t", "n")) == ids_of(0, 15)
+    assert {call.query["ns"] for call in broker.called("POST", "/parts")} == {"n"}
+
+
+def test_a_repeated_task_counts_once(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(batchSize=2))
+    with pytest.raises(RuntimeError):
+        run_task(writer, spark, 0, 1, failing(batch_of(ids_of(0, 4))))
+    message = run_task(writer, spark, 0, 2, [batch_of(ids_of(3, 6)), batch_of(ids_of(0, 3))])
+    writer.commit([message])
+    assert sorted(broker.ids("t")) == ids_of(0, 6)
+    assert broker.discarded == 4
+
+
+def test_a_failed_load_leaves_nothing_and_its_name_is_used_again(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    options = options_of(txnAppId="load-7")
+    writer = batch_writer(options)
+    message = run_task(writer, spark, 0, 1, [batch_of(ids_of(0, 3))])
+    writer.abort([message, None])
+    assert broker.transactions["load-7"].state == "aborted"
+    again = batch_writer(options)
+    again.commit([run_task(again, spark, 0, 1, [batch_of(ids_of(0, 3))])])
+    assert broker.ids("t") == ids_of(0, 3)
+    assert broker.transactions["load-7.r1"].state == "committed"
+    with pytest.raises(TransactionError, match="has ended"):
+        run_task(writer, spark, 1, 2, [batch_of(ids_of(3, 4))])
+
+
+def test_the_same_name_again_adds_nothing_and_reads_nothing(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    options = options_of(txnAppId="load-7")
+    for _ in range(2):
+        writer = batch_writer(options)
+        message = run_task(writer, spark, 0, 1, [batch_of(ids_of(0, 3))])
+        writer.commit([message])
+    assert broker.ids("t") == ids_of(0, 3)
+    writer = batch_writer(options)
+    run_task(writer, spark, 0, 1, failing())
+    writer.abort([])
+    assert broker.transactions["load-7"].state == "committed"
+
+
+def test_another_run_of_the_same_driver_s_numbers_does_not_mix_in(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    """A driver that died left its parts; the numbers of attempts begin again with the next one."""
+    options = options_of(txnAppId="load-7")
+    run_task(batch_writer(options), spark, 0, 0, [batch_of(ids_of(0, 3))])
+    writer = batch_writer(options)
+    message = run_task(writer, spark, 0, 0, [batch_of(ids_of(1, 4))])
+    writer.commit([message])
+    assert broker.ids("t") == ids_of(1, 4)
+    assert broker.discarded == 3
+
+
+def test_a_lost_answer_of_the_commit_is_asked_for_again(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    lost: list[Call] = []
+
+    def lose_first(call: Call) -> Fault | None:
+        if call.path.endswith("/commit") and not lost:
+            lost.append(call)
+            return Fault(lose_answer=True)
+        return None
+
+    broker.fault = lose_first
+    writer = batch_writer(options_of())
+    writer.commit([run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])])
+    assert len(broker.called("POST", "/commit")) == 2
+    assert broker.ids("t") == ids_of(0, 3)
+
+
+def test_busy_brokers_and_lost_answers_lose_and_double_nothing(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    def meet(call: Call) -> Fault | None:
+        number = len(broker.calls)
+        if number % 7 == 0:
+            return Fault(503, {"Retry-After": "0"})
+        return Fault(lose_answer=True) if number % 5 == 0 else None
+
+    broker.fault = meet
+    for given in ({}, {"delivery": "direct", "topic": "d"}):
+        writer = batch_writer(options_of(batchSize=1, **given))
+        messages = [
+            run_task(writer, spark, part, part, [batch_of(ids_of(part * 20, part * 20 + 20))])
+            for part in range(2)
+        ]
+        writer.commit([*messages])
+        assert sum(message.repeats for message in messages) > 0
+        assert sorted(broker.ids(given.get("topic", "t"))) == ids_of(0, 40)
+
+
+def test_what_another_run_has_committed_meanwhile_is_left_at_that(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    options = options_of(txnAppId="load-7")
+    first, second = batch_writer(options), batch_writer(options)
+    early = run_task(second, spark, 1, 5, [batch_of(ids_of(3, 6))])
+    first.commit([run_task(first, spark, 0, 0, [batch_of(ids_of(0, 6))])])
+    late = run_task(second, spark, 0, 4, [batch_of(ids_of(0, 3))])
+    assert (early.state, late.state) == ("open", "committed")
+    second.commit([late, early])
+    assert broker.ids("t") == ids_of(0, 6)
+
+
+def test_a_transaction_that_expired_says_which_option_helps(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(txnAppId="slow"))
+    message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    broker.expire("slow")
+    with pytest.raises(TransactionError, match=r"ended \(expired\).*txnTtlMs"):
+        run_task(writer, spark, 1, 1, [batch_of(ids_of(3, 6))])
+    with pytest.raises(TransactionError, match=r"cannot be committed.*nothing of it is visible"):
+        writer.commit([message])
+
+
+def test_a_commit_that_is_not_complete_is_refused(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of())
+    message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    message.rows += 1
+    with pytest.raises(TransactionError, match="part 0 has 3 rows"):
+        writer.commit([message])
+    with pytest.raises(TransactionError, match="no message of this sink"):
+        writer.commit([message, None])
+    assert broker.sent == {}
+
+
+def test_an_empty_load_is_a_commit_of_nothing(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(txnAppId="empty"))
+    writer.commit([run_task(writer, spark, 0, 0, [])])
+    assert broker.transactions["empty"].state == "committed"
+    assert broker.called("POST", "/commit")[0].shape == {"winners": []}
+
+
+def test_a_name_that_fails_for_ever_is_given_up(
+    broker: FakeBroker, options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_delaylog.transactions.RUNS_MAX", 2)
+    options = options_of(txnAppId="x")
+    for _ in range(2):
+        batch_writer(options).abort([])
+    with pytest.raises(TransactionError, match="2 transactions by the name x"):
+        batch_writer(options)
+
+
+def test_a_broker_without_transactions_says_what_to_do(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    broker.fault = lambda call: Fault(404) if "transactions" in call.path else None
+    with pytest.raises(TransactionError, match=r"knows no transactions.*delivery=direct"):
+        batch_writer(options_of())
+
+
+def test_direct_rows_are_seen_at_once_and_stay(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(delivery="direct", batchSize=2))
+    with pytest.raises(RuntimeError):
+        run_task(writer, spark, 0, 1, failing(batch_of(ids_of(0, 4))))
+    assert broker.ids("t") == ids_of(0, 4)
+    writer.abort([None])
+    assert broker.ids("t") == ids_of(0, 4)
+    assert broker.transactions == {}
+
+
+def test_direct_rows_that_are_placed_differently_are_not_taken_for_others(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    """A repeated task may hold its rows in another order: no row may be lost by that."""
+    writer = batch_writer(options_of(delivery="direct", batchSize=2))
+    run_task(writer, spark, 0, 1, [batch_of(ids_of(0, 2))])
+    run_task(writer, spark, 0, 2, [batch_of(ids_of(0, 2)), batch_of(ids_of(2, 4))])
+    assert broker.deduplicated == 2, "by its key"
+    run_task(writer, spark, 0, 3, [batch_of(ids_of(1, 5))])
+    assert sorted(broker.ids("t")) == ids_of(0, 5), "by their ids"
+    writer.commit([None])
+
+
+def test_a_delay_is_the_same_for_a_repeated_task(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(delayMs=1_000))
+    batch = pa.record_batch({"value": ["x"]})
+    run_task(writer, spark, 0, 1, [batch])
+    writer.commit([run_task(writer, spark, 0, 2, [batch])])
+    bodies = {call.body for call in broker.called("POST", "/parts")}
+    assert len(bodies) == 1
+    assert broker.rows("t")[0]["deliver_at"].year >= 2024
+
+
+def test_the_driver_notices_what_is_wrong(broker: FakeBroker, options_of: OptionsOf) -> None:
+    broker.token = "s3cret"
+    with pytest.raises(RefusedError, match=r"401.*authToken"):
+        batch_writer(options_of())
+    with pytest.raises(SchemaError, match="column 'value'"):
+        DelaylogBatchWriter(options_of(), StructType([StructField("deliver_at", TimestampType())]))
+    with pytest.raises(UnreachableError, match="option endpoint"):
+        batch_writer(options_of(endpoint="http://127.0.0.1:9"))
+
+
+# Streams
+
+
+def stream_writer(options: Options) -> DelaylogStreamWriter:
+    return DelaylogStreamWriter(options, SCHEMA)
+
+
+def test_a_micro_batch_is_a_transaction_of_its_query_and_number(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer, committer = stream_writer(options_of()), stream_writer(options_of())
+    for number in range(2):
+        spark.properties[tasks.BATCH_ID] = str(number)
+        ids = ids_of(number * 3, number * 3 + 3)
+        committer.commit([run_task(writer, spark, 0, number, [batch_of(ids)])], number)
+    assert {name: each.state for name, each in broker.transactions.items()} == {
+        "q.0": "committed",
+        "q.1": "committed",
+    }
+    assert broker.ids("t") == ids_of(0, 6)
+
+
+def test_a_batch_that_was_committed_is_not_sent_again(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    """The driver died between the broker's commit and its own note of it."""
+    for _ in range(2):
+        writer = stream_writer(options_of(txnAppId="app"))
+        stream_writer(options_of()).commit(
+            [run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])], 0
+        )
+    assert list(broker.transactions) == ["app.0"]
+    assert broker.ids("t") == ids_of(0, 3)
+    assert len(broker.called("POST", "/parts")) == 1
+
+
+def test_a_batch_that_failed_goes_on_as_another_run(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of())
+    message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    stream_writer(options_of()).abort([message, None], 0)
+    again = stream_writer(options_of())
+    message = run_task(again, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    again.commit([message], 0)
+    again.abort([message], 0)
+    assert {name: each.state for name, each in broker.transactions.items()} == {
+        "q.0": "aborted",
+        "q.0.r1": "committed",
+    }
+    assert broker.ids("t") == ids_of(0, 3)
+
+
+def test_tasks_that_met_different_runs_are_not_committed(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of())
+    first = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    broker.expire("q.0")
+    second = run_task(writer, spark, 1, 1, [batch_of(ids_of(3, 6))])
+    with pytest.raises(TransactionError, match=r"q\.0, q\.0\.r1.*txnTtlMs"):
+        writer.commit([first, second], 0)
+    assert broker.sent == {}
+
+
+def test_an_empty_micro_batch_asks_nothing(broker: FakeBroker, options_of: OptionsOf) -> None:
+    stream_writer(options_of()).commit([], 3)
+    assert broker.calls == []
+
+
+@pytest.mark.parametrize("name", [tasks.QUERY_ID, tasks.BATCH_ID])
+def test_a_spark_that_does_not_say_the_batch_is_refused(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, name: str
+) -> None:
+    spark.properties[name] = None
+    with pytest.raises(TransactionError, match="not supported by the streaming sink"):
+        run_task(stream_writer(options_of()), spark, 0, 0, [])
+
+
+def test_a_stream_may_be_direct_and_relative(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = stream_writer(options_of(delivery="direct", delayMs=5))
+    message = run_task(writer, spark, 0, 0, [pa.record_batch({"value": ["x"]})])
+    assert len(broker.rows("t")) == 1
+    writer.commit([message], 0)
+    writer.abort([message], 0)
+
+
+def test_outside_of_a_task_nothing_is_written(
+    options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TransactionError, match="outside of a Spark task"):
+        batch_writer(options_of()).write(iter([]))
+
+
+# The format
+
+
+def test_the_format_hands_out_its_parts(broker: FakeBroker) -> None:
+    source = DelaylogSource({"endpoint": broker.url, "topic": "t"})
+    assert DelaylogSource.name() == "delaylog"
+    assert "value" in source.schema().fieldNames()
+    assert isinstance(source.writer(SCHEMA, False), DelaylogBatchWriter)
+    assert isinstance(source.streamWriter(SCHEMA, False), DelaylogStreamWriter)
+    source.streamReader(source.schema())
+    with pytest.raises(OptionError, match=r"mode\(\"append\"\)"):
+        source.writer(SCHEMA, True)
+    with pytest.raises(OptionError, match=r"outputMode\(\"append\"\)"):
+        source.streamWriter(SCHEMA, True)
+    with pytest.raises(OptionError, match=r"use spark\.readStream"):
+        source.reader(SCHEMA)
+
+
+def test_an_abort_that_fails_hides_nothing(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark
+) -> None:
+    writer = batch_writer(options_of(txnAppId="x"))
+    broker.fault = lambda call: Fault(500)
+    writer.abort([])
+    broker.fault = lambda call: None
+    Transactions(options_of(), writers.BrokerHttp(options_of())).abort("never begun")

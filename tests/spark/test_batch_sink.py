@@ -1,0 +1,198 @@
+"""The batch sink in a real Spark: what it sends, how it fails, what is seen of a failed load."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as f
+
+from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
+from tests.spark.frames import FIRST_DUE_MS, ids_of, messages
+
+ROWS = 20_000
+
+
+def sink(frame: DataFrame, broker: FakeBroker, kind: str = "delaylog", **given: Any) -> Any:
+    options = {"endpoint": broker.url, "topic": "t", "batchSize": 500, "retryWaitMs": 1, **given}
+    return frame.write.format(kind).options(**options).mode("append")
+
+
+@pytest.fixture
+def faulty(spark: SparkSession) -> str:
+    spark.dataSource.register(FaultySource)
+    return FaultySource.name()
+
+
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_every_row_is_sent_once_by_the_name_alone(
+    spark: SparkSession, broker: FakeBroker, delivery: str
+) -> None:
+    """Nothing registers the format: Spark finds it by the name of its module."""
+    sink(messages(spark, 0, ROWS), broker, delivery=delivery).save()
+    rows = broker.rows("t")
+    assert sorted(row["id"] for row in rows) == ids_of(0, ROWS)
+    seventh = next(row for row in rows if row["id"] == "m00000007")
+    assert seventh["value"] == b"body of 7"
+    assert seventh["deliver_at"] == datetime.fromtimestamp((FIRST_DUE_MS + 7_000) / 1_000, UTC)
+    commits = broker.called("POST", "/commit")
+    assert len(commits) == (1 if delivery == "staged" else 0)
+
+
+def test_all_columns_arrive(spark: SparkSession, broker: FakeBroker) -> None:
+    pair = f.struct(f.lit("kind").alias("key"), f.col("value").cast("binary").alias("value"))
+    frame = messages(spark, 0, 10).select(
+        "id",
+        "value",
+        f.col("deliver_at").alias("due"),
+        f.lit("k").alias("key"),
+        f.lit(3).alias("priority"),
+        f.array(pair).alias("headers"),
+        f.concat(f.lit("t"), (f.substring("id", 9, 1).cast("int") % 2).cast("string")).alias(
+            "topic"
+        ),
+    )
+    options = {"topic": "", "delayColumn": "due", "compression": "lz4", "namespace": "n"}
+    sink(frame, broker, **options).save()
+    assert {topic: len(broker.rows(topic, "n")) for topic in ("t0", "t1")} == {"t0": 5, "t1": 5}
+    row = next(row for row in broker.rows("t1", "n") if row["id"] == "m00000001")
+    assert (row["key"], row["priority"]) == ("k", 3)
+    assert row["headers"] == [{"key": "kind", "value": b"body of 1"}]
+
+
+def test_a_load_of_nothing_is_one(spark: SparkSession, broker: FakeBroker) -> None:
+    sink(messages(spark, 0, 10).where("id = 'none'"), broker, txnAppId="empty").save()
+    assert broker.transactions["empty"].state == "committed"
+    assert broker.rows("t") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "message"),
+    [
+        (lambda frame: frame.withColumn("colour", f.lit(1)), {}, "column 'colour' is not known"),
+        (lambda frame: frame.drop("value"), {}, "column 'value' (string or binary) is missing"),
+        (
+            lambda frame: frame.withColumn("deliver_at", f.lit(5)),
+            {},
+            "column 'deliver_at' must be timestamp",
+        ),
+        (lambda frame: frame, {"batchSize": "many"}, "option batchSize: 'many' is no whole number"),
+        (lambda frame: frame, {"batchsise": "5"}, "did you mean batchSize?"),
+        (lambda frame: frame, {"topic": "a b"}, "option topic: 'a b' is no legal name"),
+        (lambda frame: frame, {"endpoint": "nowhere"}, "option endpoint: 'nowhere' is no base URL"),
+        (lambda frame: frame, {"authToken": "wrong"}, "(give the option authToken)"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(
+    spark: SparkSession, broker: FakeBroker, change: Any, given: dict[str, str], message: str
+) -> None:
+    """On the driver, by what the caller catches, and before any row was looked at."""
+    broker.token = "s3cret" if "authToken" in given else None
+    with pytest.raises(AnalysisException) as caught:
+        sink(change(messages(spark, 0, 10)), broker, **given).save()
+    assert message in str(caught.value)
+    assert broker.called("POST", "/parts") == []
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "error", "ignore"])
+def test_only_append_is_a_mode(spark: SparkSession, broker: FakeBroker, mode: str) -> None:
+    with pytest.raises(AnalysisException, match=r"append|UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        sink(messages(spark, 0, 10), broker).mode(mode).save()
+    assert broker.transactions == {}
+
+
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_a_task_that_fails_once_counts_once(
+    spark: SparkSession, broker: FakeBroker, faulty: str, delivery: str
+) -> None:
+    frame = messages(spark, 0, ROWS, 2)
+    writer: DataFrameWriter = sink(frame, broker, faulty, delivery=delivery)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    try:
+        writer.option(FAIL_ATTEMPTS, "1").save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    # Otherwise nothing had failed, and this would show nothing.
+    assert (broker.discarded if delivery == "staged" else broker.deduplicated) == 2 * 4_000
+
+
+@pytest.mark.parametrize(("delivery", "seen"), [("staged", 0), ("direct", 8_000)])
+def test_of_a_task_that_always_fails_nothing_staged_is_seen(
+    spark: SparkSession, broker: FakeBroker, faulty: str, delivery: str, seen: int
+) -> None:
+    writer: DataFrameWriter = sink(messages(spark, 0, ROWS, 2), broker, faulty, delivery=delivery)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    try:
+        with pytest.raises(Exception, match="fails on purpose"):
+            writer.option(FAIL_ATTEMPTS, "9").save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert len(broker.rows("t")) == seen
+    assert {each.state for each in broker.transactions.values()} <= {"aborted"}
+    assert len(broker.called("POST", "/abort")) == (1 if delivery == "staged" else 0)
+
+
+def test_the_same_load_again_adds_nothing_and_a_failed_one_can_be_run_again(
+    spark: SparkSession, broker: FakeBroker, faulty: str
+) -> None:
+    frame = messages(spark, 0, ROWS, 2)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    try:
+        failing = sink(frame, broker, faulty, txnAppId="load").option(FAIL_ATTEMPTS, "9")
+        with pytest.raises(Exception, match="fails on purpose"):
+            failing.save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    for _ in range(2):
+        sink(frame, broker, txnAppId="load").save()
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    assert sorted(broker.transactions) == ["load", "load.r1"]
+
+
+def test_busy_answers_lost_answers_and_a_lost_commit_lose_and_double_nothing(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    met: list[str] = []
+
+    def meet(call: Call) -> Fault | None:
+        if call.path.endswith("/commit") and "commit" not in met:
+            met.append("commit")
+            return Fault(lose_answer=True)
+        if len(broker.calls) % 7 == 0:
+            met.append("busy")
+            return Fault(503, {"Retry-After": "0.01"})
+        if len(broker.calls) % 11 == 0:
+            met.append("lost")
+            return Fault(lose_answer=True)
+        return None
+
+    broker.fault = meet
+    sink(messages(spark, 0, ROWS), broker).save()
+    assert {"commit", "busy", "lost"} == set(met)
+    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+
+
+def test_rows_that_are_refused_are_put_aside(spark: SparkSession, broker: FakeBroker) -> None:
+    frame = messages(spark, 0, 100).withColumn(
+        "value",
+        f.when(f.col("id") == "m00000050", "refuse me").otherwise(f.col("value")),
+    )
+    frame = frame.withColumn(
+        "value", f.when(f.col("id") != "m00000051", f.col("value")).otherwise(f.lit(None))
+    )
+    with pytest.raises(Exception, match="column 'value' is null in a row, its id is 'm00000051'"):
+        sink(frame, broker).save()
+    # The fake refuses the body wherever it goes, as a broker would refuse a size.
+    with pytest.raises(Exception, match="refuses a rejected row"):
+        sink(frame, broker, onError="deadLetter").save()
+    assert broker.sent == {}
+    sink(frame.where("id != 'm00000050'"), broker, onError="deadLetter").save()
+    assert len(broker.rows("t")) == 98
+    (letter,) = broker.rows("t.rejected")
+    said = {pair["key"]: pair["value"] for pair in letter["headers"]}
+    assert said["delaylog-rejected-id"] == b"m00000051"
