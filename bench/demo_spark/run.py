@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,12 @@ async def play(options: argparse.Namespace, folder: Path) -> bool:
     say(f"flights   {count:,} of 2013 in {size / 1e6:.1f} MB of parquet")
     async with ChildBroker(folder / "data") as broker:
         say(f"broker    {broker.url}")
-        # Spark's calls wait for it; the consumers go on meanwhile.
         words = job_words("audit", str(folder / "data"), str(folder / "audit"))
         with open_session(words) as spark:
             say("spark     " + str(spark.version))
-            arrivals = await _load_and_consume(spark, options, broker.url, flights, count)
+            arrivals = _load_and_consume(spark, options, broker.url, flights, count)
             await _checkpointed(folder / "data")
-            done = await asyncio.to_thread(audit.run, spark, words)
+            done = audit.run(spark, words)
             lateness = spark.read.parquet(str(folder / "audit" / "lateness"))
             said = lateness.where("hour is null").first()
         status = await broker.stop()
@@ -65,7 +65,7 @@ async def play(options: argparse.Namespace, folder: Path) -> bool:
     return judge(flights, arrivals, done, said)
 
 
-async def _load_and_consume(
+def _load_and_consume(
     spark: Any, options: argparse.Namespace, url: str, flights: Path, count: int
 ) -> Arrivals:
     start_ms = int((time.time() + options.lead_s) * 1000)
@@ -73,21 +73,18 @@ async def _load_and_consume(
     words = ["backfill", str(flights), "--endpoint", url, "--topic", TOPIC]
     words += ["--id", "flight_id", "--value", VALUE, "--deliver-at", due]
     loading = job_words(*words)
-    consuming = asyncio.create_task(
-        consume(url, TOPIC, count, options.lead_s + options.span_s + DRAIN_S)
-    )
-    try:
-        for again in (False, True):
-            done = await asyncio.to_thread(backfill.run, spark, loading)
+    # Spark's calls wait, and belong to the thread that made the session: the others move out.
+    wait_s = options.lead_s + options.span_s + DRAIN_S
+    with ThreadPoolExecutor(1) as pool:
+        consuming = pool.submit(lambda: asyncio.run(consume(url, TOPIC, count, wait_s)))
+        for what in ("backfill  ", "again     "):
+            done = backfill.run(spark, loading)
             rate = done["rows"] / done["seconds"]
-            what = "again     " if again else "backfill  "
             say(
                 f"{what}{done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
                 f" transaction {done['transaction']}"
             )
-        return await consuming
-    finally:
-        consuming.cancel()
+        return consuming.result()
 
 
 async def _checkpointed(data: Path) -> None:
