@@ -108,7 +108,7 @@ def map_columns(frame: Any, args: argparse.Namespace) -> Any:
             columns[name] = sql.col(f"`{name}`")
         elif name == "value":
             columns[name] = sql.to_json(
-                sql.struct(*(sql.col(f"`{each}`") for each in there_in(frame)))
+                sql.struct(*(sql.col(f"`{each}`") for each in frame.columns))
             )
     if args.delay_ms is not None:
         columns.pop("deliver_at", None)
@@ -126,11 +126,6 @@ def map_columns(frame: Any, args: argparse.Namespace) -> Any:
         if name in kinds and kinds[name] != "string":
             found = found.withColumn(name, found[name].cast("string"))
     return found
-
-
-def there_in(frame: Any) -> list[str]:
-    """The input's columns in their order."""
-    return list(frame.columns)
 
 
 def _as_time(column: Any, kind: str) -> Any:

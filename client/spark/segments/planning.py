@@ -27,7 +27,7 @@ from delaylog.storage.layout import (
     hour_name,
 )
 from pyspark_delaylog.segments.errors import DamagedError
-from pyspark_delaylog.segments.folder import Folder, wants_group
+from pyspark_delaylog.segments.folder import Folder, read_folder, wants_group
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.wanted import Wanted
 
@@ -157,8 +157,6 @@ def _unsound(raw: bytes, extents: RowArray) -> Iterator[int]:
 
 def gone_since(folder: Folder, hour: int) -> bool:
     """Whether an hour whose files are missing was removed because nothing lived in it any more."""
-    from pyspark_delaylog.segments.folder import read_folder
-
     if folder.hours[hour].ended:
         return True
     newer = read_folder(folder.path)
