@@ -72,11 +72,19 @@ def test_hours_are_packed_into_as_many_tasks_as_asked_for(spark: Any, folder: Pa
         assert max(parts) < 2 * 5_040 / count
 
 
-@pytest.mark.parametrize("pushed", ["true", "false"])
-def test_filters_say_the_same_pushed_or_not(spark: Any, folder: Path, pushed: str) -> None:
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[None]:
     name = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(name)
-    spark.conf.set(name, pushed)
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.mark.usefixtures("pushing")
+@pytest.mark.parametrize("push", [True, False])
+def test_filters_say_the_same_pushed_or_not(spark: Any, folder: Path, push: bool) -> None:
+    """By default one DataFrame serves many queries; with pushed filters each has its own."""
     hour = f"timestamp_millis({(START_HOUR + 3) * HOUR})"
     due = f"timestamp_millis({START_MS + 3 * HOUR + 60_000 + 1_000})"
     at, by = spark.sql(f"select {hour}, {due}").first()
@@ -89,20 +97,19 @@ def test_filters_say_the_same_pushed_or_not(spark: Any, folder: Path, pushed: st
         "state = 'dead' or topic = 'u'": lambda row: row["state"] == "dead" or row["topic"] == "u",
         "attempts = 1 and namespace = 'default'": lambda row: row["attempts"] == 1,
     }
-    try:
-        frame = load(spark, folder, numPartitions=2)
-        whole = frame.collect()
-        for text, test in tests.items():
-            found = [row["ref"] for row in frame.where(text).collect()]
-            assert sorted(found) == sorted(row["ref"] for row in whole if test(row)), text
-        plan = frame.where(f"hour >= {hour}")._jdf.queryExecution().executedPlan().toString()
-        assert (">=" not in plan) == (pushed == "true"), "the filter is done by the source"
-    finally:
-        spark.conf.set(name, before)
+    frame = load(spark, folder, numPartitions=2)
+    whole = frame.collect()
+    for text, test in tests.items():
+        asked = load(spark, folder, numPartitions=2, pushFilters=True) if push else frame
+        found = [row["ref"] for row in asked.where(text).collect()]
+        assert sorted(found) == sorted(row["ref"] for row in whole if test(row)), text
+    asked = load(spark, folder, pushFilters=push)
+    plan = asked.where(f"hour >= {hour}")._jdf.queryExecution().executedPlan().toString()
+    assert (">=" not in plan) == push, "whether the filter is done by the source"
 
 
 def test_a_mistake_is_said_before_anything_runs(spark: Any, folder: Path) -> None:
-    with pytest.raises(Exception, match="unknown option 'startHoure'"):
+    with pytest.raises(Exception, match="unknown option 'starthoure'"):
         load(spark, folder, startHoure="x").count()
     with pytest.raises(Exception, match="no data folder"):
         load(spark, folder / "hours").count()

@@ -15,7 +15,6 @@ from pyspark_delaylog.jobs.errors import JobError
 _OURS: Final = {
     # Times are shown and parsed as the broker means them.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

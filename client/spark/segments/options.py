@@ -23,6 +23,7 @@ KNOWN: Final = (
     "columns",
     "numPartitions",
     "onCorrupt",
+    "pushFilters",
 )
 _FLAGS: Final = {"true": True, "false": False}
 _PARTITIONS_MAX: Final = 100_000
@@ -41,6 +42,8 @@ class SegmentOptions:
     """Also the rows that a message has left: it lives in another one."""
     partitions: int
     skip_corrupt: bool
+    push_filters: bool
+    """Let Spark's filters narrow what is read; see source.py for why that has to be asked for."""
     columns: tuple[str, ...] | None
     """Only these: what is not asked for is not made. None = all."""
 
@@ -81,6 +84,7 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
         moved=_flag(options, "includeMoved"),
         partitions=_count(options.get("numPartitions", str(os.cpu_count() or 1))),
         skip_corrupt=corrupt == "skip",
+        push_filters=_flag(options, "pushFilters"),
         columns=_columns(options.get("columns")),
     )
 

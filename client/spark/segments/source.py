@@ -1,7 +1,10 @@
 """SegmentSource: the format `delaylog-segments` of Spark.
 
 Two readers, because Spark refuses one that takes filters while
-`spark.sql.python.filterPushdown.enabled` is off: which one is made follows from who asks.
+`spark.sql.python.filterPushdown.enabled` is off: which one is made follows from who asks. Filters
+are taken only with the option `pushFilters`: Spark 4.3 keeps what was planned for one query on a
+DataFrame, and a later query on the same one that has no filter to push is given that again, so rows
+are missing from it without a word.
 """
 
 from __future__ import annotations
@@ -85,8 +88,9 @@ class SegmentSource(DataSource):
         known = self.schema()
         if schema.fieldNames() != known.fieldNames():
             raise ValueError(f"the columns are fixed: {', '.join(known.fieldNames())}")
-        kind = PushdownSegmentReader if _filters_come() else SegmentReader
-        return kind(self._options)
+        if self._options.push_filters and _filters_come():
+            return PushdownSegmentReader(self._options)
+        return SegmentReader(self._options)
 
 
 class SegmentReader(DataSourceReader):
