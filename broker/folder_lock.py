@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from delaylog.broker.config import ConfigError
+from delaylog.storage.layout import HOLD
 
 LOCK: Final = "lock"
 """Held alone by the process that serves, verifies or restores a folder."""
-HOLD: Final = "hold"
-"""Held, shared, by backups: while one has it retention removes no segment and no hour."""
 
 
 def lock_folder(folder: str) -> int:

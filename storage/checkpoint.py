@@ -7,7 +7,7 @@ its position stands, durable, in its hour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -17,6 +17,8 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import CHECKPOINT_MAGIC, open_file, seal_file
 
 KEPT: Final = 2
+HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
+"""What stands in a checkpoint's `hours` for each hour, in this order."""
 _PREFIX: Final = "checkpoint-"
 
 
@@ -30,12 +32,13 @@ class Kept(NamedTuple):
 
 def checkpoint_names(fs: FileSystem, folder: str) -> list[str]:
     """Names of checkpoint files, oldest first."""
-    names = [
-        name
-        for name in fs.listdir(folder)
-        if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
-    ]
-    return sorted(names, key=lambda name: int(name[len(_PREFIX) :]))
+    return checkpoints_among(fs.listdir(folder))
+
+
+def checkpoints_among(names: Iterable[str]) -> list[str]:
+    """Which names of a folder are those of checkpoint files, oldest first."""
+    found = [name for name in names if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()]
+    return sorted(found, key=lambda name: int(name[len(_PREFIX) :]))
 
 
 def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | None:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -23,11 +22,11 @@ from delaylog.storage.extent_checks import ExtentChecks, read_extents, whole_ext
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_reader import HourReader
 from delaylog.storage.layout import (
+    DEFAULT_GROUP,
     EXTENT,
     EXTENT_MAGIC,
     EXTENT_SIZE,
     FILE_VERSION,
-    HOUR_MS,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     INDEX_WORDS,
@@ -35,12 +34,13 @@ from delaylog.storage.layout import (
     TAG_COUNT,
     Int64Array,
     RowArray,
+    group_of_name,
+    state_name,
 )
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
 
-DEFAULT_GROUP: Final = 1
 _WALK_SLICE: Final = 8192
 _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
@@ -49,27 +49,6 @@ _VERIFY_BYTES: Final = 4 << 20
 _EPOCHS_AHEAD_MAX: Final = 64
 """So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
 earlier. Each life takes a checkpoint within half a minute."""
-
-
-def hour_name(hour: int) -> str:
-    """Folder name of an hour: its UTC start, so a listing sorts by time."""
-    return datetime.fromtimestamp(hour * HOUR_MS // 1000, UTC).strftime("%Y-%m-%dT%HZ")
-
-
-def hour_of_name(name: str) -> int | None:
-    """The hour behind a folder name, or None."""
-    try:
-        start = datetime.strptime(name, "%Y-%m-%dT%HZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return int(start.timestamp()) * 1000 // HOUR_MS
-
-
-def group_of_name(name: str) -> int | None:
-    """The group whose state column a file of an hour is, or None."""
-    if name == "state":
-        return DEFAULT_GROUP
-    return int(name[6:]) if name.startswith("state.") and name[6:].isdigit() else None
 
 
 @dataclass(slots=True)
@@ -153,8 +132,7 @@ class DelayHour:
         """The state column of a consumer group (its file appears with the first change)."""
         column = self._states.get(group)
         if column is None:
-            name = "state" if group == DEFAULT_GROUP else f"state.{group}"
-            column = StateColumn(self._fs, self._path(name))
+            column = StateColumn(self._fs, self._path(state_name(group)))
             self._states[group] = column
         return column
 

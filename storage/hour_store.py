@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.columns import by_hour, every, hours_of, only_hour, some
-from delaylog.storage.delay_hour import DEFAULT_GROUP, DelayHour, hour_name, hour_of_name
+from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import (
+    DEFAULT_GROUP,
     HOUR_SHIFT,
     INDEX_BITS,
     INDEX_ENTRY,
@@ -29,6 +30,8 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
     StateArray,
+    hour_name,
+    hour_of_name,
 )
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn

@@ -23,6 +23,7 @@ always deliberate.
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -39,6 +40,9 @@ SECOND_MS: Final = 1_000
 HOUR_SECONDS: Final = 3_600
 NEVER_MS: Final = 2**63 - 1
 """An `expires_at` that never comes."""
+HOLD: Final = "hold"
+"""A file of a data folder. Whoever copies from there has it locked, shared: meanwhile retention
+removes no segment and no hour."""
 
 # --------------------------------------------------------------------------- refs
 #
@@ -177,6 +181,36 @@ class FrameHeader(NamedTuple):
 
 
 # --------------------------------------------------------------------------- delay hours
+
+DEFAULT_GROUP: Final = 1
+"""Number of a topic's default group."""
+
+
+def hour_name(hour: int) -> str:
+    """Folder name of an hour: its UTC start, so a listing sorts by time."""
+    return datetime.fromtimestamp(hour * HOUR_MS // 1000, UTC).strftime("%Y-%m-%dT%HZ")
+
+
+def hour_of_name(name: str) -> int | None:
+    """The hour behind a folder name, or None."""
+    try:
+        start = datetime.strptime(name, "%Y-%m-%dT%HZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(start.timestamp()) * 1000 // HOUR_MS
+
+
+def group_of_name(name: str) -> int | None:
+    """The group whose state column a file of an hour is, or None."""
+    if name == "state":
+        return DEFAULT_GROUP
+    return int(name[6:]) if name.startswith("state.") and name[6:].isdigit() else None
+
+
+def state_name(group: int) -> str:
+    """The file of a group's state column in the folder of an hour."""
+    return "state" if group == DEFAULT_GROUP else f"state.{group}"
+
 
 INDEX_ENTRY: Final = np.dtype(
     [

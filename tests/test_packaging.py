@@ -45,11 +45,13 @@ def test_each_folder_is_linked_under_its_import_name(folder: str) -> None:
     assert link.resolve() == ROOT / folder
 
 
-def test_spark_is_linked_as_a_package_of_its_own() -> None:
-    link = ROOT / "src" / "pyspark_delaylog"
-    assert link.is_symlink()
-    assert link.readlink() == Path("../client/spark")
-    assert (link / "__init__.py").is_file()
+def test_each_data_source_of_spark_is_linked_as_a_package_of_its_own() -> None:
+    links = {"pyspark_delaylog": "spark", "pyspark_delaylog_segments": "spark_segments"}
+    for name, folder in links.items():
+        link = ROOT / "src" / name
+        assert link.is_symlink()
+        assert link.readlink() == Path("../client") / folder
+        assert (link / "__init__.py").is_file()
 
 
 def test_nothing_else_lies_in_the_package() -> None:

@@ -27,15 +27,23 @@ from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
-from delaylog.broker.engine.upkeep import HOUR_FIELDS, log_needed
+from delaylog.broker.engine.upkeep import log_needed
 from delaylog.broker.folder_lock import LOCK, held_retention
-from delaylog.storage.checkpoint import checkpoint_names, decode_checkpoint
-from delaylog.storage.delay_hour import hour_name
+from delaylog.storage.checkpoint import (
+    HOUR_FIELDS,
+    checkpoint_names,
+    decode_checkpoint,
+)
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourCounts
-from delaylog.storage.layout import EPOCH_NODE_BITS, TICK_SLOT_SIZE, TICK_SLOT_STRIDE
+from delaylog.storage.layout import (
+    EPOCH_NODE_BITS,
+    TICK_SLOT_SIZE,
+    TICK_SLOT_STRIDE,
+    hour_name,
+)
 from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
 
 TRIES: Final = 5

@@ -82,6 +82,10 @@ def _run(args: argparse.Namespace) -> int:
         from delaylog.broker.cli.completion import completion_command
 
         return completion_command(args)
+    if verb == "spark":
+        from delaylog.broker.cli.spark import spark_command
+
+        return spark_command(args)
     # A long verb that is asked to end cleans up behind itself.
     signal.signal(signal.SIGTERM, _interrupt)
     if verb == "check":

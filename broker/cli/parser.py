@@ -29,6 +29,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_cluster(verbs)
     _add_folders(verbs)
     _add_drill(verbs)
+    _add_spark(verbs)
     completion = verbs.add_parser(
         "completion", help="a script that completes words of this command"
     )
@@ -168,6 +169,16 @@ def _add_cluster(verbs: Any) -> None:
     handover = actions.add_parser("handover", help="have another node lead")
     handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
     _add_url(handover)
+
+
+def _add_spark(verbs: Any) -> None:
+    """Jobs that have words of their own."""
+    spark = verbs.add_parser(
+        "spark",
+        add_help=False,
+        help="jobs on Apache Spark: backfill, audit, archive (needs delaylog[spark])",
+    )
+    spark.add_argument("words", nargs=argparse.REMAINDER, metavar="JOB …", help="and its words")
 
 
 def _add_group(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.checkpoint import (
+    HOUR_FIELDS,
     KEPT,
     Kept,
     checkpoint_names,
@@ -34,7 +35,6 @@ from delaylog.storage.whole_rows import take_rows
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
-HOUR_FIELDS = ("rows", "living", "position", "keep_until_ms", "guests")
 _COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 
 

@@ -14,7 +14,6 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
-from delaylog.broker.engine.upkeep import HOUR_FIELDS
 from delaylog.broker.verify.hours import HourCheck
 from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -24,8 +23,12 @@ from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.meta import load_meta
-from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
-from delaylog.storage.delay_hour import DelayHour, hour_name, hour_of_name
+from delaylog.storage.checkpoint import (
+    HOUR_FIELDS,
+    checkpoint_names,
+    read_checkpoint,
+)
+from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_store import HourCounts
 from delaylog.storage.id_index import DAMAGED_MARK
@@ -35,6 +38,8 @@ from delaylog.storage.layout import (
     TICK_SLOT_SIZE,
     TICK_SLOT_STRIDE,
     Int64Array,
+    hour_name,
+    hour_of_name,
 )
 from delaylog.storage.tick_slots import decode_slot
 

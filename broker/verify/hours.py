@@ -14,7 +14,6 @@ from crc32c import crc32c
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
-from delaylog.storage.delay_hour import group_of_name
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import (
     EXTENT,
@@ -29,6 +28,7 @@ from delaylog.storage.layout import (
     Int64Array,
     MessageState,
     RowArray,
+    group_of_name,
 )
 from delaylog.storage.rows import hash_u64, seconds_of
 from delaylog.storage.second_index import SecondIndex

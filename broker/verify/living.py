@@ -15,7 +15,6 @@ from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.upkeep import fill_group
-from delaylog.storage.delay_hour import group_of_name
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import (
     INDEX_ENTRY,
@@ -24,6 +23,7 @@ from delaylog.storage.layout import (
     STATE_ENTRY,
     STATE_ENTRY_SIZE,
     StateArray,
+    group_of_name,
 )
 
 _ROWS: Final = 65_536

@@ -17,10 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.batch import MessageBatch, TextColumn
-from delaylog.storage.delay_hour import hour_name, hour_of_name
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.hour_store import HourCounts, HourStore, Work
-from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, STATE_ENTRY, MessageState, make_ref
+from delaylog.storage.layout import (
+    HOUR_MS,
+    INDEX_ENTRY,
+    STATE_ENTRY,
+    MessageState,
+    hour_name,
+    hour_of_name,
+    make_ref,
+)
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import place_rows
 from delaylog.storage.second_index import SecondIndex

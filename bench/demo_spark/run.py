@@ -1,0 +1,162 @@
+"""`make demo-spark`: a year of flights from parquet through Spark and the broker, and an audit.
+
+    python bench/demo_spark/run.py [--flights N] [--lead-s 20] [--span-s 10] [--keep]
+
+Every flight of 2013 becomes a reminder by the job `backfill`: one transaction, loaded twice, and
+the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. Then
+the job `audit` reads the data folder of the running broker. The exit status is 0 only if what was
+in the parquet, what was received and what the files say are the same, each once and none early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from consuming import Arrivals, consume
+from flights_parquet import FlightsMissing, write_flights
+
+from delaylog.client.child_broker import BrokerStartError, ChildBroker
+from pyspark_delaylog.jobs import audit, backfill
+from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.jobs.main import make_parser
+from pyspark_delaylog.jobs.session import open_session
+from pyspark_delaylog.segments.folder import read_folder
+
+TOPIC = "departures"
+YEAR_MS = 12 * 31 * 86_400_000
+DRAIN_S = 120.0
+CHECKPOINT_S = 60.0
+VALUE = "to_json(struct(carrier, flight, tailnum, origin, dest, month, day, hour, minute))"
+
+
+class DemoFailed(Exception):
+    """The demo could not be played to its end; the message says what got in the way."""
+
+
+async def play(options: argparse.Namespace, folder: Path) -> bool:
+    """The whole demo; whether everything agrees."""
+    flights = folder / "flights"
+    count = write_flights(flights, options.flights)
+    size = sum(file.stat().st_size for file in flights.iterdir())
+    say(f"flights   {count:,} of 2013 in {size / 1e6:.1f} MB of parquet")
+    async with ChildBroker(folder / "data") as broker:
+        say(f"broker    {broker.url}")
+        words = job_words("audit", str(folder / "data"), str(folder / "audit"))
+        with open_session(words) as spark:
+            say("spark     " + str(spark.version))
+            arrivals = _load_and_consume(spark, options, broker.url, flights, count)
+            await _checkpointed(folder / "data")
+            done = audit.run(spark, words)
+            lateness = spark.read.parquet(str(folder / "audit" / "lateness"))
+            said = lateness.where("hour is null").first()
+        status = await broker.stop()
+        say(f"broker    ended on SIGTERM with status {status}")
+    return judge(flights, arrivals, done, said)
+
+
+def _load_and_consume(
+    spark: Any, options: argparse.Namespace, url: str, flights: Path, count: int
+) -> Arrivals:
+    start_ms = int((time.time() + options.lead_s) * 1000)
+    due = f"{start_ms} + departs_ms * {int(options.span_s * 1000)} div {YEAR_MS}"
+    words = ["backfill", str(flights), "--endpoint", url, "--topic", TOPIC]
+    words += ["--id", "flight_id", "--value", VALUE, "--deliver-at", due]
+    loading = job_words(*words)
+    # Spark's calls wait, and belong to the thread that made the session: the others move out.
+    wait_s = options.lead_s + options.span_s + DRAIN_S
+    with ThreadPoolExecutor(1) as pool:
+        consuming = pool.submit(lambda: asyncio.run(consume(url, TOPIC, count, wait_s)))
+        for what in ("backfill  ", "again     "):
+            done = backfill.run(spark, loading)
+            rate = done["rows"] / done["seconds"]
+            say(
+                f"{what}{done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
+                f" transaction {done['transaction']}"
+            )
+        return consuming.result()
+
+
+async def _checkpointed(data: Path) -> None:
+    """Until a checkpoint knows that all has ended: that is what a live audit is as of."""
+    for _ in range(int(CHECKPOINT_S * 5)):
+        hours = read_folder(str(data)).hours.values()
+        if hours and all(hour.ended for hour in hours):
+            return
+        await asyncio.sleep(0.2)
+    raise DemoFailed("no checkpoint came in which every message had ended")
+
+
+def judge(flights: Path, arrivals: Arrivals, done: dict[str, Any], said: Any) -> bool:
+    """Say what was found; whether all three books agree."""
+    ids = set(pq.read_table(flights, columns=["flight_id"])["flight_id"].to_pylist())
+    late = arrivals.lateness
+    again = sum(arrivals.ids.values()) - len(arrivals.ids)
+    say(
+        f"received  {len(arrivals.ids):,} flights, {again:,} of them again,"
+        f" {arrivals.early:,} early"
+    )
+    if len(late):
+        p50, p99 = np.percentile(late, [50, 99])
+        say(f"lateness  p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {late.max():.1f} ms, at receipt")
+    say(f"audit     {done['rows']:,} messages {done['states']} in {done['seconds']:g} s")
+    if said is not None:
+        say(f"          from due time to ack p50 {said['p50_ms']:,} ms, p99 {said['p99_ms']:,} ms")
+    checks = {
+        "the flights received are those of the parquet": set(arrivals.ids) == ids,
+        "none came early": arrivals.early == 0,
+        "the files say that each was acknowledged, once": done["states"] == {"acked": len(ids)},
+    }
+    for what, holds in checks.items():
+        say(f"  {'holds' if holds else 'FAILS'}  {what}")
+    holds = all(checks.values())
+    say("THE PROOF HOLDS" if holds else "THE PROOF FAILS")
+    return holds
+
+
+def job_words(*words: str) -> argparse.Namespace:
+    """A job's arguments."""
+    return make_parser().parse_args(words)
+
+
+def say(line: str) -> None:
+    """One line to the terminal."""
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse and play; the folder stays only when something is to be looked at."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--flights", type=int, help="only the first so many")
+    parser.add_argument("--lead-s", type=float, default=20.0, help="from the load to the first")
+    parser.add_argument("--span-s", type=float, default=10.0, help="how long the year takes")
+    parser.add_argument("--keep", action="store_true", help="keep data folder and report")
+    options = parser.parse_args(argv)
+    folder = Path(tempfile.mkdtemp(prefix="delaylog-demo-spark-"))
+    begun = time.monotonic()
+    holds = False
+    try:
+        holds = asyncio.run(play(options, folder))
+    except (DemoFailed, BrokerStartError, JobError, FlightsMissing) as error:
+        say(f"THE DEMO FAILED: {error}")
+    finally:
+        if holds and not options.keep:
+            shutil.rmtree(folder)
+        else:
+            say(f"data and report are in {folder}")
+    say(f"{time.monotonic() - begun:.1f} s in all")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

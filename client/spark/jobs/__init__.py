@@ -1,0 +1,1 @@
+"""Jobs that load, audit and archive: `delaylog spark backfill|audit|archive`."""

@@ -1,0 +1,178 @@
+"""Load parquet, CSV or JSON into a topic.
+
+Each column of a message is an SQL expression on the input, by default the column of that name;
+the value is by default the whole row as JSON. The load is one transaction, named after the input's
+files (path, size and time of change), the topic and the expressions: run again, it adds nothing.
+All of it becomes visible at once, or nothing does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import time
+from typing import Any, Final
+
+from pyspark_delaylog.jobs.errors import JobError
+
+HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
+_FORMATS: Final = ("parquet", "csv", "json")
+_COLUMNS: Final = ("value", "deliver_at", "id", "key", "topic", "priority", "headers")
+_HEADERS: Final = {"csv": {"header": "true", "inferSchema": "true"}}
+TOKEN_VARIABLE: Final = "DELAYLOG_AUTH_TOKEN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is loaded, and where to."""
+    parser.add_argument("input", nargs="+", help="files or folders, with patterns")
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="the broker's address")
+    parser.add_argument("--namespace", metavar="NAME")
+    parser.add_argument("--topic", metavar="NAME", help="(or a column of that name)")
+    parser.add_argument("--format", choices=_FORMATS, help="of the input (default: by its name)")
+    for name, what in (
+        ("value", "the body (default: the column value, or the row as JSON)"),
+        ("deliver-at", "when it is due: a timestamp, text of one, or Unix milliseconds"),
+        ("id", "your own id"),
+        ("key", "ordering key"),
+        ("priority", "an int"),
+        ("headers", "array<struct<key string, value binary>>"),
+    ):
+        parser.add_argument(f"--{name}", metavar="SQL", help=what)
+    parser.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
+    parser.add_argument("--where", metavar="SQL", help="only these rows")
+    parser.add_argument("--txn-app-id", metavar="ID", help="name of the transaction")
+    for name, what in (("reader", "the input's format"), ("sink", "the format delaylog")):
+        parser.add_argument(
+            f"--{name}-option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"an option of {what}; may be given again",
+        )
+
+
+def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """Load; returns what was done. The token comes from the environment, not from the words."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    kind = args.format or _format_of(args.input)
+    options = {**_HEADERS.get(kind, {}), **_pairs(args.reader_option)}
+    frame = spark.read.format(kind).options(**options).load(args.input)
+    named = args.txn_app_id or transaction_name(spark, frame, args)
+    messages = map_columns(frame.where(args.where) if args.where else frame, args)
+    seen = Observation("rows")
+    sink = {"endpoint": args.endpoint, "txnAppId": named}
+    for name, value in (
+        ("topic", args.topic),
+        ("namespace", args.namespace),
+        ("delayMs", args.delay_ms),
+        ("authToken", os.environ.get(TOKEN_VARIABLE)),
+    ):
+        if value is not None:
+            sink[name] = str(value)
+    begun = time.monotonic()
+    (
+        messages.observe(seen, sql.count(sql.lit(1)).alias("rows"))
+        .write.format("delaylog")
+        .mode("append")
+        .options(**{**sink, **_pairs(args.sink_option)})
+        .save()
+    )
+    seconds = time.monotonic() - begun
+    return {
+        "job": "backfill",
+        "transaction": named,
+        "topic": args.topic,
+        "rows": int(seen.get["rows"]),
+        "seconds": round(seconds, 2),
+    }
+
+
+def map_columns(frame: Any, args: argparse.Namespace) -> Any:
+    """The columns of messages, out of those of the input. Raises JobError."""
+    from pyspark.sql import functions as sql
+
+    said = {name: getattr(args, name, None) for name in _COLUMNS if name != "topic"}
+    there = set(frame.columns)
+    columns = {}
+    for name in _COLUMNS:
+        if name == "topic" and args.topic:
+            continue
+        expression = said.get(name)
+        if expression is not None:
+            columns[name] = sql.expr(expression)
+        elif name in there:
+            columns[name] = sql.col(f"`{name}`")
+        elif name == "value":
+            columns[name] = sql.to_json(
+                sql.struct(*(sql.col(f"`{each}`") for each in frame.columns))
+            )
+    if args.delay_ms is not None:
+        columns.pop("deliver_at", None)
+    elif "deliver_at" not in columns:
+        raise JobError(
+            "say when messages are due: --deliver-at or --delay-ms; the input has the columns "
+            + ", ".join(frame.columns)
+        )
+    found = frame.select(*(column.alias(name) for name, column in columns.items()))
+    kinds = dict(found.dtypes)
+    for name, cast in (("deliver_at", _as_time), ("value", _as_bytes), ("priority", _as_int)):
+        if name in kinds:
+            found = found.withColumn(name, cast(found[name], kinds[name]))
+    for name in ("id", "key", "topic"):
+        if name in kinds and kinds[name] != "string":
+            found = found.withColumn(name, found[name].cast("string"))
+    return found
+
+
+def _as_time(column: Any, kind: str) -> Any:
+    from pyspark.sql import functions as sql
+
+    if kind in ("bigint", "int"):
+        return sql.timestamp_millis(column.cast("bigint"))
+    return column.cast("timestamp")
+
+
+def _as_bytes(column: Any, kind: str) -> Any:
+    return column if kind in ("string", "binary") else column.cast("string")
+
+
+def _as_int(column: Any, kind: str) -> Any:  # noqa: ARG001 (one signature)
+    return column.cast("int")
+
+
+def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
+    """What a load of the same files to the same topic by the same words is called."""
+    jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
+    files = []
+    for name in sorted(frame.inputFiles()):
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(name))
+        status = path.getFileSystem(conf).getFileStatus(path)
+        files.append([name, status.getLen(), status.getModificationTime()])
+    if not files:
+        raise JobError("the input holds no file")
+    words = {name: getattr(args, name) for name in (*_COLUMNS, "namespace", "delay_ms", "where")}
+    options = [args.format, sorted(args.reader_option)]
+    text = json.dumps([files, words, options], sort_keys=True)
+    return "backfill-" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _format_of(names: list[str]) -> str:
+    for kind in _FORMATS:
+        ends = (f".{kind}", f".{kind}.gz", *((".jsonl", ".ndjson") if kind == "json" else ()))
+        if all(name.lower().rstrip("/").endswith(ends) for name in names):
+            return kind
+    return "parquet"
+
+
+def _pairs(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise JobError(f"an option is NAME=VALUE, not {pair!r}")
+        found[name] = value
+    return found

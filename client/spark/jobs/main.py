@@ -1,0 +1,50 @@
+"""The words of `delaylog spark`, also for spark-submit, which takes this file as its program.
+
+Exit statuses are those of the `delaylog` command: 0 done, 1 failed, 2 wrong words. The last line of
+standard output is one JSON object that says what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from pyspark_delaylog.jobs import archive, audit, backfill
+from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.jobs.session import add_session_arguments, open_session
+
+JOBS = {"backfill": backfill, "audit": audit, "archive": archive}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All jobs."""
+    parser = argparse.ArgumentParser(
+        prog="delaylog spark", description="Jobs of the delay log broker on Apache Spark."
+    )
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, module in JOBS.items():
+        job = jobs.add_parser(name, help=module.HELP, description=module.__doc__)
+        job.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(job)
+        add_session_arguments(job)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one job; returns the exit status."""
+    args = make_parser().parse_args(argv)
+    job = JOBS[args.job]
+    try:
+        with open_session(args) as spark:
+            done = job.run(spark, args)
+    except JobError as error:
+        print(f"delaylog spark {args.job}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(done), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The session that a job runs in: that of spark-submit, or one of its own on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark_delaylog.jobs.errors import JobError
+
+_OURS: Final = {
+    # Times are shown and parsed as the broker means them.
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What is aggregated is small; 200 tasks for it would take longer than all the rest.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+}
+_LOCAL_MASTER: Final = "local[*,4]"
+"""Tasks are tried four times, as on a cluster; plain local[*] gives up at the first failure."""
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where a job runs."""
+    spark = parser.add_argument_group("Spark")
+    spark.add_argument("--master", metavar="URL", help="of the cluster (default: this machine)")
+    spark.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="may be given again"
+    )
+
+
+@contextmanager
+def open_session(args: argparse.Namespace) -> Iterator[Any]:
+    """The session, stopped at the end if it was made here. Raises JobError without Java."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        _check_java()
+        # Otherwise the workers are whatever python3 is first on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName(f"delaylog {args.job}")
+    settings = dict(_OURS)
+    if not submitted and there is None:
+        settings |= _LOCAL
+        builder = builder.master(args.master or _LOCAL_MASTER)
+    elif args.master:
+        raise JobError("--master is for spark-submit to say, where that is used")
+    for pair in args.conf:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise JobError(f"--conf takes NAME=VALUE, not {pair!r}")
+        settings[name] = value
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if not submitted and there is None:
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        if there is None:
+            spark.stop()
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (os.access(f"{home}/bin/java", os.X_OK) if home else shutil.which("java")):
+        raise JobError(
+            "Spark needs Java 17 or newer, and there is none: "
+            "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+        )

@@ -1,0 +1,179 @@
+"""Rows and states as Arrow batches: the columns of the table, declared once, and how each is made.
+
+Columns are made from numpy arrays; texts that repeat are taken from dictionaries. Nothing here
+loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    NEVER_MS,
+    Cause,
+    Int64Array,
+    RowArray,
+)
+from pyspark_delaylog.segments.folder import Folder
+from pyspark_delaylog.segments.options import SegmentOptions
+from pyspark_delaylog.segments.states import CODES, GroupRows, times_of
+from pyspark_delaylog.segments.texts import HEADERS, Records
+from pyspark_delaylog.segments.wanted import STATES
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+INDEX_COLUMNS: Final = (
+    ("hour", _TIME),
+    ("namespace", pa.string()),
+    ("topic", pa.string()),
+    ("group", pa.string()),
+    ("id", pa.string()),
+    ("ref", pa.int64()),
+    ("state", pa.string()),
+    ("cause", pa.string()),
+    ("attempts", pa.int32()),
+    ("deliver_at", _TIME),
+    ("sent_at", _TIME),
+    ("expires_at", _TIME),
+    ("lease_until", _TIME),
+    ("ended_at", _TIME),
+    ("lateness_ms", pa.int64()),
+    ("priority", pa.int32()),
+    ("body_size", pa.int64()),
+)
+TEXT_COLUMNS: Final = (
+    ("key", pa.string()),
+    ("tags", pa.list_(pa.string())),
+    ("headers", HEADERS),
+)
+BODY_COLUMNS: Final = (("value", pa.binary()),)
+_HEADS: Final = ("id_size", "key_size", "tags_size", "headers_size")
+_STATE_NAMES: Final = pa.array(STATES)
+_CAUSE_NAMES: Final = pa.array([None if c is Cause.NONE else c.name.lower() for c in Cause])
+_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
+_ID_SIZE: Final = 17
+
+
+def schema_of(options: SegmentOptions) -> Any:
+    """The Arrow schema of the table, or of some of its columns. Raises ValueError."""
+    known = [*INDEX_COLUMNS]
+    known += TEXT_COLUMNS if options.text else ()
+    known += BODY_COLUMNS if options.body else ()
+    columns = options.columns
+    if columns is None:
+        return pa.schema(known)
+    types = dict(known)
+    for name in columns:
+        if name not in types:
+            hint = "; includeText or includeBody adds some" if not options.body else ""
+            raise ValueError(f"columns: there is no {name!r}, only {', '.join(types)}{hint}")
+    return pa.schema([(name, types[name]) for name in columns])
+
+
+class Columns:
+    """Makes batches of one folder's rows."""
+
+    def __init__(self, folder: Folder, schema: Any) -> None:
+        self.schema = schema
+        self._topics = pa.array([topic.name for topic in folder.topics], pa.string())
+        self._spaces = pa.array([topic.namespace for topic in folder.topics], pa.string())
+
+    def batch(
+        self, hour: int, rows: RowArray, found: GroupRows, records: Records | None
+    ) -> pa.RecordBatch:
+        """A batch of rows, which are those that were `found`."""
+        n, table = len(rows), found.table
+        due = rows["deliver_at"].astype(np.int64)
+        expires = rows["expires_at"].astype(np.int64)
+        time, leased, ended = times_of(found)
+        topic = table.topic_code[found.topics]
+        names = pa.array(table.names, pa.string())
+        made: dict[str, Callable[[], Any]] = {
+            "hour": lambda: _times(np.full(n, hour * HOUR_MS, np.int64)),
+            "namespace": lambda: _named(topic, self._spaces),
+            "topic": lambda: _named(topic, self._topics),
+            "group": lambda: _named(table.group_code[found.topics], names),
+            "id": lambda: _ids(rows, records),
+            "ref": lambda: _refs(hour, rows),
+            "state": lambda: _named(found.state, _STATE_NAMES),
+            "cause": lambda: _named(found.entries["cause"], _CAUSE_NAMES),
+            "attempts": lambda: pa.array(found.entries["attempts"].astype(np.int32)),
+            "deliver_at": lambda: _times(due),
+            "sent_at": lambda: _times(rows["sent_at"].astype(np.int64)),
+            "expires_at": lambda: _times(expires, expires != NEVER_MS),
+            "lease_until": lambda: _times(time, leased),
+            "ended_at": lambda: _times(time, ended),
+            "lateness_ms": lambda: pa.array(time - due, mask=found.state != CODES["acked"]),
+            "priority": lambda: pa.array(np.ascontiguousarray(rows["priority"])),
+            "body_size": lambda: pa.array(_body_sizes(rows)),
+        }
+        if records is not None:
+            made["key"] = lambda: records.texts(1, missing=True)
+            made["tags"] = records.tags
+            made["headers"] = records.headers
+            made["value"] = lambda: records.column(4)
+        columns = [made[name]() for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def damaged(self, hour: int, n: int) -> pa.RecordBatch:
+        """A batch of rows of which nothing but the hour is known."""
+        columns = []
+        for field in self.schema:
+            if field.name == "hour":
+                columns.append(_times(np.full(n, hour * HOUR_MS, np.int64)))
+            elif field.name == "state":
+                columns.append(_named(np.full(n, CODES["damaged"]), _STATE_NAMES))
+            else:
+                columns.append(pa.nulls(n, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _times(ms: Int64Array, there: npt.NDArray[np.bool_] | None = None) -> Any:
+    """Milliseconds as timestamps, null where it is not there."""
+    if there is None:
+        return pa.array(ms * 1000).view(_TIME)
+    return pa.array(np.where(there, ms, 0) * 1000, mask=~there).view(_TIME)
+
+
+def _named(codes: npt.NDArray[Any], names: Any) -> Any:
+    """Names by their codes."""
+    return names.take(pa.array(codes.astype(np.int32)))
+
+
+def _refs(hour: int, rows: RowArray) -> Any:
+    """Where rows stand (make_ref of layout.py, on columns)."""
+    tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
+    return pa.array((hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index)
+
+
+def _body_sizes(rows: RowArray) -> Int64Array:
+    out = rows["size"].astype(np.int64)
+    for name in _HEADS:
+        out -= rows[name]
+    return out
+
+
+def _ids(rows: RowArray, records: Records | None) -> Any:
+    """Ids as the broker says them; what a client chose is known from the records only."""
+    n = len(rows)
+    # ref_to_id of layout.py, on a column: a tilde and 16 hex digits.
+    origins = rows["origin"].astype(">i8").view(np.uint8).reshape(n, 8)
+    digits = np.empty((n, _ID_SIZE), np.uint8)
+    digits[:, 0] = ord("~")
+    digits[:, 1:] = _HEX[origins].view(np.uint8)
+    offsets = np.arange(0, (n + 1) * _ID_SIZE, _ID_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits.reshape(-1))]
+    made = pa.Array.from_buffers(pa.string(), n, buffers)
+    chosen = rows["id_size"] > 0
+    if not chosen.any():
+        return made
+    theirs = records.texts(0, missing=True) if records is not None else pa.nulls(n, pa.string())
+    return pc.if_else(pa.array(chosen), theirs, made)

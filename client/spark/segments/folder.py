@@ -1,0 +1,177 @@
+"""What the newest whole checkpoint of a folder says: topics, groups, and how many rows to believe.
+
+A table is as of that checkpoint. Rows that it counts never change; what came later stands in the
+log, which is not read, or lies behind the counted rows, where it may be torn. States may be newer:
+they are written in place.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.checkpoint import HOUR_FIELDS, checkpoints_among, decode_checkpoint
+from delaylog.storage.layout import HOUR_SHIFT, INDEX_MASK, Int64Array
+from pyspark_delaylog.segments.errors import DamagedError, SegmentError
+from pyspark_delaylog.segments.wanted import Wanted
+
+_TRIES: Final = 5
+"""Checkpoints go when newer ones come: so often the folder is listed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of a topic: it sees what was sent from `born` on; a purge ended all below `floor`."""
+
+    number: int
+    name: str
+    born: int
+    floor: int
+    purged_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that is there."""
+
+    number: int
+    namespace: str
+    name: str
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """An hour's rows; `ended` ones, in which nothing lives, may have been removed since."""
+
+    rows: int
+    ended: bool
+    keep_until_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder as of one checkpoint."""
+
+    path: str
+    position: int
+    as_of_ms: int
+    hour_floor: int
+    topics: tuple[Topic, ...]
+    hours: dict[int, Hour]
+
+    @cached_property
+    def _counts(self) -> tuple[Int64Array, Int64Array]:
+        hours = sorted(self.hours)
+        return np.array(hours, np.int64), np.array([self.hours[h].rows for h in hours], np.int64)
+
+    def holds(self, refs: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which refs name a row that the checkpoint counts."""
+        hours, rows = self._counts
+        if len(hours) == 0:
+            return np.zeros(len(refs), np.bool_)
+        which = refs >> HOUR_SHIFT
+        at = np.minimum(np.searchsorted(hours, which), len(hours) - 1)
+        index = refs & INDEX_MASK
+        out: npt.NDArray[np.bool_] = (hours[at] == which) & (index >= 1) & (index <= rows[at])
+        return out
+
+
+class GroupTable:
+    """All groups of one number, by topic number: what a row's topic says about them."""
+
+    def __init__(self, topics: tuple[Topic, ...], number: int, wanted: Wanted) -> None:
+        self.number = number
+        size = max((topic.number for topic in topics), default=0) + 2
+        self._beyond = size - 1
+        self.there = np.zeros(size, np.bool_)
+        self.born = np.zeros(size, np.int64)
+        self.floor = np.zeros(size, np.int64)
+        self.purged_ms = np.zeros(size, np.int64)
+        self.topic_code = np.zeros(size, np.int32)
+        self.group_code = np.zeros(size, np.int32)
+        self.names: list[str] = []
+        codes: dict[str, int] = {}
+        for code, topic in enumerate(topics):
+            self.topic_code[topic.number] = code
+            for group in topic.groups:
+                if group.number == number and wants_group(wanted, topic, group):
+                    at = topic.number
+                    self.there[at] = True
+                    self.born[at], self.floor[at] = group.born, group.floor
+                    self.purged_ms[at] = group.purged_ms
+                    self.group_code[at] = codes.setdefault(group.name, len(codes))
+        self.names = list(codes)
+
+    def places(self, topics: npt.NDArray[np.uint32]) -> Int64Array:
+        """Where the topics of rows stand in the columns; those that are gone at one that is not."""
+        return np.minimum(topics.astype(np.int64), self._beyond)
+
+
+def wants_group(wanted: Wanted, topic: Topic, group: Group) -> bool:
+    """Whether rows of a topic and group can be asked for."""
+    return (
+        (wanted.topics is None or topic.name in wanted.topics)
+        and (wanted.namespaces is None or topic.namespace in wanted.namespaces)
+        and (wanted.groups is None or group.name in wanted.groups)
+    )
+
+
+def read_folder(path: str) -> Folder:
+    """The folder as its newest whole checkpoint knows it. Raises SegmentError."""
+    for _ in range(_TRIES):
+        try:
+            return _read_folder(path)
+        except FileNotFoundError:
+            if not os.path.isdir(path):
+                raise SegmentError(f"{path} is not there, or not a folder") from None
+    raise SegmentError(f"{path}: its checkpoints went faster than they could be read")
+
+
+def _read_folder(path: str) -> Folder:
+    names = os.listdir(path)
+    checkpoints = checkpoints_among(names)
+    for name in reversed(checkpoints):
+        with open(f"{path}/{name}", "rb") as file:
+            found = decode_checkpoint(file.read())
+        if found is not None:
+            return _folder(path, name, *found)
+    if checkpoints:
+        raise DamagedError(f"{path}/{checkpoints[-1]}", 0, "no checkpoint of the folder is whole")
+    if "log" not in names:
+        raise SegmentError(
+            f"{path} holds neither a log nor a checkpoint: it is no data folder of a broker and"
+            " no backup"
+        )
+    return Folder(path, 0, 0, 0, (), {})
+
+
+def _folder(path: str, name: str, members: dict[str, Any], position: int) -> Folder:
+    if not members.get("sealed"):
+        raise SegmentError(
+            f"{path}/{name} was written by a delaylog without seals: start a newer one once"
+        )
+    topics = tuple(
+        Topic(
+            topic["number"],
+            topic["ns"],
+            topic["name"],
+            tuple(
+                Group(each["number"], each["name"], each["born"], each["floor"], each["purged_ms"])
+                for each in topic["groups"]
+            ),
+        )
+        for topic in members["topics"]
+    )
+    hours = {}
+    for hour, values in members["hours"].items():
+        counts = dict(zip(HOUR_FIELDS, values, strict=True))
+        if counts["rows"]:
+            ended = counts["living"] == 0 and counts["guests"] == 0
+            hours[hour] = Hour(counts["rows"], ended, counts["keep_until_ms"])
+    return Folder(path, position, members["told_ms"], members["hour_floor"], topics, hours)

@@ -1,0 +1,163 @@
+"""Which ranges of which hours are read by which task.
+
+An hour's rows come in extents, one for each flush, with checksums and the bounds of what is in
+them. Those in which nothing can be asked for are left out; the others are packed in their order
+into tasks of about the same size: small hours share one, and a hot hour is spread over several.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from delaylog.storage.layout import (
+    EXTENT,
+    EXTENT_MAGIC,
+    EXTENT_SIZE,
+    FILE_VERSION,
+    INDEX_ENTRY_SIZE,
+    STATE_ENTRY_SIZE,
+    RowArray,
+    hour_name,
+)
+from pyspark_delaylog.segments.errors import DamagedError
+from pyspark_delaylog.segments.folder import Folder, read_folder, wants_group
+from pyspark_delaylog.segments.options import SegmentOptions
+from pyspark_delaylog.segments.wanted import Wanted
+
+_ROW_BYTES: Final = INDEX_ENTRY_SIZE + STATE_ENTRY_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class HourSlice:
+    """Extents [first, first + count) of an hour; with none, so many rows that cannot be read."""
+
+    hour: int
+    first: int
+    count: int
+    damaged: int = 0
+
+
+def hour_path(folder: str, hour: int) -> str:
+    """The folder of an hour."""
+    return f"{folder}/hours/{hour_name(hour)}"
+
+
+def plan(folder: Folder, options: SegmentOptions) -> list[list[HourSlice]]:
+    """Slices for each task; fewer tasks than were asked for where there is little to read."""
+    wanted = options.wanted
+    bits = _topic_bits(folder, wanted)
+    weights: list[npt.NDArray[np.int64]] = []
+    places: list[tuple[int, npt.NDArray[np.int64]]] = []
+    damaged: list[HourSlice] = []
+    for hour, known in sorted(folder.hours.items()):
+        if not wanted.hour_from <= hour < wanted.hour_to:
+            continue
+        if known.ended and not os.path.exists(f"{hour_path(folder.path, hour)}/delay.index"):
+            continue
+        try:
+            extents = read_extents(folder.path, hour, known.rows, whole=not options.skip_corrupt)
+        except FileNotFoundError as error:
+            if gone_since(folder, hour):
+                continue
+            raise DamagedError(str(error.filename), 0, "missing") from None
+        missing = known.rows - int(extents["count"].sum(dtype=np.int64))
+        if missing and wanted.takes_damaged:
+            damaged.append(HourSlice(hour, 0, 0, missing))
+        keep = np.flatnonzero(
+            (extents["due_min"] < wanted.due_to_ms)
+            & (extents["due_max"] >= wanted.due_from_ms)
+            & ((extents["topic_bits"] & np.uint64(bits)) != 0)
+        )
+        if len(keep):
+            size = extents["count"][keep].astype(np.int64) * _ROW_BYTES
+            if options.text:
+                size += extents["log_size"][keep].astype(np.int64)
+            weights.append(size)
+            places.append((hour, keep))
+    tasks = _pack(places, weights, options.partitions)
+    if damaged:
+        tasks = [[*damaged, *(tasks[0] if tasks else [])], *tasks[1:]]
+    return tasks
+
+
+def _topic_bits(folder: Folder, wanted: Wanted) -> int:
+    bits = 0
+    for topic in folder.topics:
+        if any(wants_group(wanted, topic, group) for group in topic.groups):
+            bits |= 1 << (topic.number % 64)
+    return bits
+
+
+def _pack(
+    places: list[tuple[int, npt.NDArray[np.int64]]],
+    weights: list[npt.NDArray[np.int64]],
+    count: int,
+) -> list[list[HourSlice]]:
+    if not places:
+        return []
+    weight = np.concatenate(weights)
+    # A task takes what has its middle in the task's share of all bytes.
+    middle = np.cumsum(weight) - weight / 2
+    tasks = np.minimum((middle * count / weight.sum()).astype(np.int64), count - 1)
+    out: list[list[HourSlice]] = [[] for _ in range(count)]
+    at = 0
+    for hour, keep in places:
+        mine = tasks[at : at + len(keep)]
+        cuts = np.flatnonzero((np.diff(keep) != 1) | (np.diff(mine) != 0)) + 1
+        for part in np.split(np.arange(len(keep)), cuts):
+            first = int(keep[part[0]])
+            out[int(mine[part[0]])].append(HourSlice(hour, first, len(part)))
+        at += len(keep)
+    return [task for task in out if task]
+
+
+def read_extents(folder: str, hour: int, rows: int, *, whole: bool) -> RowArray:
+    """The extents of the first `rows` rows of an hour, each checked and behind the one before.
+
+    Raises DamagedError; if not `whole`, returns those in front of the damage instead.
+    """
+    path = f"{hour_path(folder, hour)}/extents"
+    with open(path, "rb") as file:
+        raw = file.read()
+    found: Any = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
+    total = np.cumsum(found["count"], dtype=np.int64)
+    number = int(np.searchsorted(total, rows)) + 1 if rows else 0
+    found = found[:number]
+    bad = next(_unsound(raw, found), None)
+    if bad is None and (len(found) < number or (rows and int(total[number - 1]) != rows)):
+        bad = min(len(found), number - 1)
+    if bad is not None:
+        if whole:
+            what = f"a damaged extent, or none; {rows} rows of the hour were durable"
+            raise DamagedError(path, bad * EXTENT_SIZE, what)
+        found = found[:bad]
+    out: RowArray = found
+    return out
+
+
+def _unsound(raw: bytes, extents: RowArray) -> Iterator[int]:
+    counts = np.cumsum(extents["count"], dtype=np.int64)
+    sizes = np.cumsum(extents["log_size"], dtype=np.uint64)
+    good = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
+    good &= extents["first_index"] == counts - extents["count"] + 1
+    good &= extents["log_offset"] == sizes - extents["log_size"]
+    view = memoryview(raw)
+    for number, (sound, crc) in enumerate(zip(good.tolist(), extents["crc"].tolist(), strict=True)):
+        at = number * EXTENT_SIZE
+        if not sound or crc32c(view[at : at + EXTENT_SIZE - 4]) != crc:
+            yield number
+
+
+def gone_since(folder: Folder, hour: int) -> bool:
+    """Whether an hour whose files are missing was removed because nothing lived in it any more."""
+    if folder.hours[hour].ended:
+        return True
+    newer = read_folder(folder.path)
+    return newer.position > folder.position and (hour not in newer.hours or newer.hours[hour].ended)

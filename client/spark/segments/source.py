@@ -1,0 +1,142 @@
+"""SegmentSource: the format `delaylog-segments` of Spark.
+
+Two readers, because Spark refuses one that takes filters while
+`spark.sql.python.filterPushdown.enabled` is off: which one is made follows from who asks. Filters
+are taken only with the option `pushFilters`: Spark 4.3 keeps what was planned for one query on a
+DataFrame, and a later query on the same one that has no filter to push is given that again, so rows
+are missing from it without a word.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_delaylog.segments.folder import read_folder
+from pyspark_delaylog.segments.options import SegmentOptions, parse_options
+from pyspark_delaylog.segments.planning import HourSlice, plan
+
+FORMAT: Final = "delaylog-segments"
+_PUSHING: Final = "data_source_pushdown_filters"
+"""The worker of Spark that hands filters to a reader."""
+_HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_TYPES: Final[dict[str, DataType]] = {
+    "ref": LongType(),
+    "attempts": IntegerType(),
+    "lateness_ms": LongType(),
+    "priority": IntegerType(),
+    "body_size": LongType(),
+    "tags": ArrayType(StringType()),
+    "headers": _HEADERS,
+    "value": BinaryType(),
+}
+_TIMES: Final = frozenset(
+    {"hour", "deliver_at", "sent_at", "expires_at", "lease_until", "ended_at"}
+)
+
+
+@dataclass
+class SegmentPartition(InputPartition):
+    """What one task reads."""
+
+    slices: tuple[HourSlice, ...]
+
+    def __init__(self, slices: Iterable[HourSlice]) -> None:
+        super().__init__(None)
+        self.slices = tuple(slices)
+
+
+class SegmentSource(DataSource):
+    """`spark.read.format("delaylog-segments").load("/path/of/the/data/folder")`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is called with."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns, as the options want them."""
+        from pyspark_delaylog.segments.columns import schema_of
+
+        names = schema_of(self._options).names
+        return StructType([StructField(name, _type_of(name)) for name in names])
+
+    def reader(self, schema: StructType) -> SegmentReader:
+        """A reader; the one that takes filters where Spark is about to hand some over."""
+        known = self.schema()
+        if schema.fieldNames() != known.fieldNames():
+            raise ValueError(f"the columns are fixed: {', '.join(known.fieldNames())}")
+        if self._options.push_filters and _filters_come():
+            return PushdownSegmentReader(self._options)
+        return SegmentReader(self._options)
+
+
+class SegmentReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, options: SegmentOptions) -> None:
+        self._options = options
+        self._folder = read_folder(options.path)
+
+    def partitions(self) -> list[InputPartition]:
+        """Packed by size; one without anything when there is nothing to read."""
+        tasks = plan(self._folder, self._options)
+        return [SegmentPartition(task) for task in tasks] or [SegmentPartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of a task's slices."""
+        from pyspark_delaylog.segments.reading import Reading
+
+        assert isinstance(partition, SegmentPartition)
+        return Reading(self._folder, self._options).batches(partition.slices)
+
+
+class PushdownSegmentReader(SegmentReader):
+    """Leaves out what filters on hour, deliver_at, namespace, topic, group or state exclude."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Take what can be decided here; the rest goes back to Spark."""
+        for each in filters:
+            path: tuple[str, ...] = getattr(each, "attribute", ())
+            wanted = None
+            if len(path) == 1 and hasattr(each, "value"):
+                wanted = self._options.wanted.narrowed(path[0], type(each).__name__, each.value)
+            if wanted is None:
+                yield each
+            else:
+                self._options = replace(self._options, wanted=wanted)
+
+
+def _type_of(name: str) -> DataType:
+    return _TYPES.get(name) or (TimestampType() if name in _TIMES else StringType())
+
+
+def _filters_come() -> bool:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if PurePath(frame.f_code.co_filename).stem == _PUSHING:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,130 @@
+"""Which rows are asked for: by options, and by filters that Spark hands down.
+
+Times are whole milliseconds in a folder and microseconds in Spark, so bounds are rounded to the
+millisecond that says the same: what is narrowed here needs no second look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from delaylog.storage.layout import HOUR_MAX, HOUR_MS, NEVER_MS, hour_of_name
+
+STATES: Final = (
+    "waiting",
+    "ready",
+    "leased",
+    "acked",
+    "expired",
+    "dead",
+    "deleted",
+    "moved",
+    "purged",
+    "damaged",
+)
+"""Of the column `state`; the code of a state is its place here."""
+_TEXTS: Final = {"topic": "topics", "namespace": "namespaces", "group": "groups", "state": "states"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros_of(value: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    since = value - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def parse_hour(text: str, name: str) -> int:
+    """An hour as a folder is called (2026-01-31T07Z), or an ISO time (UTC if it says none)."""
+    hour = hour_of_name(text)
+    if hour is not None:
+        return hour
+    try:
+        when = datetime.fromisoformat(re.sub(r"(T\d\d)(Z?)$", r"\1:00\2", text.strip()))
+    except ValueError:
+        raise ValueError(
+            f"{name} must be an hour as 2026-01-31T07Z or an ISO time, not {text!r}"
+        ) from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return micros_of(when) // (HOUR_MS * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Half-open ranges and sets; None = all."""
+
+    hour_from: int = 0
+    hour_to: int = HOUR_MAX + 1
+    due_from_ms: int = -NEVER_MS
+    due_to_ms: int = NEVER_MS
+    topics: frozenset[str] | None = None
+    namespaces: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+    states: frozenset[str] | None = None
+
+    def due(self, from_ms: int, to_ms: int) -> Wanted:
+        """Narrowed to rows that are due in [from, to)."""
+        return replace(
+            self,
+            due_from_ms=max(self.due_from_ms, from_ms),
+            due_to_ms=min(self.due_to_ms, to_ms),
+        )
+
+    def hours(self, first: int, end: int) -> Wanted:
+        """Narrowed to hours in [first, end)."""
+        return replace(self, hour_from=max(self.hour_from, first), hour_to=min(self.hour_to, end))
+
+    def among(self, column: str, values: Iterable[str]) -> Wanted:
+        """Narrowed to rows whose column holds one of these texts."""
+        name = _TEXTS[column]
+        known: frozenset[str] | None = getattr(self, name)
+        found = frozenset(values)
+        narrowed: dict[str, Any] = {name: found if known is None else known & found}
+        return replace(self, **narrowed)
+
+    def narrowed(self, column: str, relation: str, value: Any) -> Wanted | None:
+        """By a filter of Spark's (`relation` is its class); None if it has to do that itself."""
+        if column in _TEXTS:
+            if relation == "EqualTo" and isinstance(value, str):
+                return self.among(column, [value])
+            if relation == "In" and all(isinstance(each, str) for each in value):
+                return self.among(column, value)
+            return None
+        if column not in ("hour", "deliver_at"):
+            return None
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return None
+        bounds = _milliseconds(relation, micros_of(value))
+        if bounds is None:
+            return None
+        if column == "deliver_at":
+            return self.due(*bounds)
+        first, end = (-(-bound // HOUR_MS) for bound in bounds)
+        return self.hours(first, end)
+
+    @property
+    def takes_damaged(self) -> bool:
+        """Whether rows of which nothing but the hour is known can be asked for."""
+        texts = (self.topics, self.namespaces, self.groups)
+        any_due = (self.due_from_ms, self.due_to_ms) == (-NEVER_MS, NEVER_MS)
+        return (
+            all(each is None for each in texts)
+            and any_due
+            and (self.states is None or "damaged" in self.states)
+        )
+
+
+def _milliseconds(relation: str, micros: int) -> tuple[int, int] | None:
+    """[from, to) of the whole milliseconds that stand so to a time."""
+    floor, ceiling = micros // 1000, -(-micros // 1000)
+    return {
+        "EqualTo": (ceiling, floor + 1),
+        "GreaterThan": (floor + 1, NEVER_MS),
+        "GreaterThanOrEqual": (ceiling, NEVER_MS),
+        "LessThan": (-NEVER_MS, ceiling),
+        "LessThanOrEqual": (-NEVER_MS, floor + 1),
+    }.get(relation)

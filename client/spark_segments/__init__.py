@@ -1,0 +1,9 @@
+"""Where Spark finds the format `delaylog-segments` by itself.
+
+It looks for one `DefaultSource` in each top-level module whose name begins with `pyspark_`; that of
+`pyspark_delaylog` is the format `delaylog`. Imported by the name `pyspark_delaylog_segments` only.
+"""
+
+from pyspark_delaylog.segments.source import SegmentSource as DefaultSource
+
+__all__ = ["DefaultSource"]

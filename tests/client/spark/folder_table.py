@@ -1,0 +1,31 @@
+"""A broker's folder as the reader shows it, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_delaylog.segments.columns import schema_of
+from pyspark_delaylog.segments.folder import read_folder
+from pyspark_delaylog.segments.options import parse_options
+from pyspark_delaylog.segments.planning import plan
+from pyspark_delaylog.segments.reading import Reading
+
+
+def tasks(path: Path, **options: str) -> list[list[Any]]:
+    """Rows of each task."""
+    asked = parse_options({"path": str(path), **options})
+    folder = read_folder(asked.path)
+    reading = Reading(folder, asked)
+    schema = schema_of(asked)
+    return [
+        pa.Table.from_batches(reading.batches(task), schema=schema).to_pylist()
+        for task in plan(folder, asked)
+    ]
+
+
+def rows(path: Path, **options: str) -> list[Any]:
+    """All rows."""
+    return [row for task in tasks(path, **options) for row in task]

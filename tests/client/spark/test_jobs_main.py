@@ -1,0 +1,75 @@
+"""The words of the jobs, and what can be said without a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.folder_lock import retention_held
+from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
+from pyspark_delaylog.jobs.audit import segment_options
+from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.jobs.holding import held_retention
+from pyspark_delaylog.jobs.main import JOBS, main, make_parser
+from pyspark_delaylog.jobs.report import PLACES_MAX, places_of
+from pyspark_delaylog.segments.options import parse_options
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_says_what_it_does(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        make_parser().parse_args([job, "--help"])
+    assert ended.value.code == 0
+    assert "Spark:" in capsys.readouterr().out
+
+
+def test_without_java_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert main(["audit", "/data", "/out"]) == 1
+    assert "apt-get install openjdk-17-jre-headless" in capsys.readouterr().err
+
+
+def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:
+    words = ["audit", str(tmp_path), "/out", "--start-hour", "2026-01-31T07Z", "--partitions", "3"]
+    options = segment_options(make_parser().parse_args(words), onCorrupt="skip")
+    parsed = parse_options(options)
+    assert (parsed.path, parsed.partitions, parsed.skip_corrupt) == (str(tmp_path), 3, True)
+    assert parsed.wanted.hour_from > 0
+
+
+def test_retention_is_held_as_by_a_backup(tmp_path: Path) -> None:
+    with held_retention(str(tmp_path)):
+        assert not (tmp_path / "hold").exists(), "a backup is not written to"
+    (tmp_path / "hold").touch()
+    with held_retention(str(tmp_path)), held_retention(str(tmp_path)):
+        assert retention_held(str(tmp_path))
+    assert not retention_held(str(tmp_path))
+
+
+def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+    empty = read_manifest(tmp_path)
+    assert empty["hours"] == {}
+    empty["hours"]["2026-01-31T07Z"] = {"rows": 1}
+    write_manifest(tmp_path, empty)
+    assert read_manifest(tmp_path) == empty
+    assert [path.name for path in tmp_path.iterdir()] == [MANIFEST]
+    (tmp_path / MANIFEST).write_text("{")
+    with pytest.raises(JobError, match="damaged"):
+        read_manifest(tmp_path)
+    (tmp_path / MANIFEST).write_text('{"format": 2}')
+    with pytest.raises(JobError, match="format 2"):
+        read_manifest(tmp_path)
+
+
+def test_plots_have_few_places_whatever_the_number_of_hours() -> None:
+    assert places_of([]) == ({}, [], 1)
+    places, starts, width = places_of([5, 6, 9])
+    assert (places, len(starts), width) == ({5: 0, 6: 1, 9: 4}, 5, 1)
+    places, starts, width = places_of([0, 87_659])
+    assert len(starts) <= PLACES_MAX
+    assert places[87_659] == len(starts) - 1
