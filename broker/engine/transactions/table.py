@@ -115,6 +115,8 @@ class TransactionTable:
         self.discarded_rows = 0
         """Rows that were staged and never committed, since the folder's birth."""
         self.published_rows = 0
+        self.published_bytes = 0
+        """Of the parts they were in, since this start: what PUBLISH frames stand for."""
         self.dropped = 0
         """Ended ones that were forgotten for lack of room."""
 
@@ -273,6 +275,7 @@ class TransactionTable:
         n = decision.stop - decision.first
         one.published += n
         self.published_rows += n
+        self.published_bytes += n * int(part["bytes"]) // int(part["rows"])
         one.row = decision.stop
         one.counts = [a + b for a, b in zip(one.counts, decision.counts, strict=True)]
         self._release(int(part["topic"]), n)
