@@ -88,7 +88,8 @@ def test_a_whole_transaction(broker: Any, topic: str) -> None:
     answer = commit(broker, topic, *winners)
     expected = {"transaction": topic, "state": "committed", "rows": 3_000, "result": "done"}
     assert answer.json == expected, answer
-    assert broker.counts(topic)["waiting"] + broker.counts(topic)["ready"] == 3_000
+    counts = broker.counts(topic)
+    assert counts["waiting"] + counts["ready"] == 3_000
     assert commit(broker, topic, *winners).json == expected | {"result": "already"}
     found = published(broker, topic)
     assert (found["discarded_rows"], found["results"]["created"]) == (1, 3_000)
