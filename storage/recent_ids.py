@@ -28,9 +28,14 @@ class RecentIds:
         self.count = 0
         self._make(slots)
 
+    @property
+    def slots(self) -> int:
+        """Its size."""
+        return self._last + 1
+
     def successor(self) -> RecentIds:
         """An empty table that need not grow to hold as much again: that is a pause each time."""
-        slots = self._last + 1
+        slots = self.slots
         return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
 
     def _make(self, slots: int) -> None:

@@ -509,3 +509,20 @@ def test_verify_misses_a_part(host: Any) -> None:
     assert [finding.position for finding in report.damage] == [
         int(part["position"]) for part in txn.look("x").parts
     ]
+
+
+def test_a_checkpoint_is_due_for_what_is_published(open_host: Any) -> None:
+    """PUBLISH frames are short, but a start would bring all their rows in again."""
+    host = open_host(limits=Limits(checkpoint_bytes=100_000))
+    txn = calls(host)
+    txn.begin("x", host.now_ms)
+    txn.stage("x", [b"x" * 1_000] * 200, host.now_ms)
+    txn.commit("x", host.now_ms, (0, 0, 200))
+    host.checkpoint()
+    upkeep = host.engine.upkeep
+    assert not upkeep.checkpoint_due(host.now_ms)
+    publish(host)
+    assert host.engine.state.position - upkeep.checkpoint_position < 100_000
+    assert upkeep.checkpoint_due(host.now_ms)
+    host.checkpoint()
+    assert not upkeep.checkpoint_due(host.now_ms)
