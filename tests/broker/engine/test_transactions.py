@@ -349,8 +349,11 @@ def test_quotas(open_host: Any) -> None:
     assert not txn.stage("x", [b""], now, part=1), "a repeat is answered whatever there is"
     txn.abort("x", now)
     host.configure(quota=Quota(pending=2))
+    refused(lambda: txn.stage("y", [b"", b"", b""], now, part=1))
     txn.stage("y", [b"", b""], now, part=1)
-    refused(lambda: txn.stage("y", [b"", b"", b""], now, part=2))
+    refused(lambda: txn.stage("y", [b""], now, part=2))
+    txn.abort("y", now)
+    assert txn.table.staged_for(host.topic.number) == 0
 
 
 def test_a_full_disk(host: Any) -> None:
