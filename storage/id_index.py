@@ -317,7 +317,7 @@ class IdIndex:
             self._flushing.put(*self._recent.columns())
         else:
             self._flushing = self._recent
-        self._recent = RecentIds()
+        self._recent = self._recent.successor()
 
     def write_flush(self, position: int) -> None:
         """Store what was set aside, durably, all at once; for whoever has nothing beside it."""

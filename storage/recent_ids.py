@@ -1,7 +1,9 @@
 """Recent ids: (topic, id hash) -> ref in memory, as an open hash table of columns.
 
 Twenty bytes a slot instead of the hundreds that a dict of tuples takes, and whole batches are
-looked up and stored at once. A ref of 0 marks a free slot; nothing is ever removed.
+looked up and stored at once, in as many passes as the longest search has steps. Steps grow by one
+(in a table of a power of two they come by every slot): of steps of one there were hundreds at
+three quarters full. A ref of 0 marks a free slot; nothing is ever removed.
 """
 
 from __future__ import annotations
@@ -21,9 +23,20 @@ _TOPIC_FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 class RecentIds:
     """Grows by doubling at three quarters full."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = SLOTS_MIN) -> None:
+        """With so many slots to begin with, a power of two: untouched ones take no memory."""
         self.count = 0
-        self._make(SLOTS_MIN)
+        self._make(slots)
+
+    @property
+    def slots(self) -> int:
+        """Its size."""
+        return self._last + 1
+
+    def successor(self) -> RecentIds:
+        """An empty table that need not grow to hold as much again: that is a pause each time."""
+        slots = self.slots
+        return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
 
     def _make(self, slots: int) -> None:
         self._last = slots - 1
@@ -41,7 +54,7 @@ class RecentIds:
         if self.count == 0:
             return out
         left = np.arange(len(hashes))
-        slots = self._start(np.full(1, topic, np.uint32), hashes)
+        slots, step = self._start(np.full(1, topic, np.uint32), hashes), 1
         while len(left):
             refs = self._refs[slots]
             taken = refs != 0
@@ -49,14 +62,15 @@ class RecentIds:
             out[left[hit]] = refs[hit]
             on = taken & ~hit
             left, hashes = left[on], hashes[on]
-            slots = slots[on] + 1 & self._last
+            slots = slots[on] + step & self._last
+            step += 1
         return out
 
     def put(self, topics: npt.NDArray[np.uint32], hashes: HashArray, refs: Int64Array) -> None:
         """Store refs, none of them 0; of a key that comes twice the last one counts."""
         if (self.count + len(refs)) * 4 > (self._last + 1) * 3:
             self._grow(self.count + len(refs))
-        slots = self._start(topics, hashes)
+        slots, step = self._start(topics, hashes), 1
         while len(refs):
             free = np.flatnonzero(self._refs[slots] == 0)
             if len(free):
@@ -69,7 +83,8 @@ class RecentIds:
             self._refs[slots[mine]] = refs[mine]
             on = ~mine
             topics, hashes, refs = topics[on], hashes[on], refs[on]
-            slots = slots[on] + 1 & self._last
+            slots = slots[on] + step & self._last
+            step += 1
 
     def _grow(self, count: int) -> None:
         topics, hashes, refs = self.columns()

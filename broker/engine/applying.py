@@ -168,15 +168,22 @@ def part_needed(state: EngineState, frame: Frame) -> int | None:
     return decision.part
 
 
-def apply_publish(state: EngineState, decision: PublishDecision, position: int, end: int) -> None:
-    """Rows of a committed part come to be, as those of a SEND do."""
+def apply_publish(
+    state: EngineState,
+    decision: PublishDecision,
+    position: int,
+    end: int,
+    batch: MessageBatch | None = None,
+) -> None:
+    """Rows of a committed part come to be, as those of a SEND do. `batch` = them, if at hand."""
     send = decision.send
     if send is not None:
         one = state.transactions.unpublished[decision.transaction]
-        batch = state.staged.rows(decision.part, decision.first, decision.stop, one.decided_ms)
+        first, stop = decision.first, decision.stop
+        if batch is None:
+            batch = state.staged.rows(decision.part, first, stop, one.decided_ms)
         apply_send(state, batch, send, decision.at_ms, position, end, one.position)
-        number = int(one.parts["topic"][one.at])
-        uncount_committed(state, one, number, decision.stop - decision.first)
+        uncount_committed(state, one, int(one.parts["topic"][one.at]), stop - first)
     state.transactions.published(decision)
 
 

@@ -29,8 +29,12 @@ class QuotaError(EngineError):
     """Rows of the batch that were to be new messages; None = all. The others need no quota."""
 
 
-def check_quota(topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int) -> None:
+def check_quota(
+    topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int, *, staged: int = 0
+) -> None:
     """Refuse a batch that would go over a quota. What it takes of the rate is taken.
+
+    `staged` = messages that may come to live beside those that do: they have been let in.
 
     A row that only repeats a living id takes nothing, whatever its answer is; one that takes the
     place of a living message has to be near enough, but is no new message.
@@ -44,7 +48,7 @@ def check_quota(topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int) ->
             _check_horizon(quota, batch, merge.accepted, now_ms)
         n = batch.n if fresh is None else len(fresh)
         if n:
-            _check_room(topic, quota, batch, fresh, n)
+            _check_room(topic, quota, batch, fresh, n, staged)
             if quota.rate:
                 _take_rate(topic, quota, n, now_ms)
     except QuotaError as error:
@@ -81,9 +85,14 @@ def _check_horizon(
 
 
 def _check_room(
-    topic: Topic, quota: Quota, batch: MessageBatch, fresh: Int64Array | None, n: int
+    topic: Topic,
+    quota: Quota,
+    batch: MessageBatch,
+    fresh: Int64Array | None,
+    n: int,
+    staged: int,
 ) -> None:
-    pending = topic.pending
+    pending = topic.pending + staged
     if quota.pending and pending + n > quota.pending:
         raise QuotaError(
             f"{pending} messages live in this topic, its quota is {quota.pending}",

@@ -216,6 +216,7 @@ class Upkeep:
         self.checkpoint_ms = 0
         self.checkpoint_running = False
         self.checkpoints = 0
+        self._published_bytes = 0
         self._seen_position = 0
         self._seen_ms = 0
 
@@ -234,6 +235,8 @@ class Upkeep:
         """Enough log or time has passed since the last one."""
         state = self._state
         grown = state.position - self.checkpoint_position
+        # A short frame stands for many rows, which a start would bring in again.
+        grown += state.transactions.published_bytes - self._published_bytes
         if state.position != self._seen_position:
             self._seen_position, self._seen_ms = state.position, now_ms
         if self.checkpoint_running:
@@ -284,6 +287,7 @@ class Upkeep:
                 state.hour_floor = floor
             state.forget_epochs()
             position = state.hours.boundary = state.position
+            published_bytes = state.transactions.published_bytes
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
@@ -305,6 +309,7 @@ class Upkeep:
             yield finish
             state.ids.end_flush()
             self.checkpoint_position = position
+            self._published_bytes = published_bytes
             self.checkpoint_ms = clock()
             self.checkpoints += 1
             state.hot.drop_read()

@@ -472,8 +472,9 @@ NODE: Final = (
         "abort",
         "Drop what was staged.",
         {200: "Aborted"},
+        Takes(shapes.ABORT, needed=False),
         query=(shapes.ACKS,),
-        problems=(404, 409),
+        problems=(404, 409, 415),
     ),
 )
 """Calls in no namespace."""

@@ -257,6 +257,7 @@ WINNERS: Final = ObjectList(
     "staged_parts_max",
 )
 COMMIT: Final = Shape("Commit", "the body", WINNERS, rules={"required": ["winners"]})
+ABORT: Final = Shape("Abort", "the body")
 LISTED_MAX: Final = QueryInt("limit", "At most so many.", 1, "list_max", 100)
 ACKS: Final = Choice(
     "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")

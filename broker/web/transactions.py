@@ -5,6 +5,7 @@ Every call may be repeated, and answers the same; one that has ended says so wit
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from delaylog.broker.web.context import Context
 from delaylog.broker.web.members import Values
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
+    ABORT,
     ACKS,
     ATTEMPT,
     COMMIT,
@@ -40,6 +42,7 @@ from delaylog.broker.web.shapes import (
 from delaylog.replication.leader import Acks
 from delaylog.storage.transaction_frames import RESULTS
 
+WINNERS_A_SLICE: Final = 500
 _ID: Final = re.compile(f"{TRANSACTION_ID_PATTERN[1:-1]}\\Z")
 _NAME: Final = re.compile(f"{NAME_PATTERN[1:-1]}\\Z")
 
@@ -127,6 +130,9 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
         raise Problem("bad_request", "winners is missing", field="winners")
     winners = []
     for item, winner in enumerate(named):
+        if item % WINNERS_A_SLICE == WINNERS_A_SLICE - 1:
+            # Ten thousand would hold the loop for some 15 ms.
+            await asyncio.sleep(0)
         producer = PRODUCER.take(winner, item)
         numbers = [
             member.take(winner, limits, item)
@@ -156,7 +162,7 @@ async def abort_transaction(ctx: Context) -> web.StreamResponse:
     """POST …/abort: what was staged is dropped."""
     values = ctx.query(ACKS)
     name, node = _name(ctx), ctx.node
-    await ctx.body()
+    ABORT.check(await ctx.members())
     state = node.engine.state
     done = deciding.abort(state, name, node.clock.now_ms())
     word = state_of(deciding.look(state, name))

@@ -38,3 +38,17 @@ def test_it_stays_loose_and_small() -> None:
         table.put(np.full(1_000, 1, np.uint32), hashes, hashes.astype(np.int64))
         assert table.count * 4 <= len(table._refs) * 3
     assert len(table._refs) <= max(SLOTS_MIN, 4 * table.count)
+
+
+def test_a_successor_need_not_grow_as_far_again() -> None:
+    """It is empty, and has the slots of one that was used, fewer than one that was not."""
+    table = RecentIds()
+    count = 5_000
+    hashes = np.arange(1, count + 1).astype(np.uint64)
+    table.put(np.full(count, 1, np.uint32), hashes, hashes.astype(np.int64))
+    slots = [table.slots]
+    for _ in range(4):
+        table = table.successor()
+        assert (table.count, table.get(1, hashes).any()) == (0, False)
+        slots.append(table.slots)
+    assert slots == [8_192, 8_192, 2_048, 1_024, 1_024]

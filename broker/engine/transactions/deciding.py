@@ -159,7 +159,8 @@ def stage(
     check_batch(state, batch, now_ms)
     _check_room(state, len(wire), batch.n, free_bytes)
     topic = get_or_make_topic(state, *place, now_ms)
-    check_quota(topic, batch, Merge(), now_ms)
+    waiting = state.transactions.staged_for(topic.number)
+    check_quota(topic, batch, Merge(), now_ms, staged=waiting)
     topic.used_ms = now_ms
     staged = StagedPart(
         one.number,

@@ -95,6 +95,12 @@ def rows_by_topic(parts: PartArray) -> dict[int, int]:
     }
 
 
+def _take(counter: Counter[int], topic: int, n: int) -> None:
+    counter[topic] -= n
+    if counter[topic] == 0:
+        del counter[topic]
+
+
 class TransactionTable:
     """All transactions."""
 
@@ -106,6 +112,7 @@ class TransactionTable:
         self._by_number: dict[int, OpenTransaction] = {}
         self._ended: OrderedDict[str, bytes] = OrderedDict()
         self._held: Counter[int] = Counter()
+        self._staged: Counter[int] = Counter()
         self._shifted_ms = 0
         self.next_number = 1
         self.staged_bytes = 0
@@ -115,6 +122,8 @@ class TransactionTable:
         self.discarded_rows = 0
         """Rows that were staged and never committed, since the folder's birth."""
         self.published_rows = 0
+        self.published_bytes = 0
+        """Of the parts they were in, since this start: what PUBLISH frames stand for."""
         self.dropped = 0
         """Ended ones that were forgotten for lack of room."""
 
@@ -145,6 +154,10 @@ class TransactionTable:
     def holds(self, topic: int) -> bool:
         """Whether rows of a topic are staged or on their way: it is in use."""
         return topic in self._held
+
+    def staged_for(self, topic: int) -> int:
+        """Rows of a topic in open transactions."""
+        return self._staged[topic]
 
     @property
     def unpublished_rows(self) -> int:
@@ -212,6 +225,7 @@ class TransactionTable:
         self.staged_bytes += size
         self.staged_parts += 1
         self._held[part.topic] += part.rows
+        self._staged[part.topic] += part.rows
 
     def commit(
         self, number: int, places: np.ndarray[Any, Any], leader_time_ms: int, position: int
@@ -273,9 +287,10 @@ class TransactionTable:
         n = decision.stop - decision.first
         one.published += n
         self.published_rows += n
+        self.published_bytes += n * int(part["bytes"]) // int(part["rows"])
         one.row = decision.stop
         one.counts = [a + b for a, b in zip(one.counts, decision.counts, strict=True)]
-        self._release(int(part["topic"]), n)
+        _take(self._held, int(part["topic"]), n)
         if one.row == int(part["rows"]):
             one.at, one.row = one.at + 1, 0
         if one.done:
@@ -290,13 +305,9 @@ class TransactionTable:
         self.staged_rows -= one.rows
         self.staged_parts -= len(one.parts)
         for topic, rows in rows_by_topic(one.parts.columns).items():
-            self._release(topic, rows)
+            _take(self._held, topic, rows)
+            _take(self._staged, topic, rows)
         return one
-
-    def _release(self, topic: int, n: int) -> None:
-        self._held[topic] -= n
-        if self._held[topic] == 0:
-            del self._held[topic]
 
     def _end_published(self, one: Unpublished) -> None:
         kept_from = one.decided_ms - self._shifted_ms
@@ -410,9 +421,10 @@ class TransactionTable:
         self.staged_rows += one.rows
         self.staged_parts += len(parts)
         self._held.update(rows_by_topic(parts))
+        self._staged.update(rows_by_topic(parts))
 
     def _restore_unpublished(self, one: Unpublished) -> None:
         left = one.parts[one.at :]
         self._held.update(rows_by_topic(left))
-        self._release(int(left["topic"][0]), one.row)
+        _take(self._held, int(left["topic"][0]), one.row)
         self.unpublished[one.number] = self._publishing[one.id] = one

@@ -39,6 +39,7 @@ READS = (
     "/v1/topics/{t}/groups",
     "/v1/topics/{t}/groups/default",
     "/v1/jobs",
+    "/v1/transactions",
     "/v1/clock",
 )
 CHANGES = (
@@ -56,6 +57,7 @@ CHANGES = (
     ("POST", "/v1/topics/{t}/pause", {}),
     ("POST", "/v1/clock", {"accept": True}),
     ("DELETE", "/v1/jobs/j1", None),
+    ("POST", "/v1/transactions", {}),
 )
 
 

@@ -349,8 +349,11 @@ def test_quotas(open_host: Any) -> None:
     assert not txn.stage("x", [b""], now, part=1), "a repeat is answered whatever there is"
     txn.abort("x", now)
     host.configure(quota=Quota(pending=2))
+    refused(lambda: txn.stage("y", [b"", b"", b""], now, part=1))
     txn.stage("y", [b"", b""], now, part=1)
-    refused(lambda: txn.stage("y", [b"", b"", b""], now, part=2))
+    refused(lambda: txn.stage("y", [b""], now, part=2))
+    txn.abort("y", now)
+    assert txn.table.staged_for(host.topic.number) == 0
 
 
 def test_a_full_disk(host: Any) -> None:
@@ -509,3 +512,20 @@ def test_verify_misses_a_part(host: Any) -> None:
     assert [finding.position for finding in report.damage] == [
         int(part["position"]) for part in txn.look("x").parts
     ]
+
+
+def test_a_checkpoint_is_due_for_what_is_published(open_host: Any) -> None:
+    """PUBLISH frames are short, but a start would bring all their rows in again."""
+    host = open_host(limits=Limits(checkpoint_bytes=100_000))
+    txn = calls(host)
+    txn.begin("x", host.now_ms)
+    txn.stage("x", [b"x" * 1_000] * 200, host.now_ms)
+    txn.commit("x", host.now_ms, (0, 0, 200))
+    host.checkpoint()
+    upkeep = host.engine.upkeep
+    assert not upkeep.checkpoint_due(host.now_ms)
+    publish(host)
+    assert host.engine.state.position - upkeep.checkpoint_position < 100_000
+    assert upkeep.checkpoint_due(host.now_ms)
+    host.checkpoint()
+    assert not upkeep.checkpoint_due(host.now_ms)

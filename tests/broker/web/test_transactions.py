@@ -88,7 +88,8 @@ def test_a_whole_transaction(broker: Any, topic: str) -> None:
     answer = commit(broker, topic, *winners)
     expected = {"transaction": topic, "state": "committed", "rows": 3_000, "result": "done"}
     assert answer.json == expected, answer
-    assert broker.counts(topic)["waiting"] + broker.counts(topic)["ready"] == 3_000
+    counts = broker.counts(topic)
+    assert counts["waiting"] + counts["ready"] == 3_000
     assert commit(broker, topic, *winners).json == expected | {"result": "already"}
     found = published(broker, topic)
     assert (found["discarded_rows"], found["results"]["created"]) == (1, 3_000)
@@ -112,6 +113,12 @@ def test_repeats_and_refusals(broker: Any, topic: str, assert_problem: Callable[
     assert (wrong.json["part"], wrong.json["rows"], wrong.json["item"]) == (0, 1, 0)
     assert_problem(commit(broker, topic, (0, 0, 1), (0, 1, 0)), 400, "bad_request")
     assert_problem(commit(broker, topic, (0, 0, 1), producer="nobody"), 409, "conflict")
+    for action in ("commit", "abort"):
+        path = f"/v1/transactions/{topic}/{action}"
+        assert_problem(broker.call("POST", path, {"colour": 1}), 400, "bad_request", "colour")
+    wrong_winner = {"winners": [{"part": 0, "attempt": 0, "rows": 1, "colour": 1}]}
+    path = f"/v1/transactions/{topic}/commit"
+    assert_problem(broker.call("POST", path, wrong_winner), 400, "bad_request", "colour", 0)
     aborted = broker.post(f"/v1/transactions/{topic}/abort")
     assert aborted == {"transaction": topic, "state": "aborted", "result": "done"}
     assert broker.post(f"/v1/transactions/{topic}/abort")["result"] == "already"
