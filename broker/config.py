@@ -51,6 +51,7 @@ OPTIONS: Final = (
     Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not say it"),
+    Option("archive-hold", "off", "on: ended hours stay until POST /v1/archive/release"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
@@ -88,6 +89,8 @@ class Config:
     log_level: str
     log_format: str
     resp: RespConfig | None = None
+    archive_hold: bool = False
+    """Ended hours stay until they are released."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -166,6 +169,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
         resp=resp,
+        archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         limits=_limits(limits_table),
     )
 

@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from delaylog.broker.engine.archiving import look as look_at_archive
 from delaylog.broker.engine.claim_table import ENDINGS
 from delaylog.broker.node import Node
 
@@ -86,6 +87,10 @@ class Metrics:
                 state.hours.dirty_state_bytes,
             ),
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
+            "delaylog_archive_held_hours": (
+                "Ended hours that are there for the archive only.",
+                look_at_archive(state, node.clock.now_ms()).held,
+            ),
             "delaylog_leases": ("Open leases.", len(state.leases)),
             "delaylog_claims": ("Claims that have not ended.", len(state.claims)),
             "delaylog_claim_rows": ("Messages that they were made of.", state.claims.rows),

@@ -124,6 +124,7 @@ async def _serve(config: Config) -> int:
             member=member,
             make_snapshot=ChildRun,
             loaded=loaded,
+            archive_hold=config.archive_hold,
         )
 
     if config.cluster is None:

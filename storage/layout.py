@@ -155,6 +155,7 @@ class FrameKind(IntEnum):
     TXN = 13
     PUBLISH = 14
     CLAIM = 15
+    ARCHIVE = 16
 
 
 class FrameHeader(NamedTuple):

@@ -150,7 +150,14 @@ def _payload(frame: Frame) -> dict[str, Any]:
             return {"piece": index + 1, "of": count}
         effects = msgpack.unpackb(frame.payload)
         return {"n": len(effects), "effects": [_effect(argv) for argv in effects[:_EFFECTS_SHOWN]]}
-    if kind in (FrameKind.CLOCK, FrameKind.GROUP, FrameKind.FLOOR, FrameKind.JOB, FrameKind.CLAIM):
+    if kind in (
+        FrameKind.CLOCK,
+        FrameKind.GROUP,
+        FrameKind.FLOOR,
+        FrameKind.JOB,
+        FrameKind.CLAIM,
+        FrameKind.ARCHIVE,
+    ):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         return members
     return {}

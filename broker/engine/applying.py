@@ -14,6 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.archiving import apply_archive
 from delaylog.broker.engine.claim_frames import apply_claim
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.leases import Keyed
@@ -100,6 +101,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         state.keyspace_base.note(len(payload))
     elif kind is FrameKind.CLAIM:
         apply_claim(state, msgpack.unpackb(payload), frame.end)
+    elif kind is FrameKind.ARCHIVE:
+        apply_archive(state, msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
 
@@ -111,6 +114,8 @@ def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int
     state.transactions.shift(members["step_ms"])
     state.hour_floor_top = max(state.hour_floor_top, state.hour_floor)
     state.hour_floor = members["floor"]
+    # Hours that come to be again hold rows that no archive has.
+    state.archive_released = min(state.archive_released, state.hour_floor)
     if members["step_ms"] < 0:
         state.producers.set_back(leader_time_ms)
     else:
@@ -263,6 +268,7 @@ def _count_sent(
     else:
         lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
         hours = dict(zip(placed.hours, lengths, strict=True))
+    topic.last_hour = max((topic.last_hour, *hours))
     others = -1
     for group in topic.groups.values():
         # What counts as sent in front of a floor has ended by rule before it came.
@@ -484,9 +490,11 @@ def apply_move(
         state.hours.count_guests(guests, -1, end)
     state.hours.count_guests(new_guests, +1, end)
     topic = state.by_number.get(decision.topic)
-    if topic is not None and not topic.prioritised and some(rows["priority"]):
-        topic.prioritised = True
-        follow_settings(topic)
+    if topic is not None:
+        topic.last_hour = max((topic.last_hour, *placed.hours))
+        if not topic.prioritised and some(rows["priority"]):
+            topic.prioritised = True
+            follow_settings(topic)
     keyed = _leave_leases(state, decision.topic, group, refs, decision.leases)
     if group is not None and group.gate.holding:
         if decision.cause in _WAITS_FOR_RETRY:

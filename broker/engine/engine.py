@@ -89,9 +89,11 @@ class Engine:
         member: Membership | None = None,
         make_snapshot: SnapshotRunner | None = None,
         loaded: LoadedKeyspace | None = None,
+        archive_hold: bool = False,
     ) -> None:
         """`make_snapshot` makes snapshots of the keyspace: in another process, where one serves.
-        `loaded` = what `load_keyspace` of an earlier engine of this folder gave.
+        `loaded` = what `load_keyspace` of an earlier engine of this folder gave. With
+        `archive_hold`, ended hours stay until they are released.
         """
         self.folder = folder
         self.limits = limits or Limits()
@@ -120,6 +122,7 @@ class Engine:
             limits=self.limits,
             random=random,
             now_ms=now_ms,
+            archive_hold=archive_hold,
         )
         self.upkeep = Upkeep(
             self.state,

@@ -84,6 +84,8 @@ class Topic:
     next_group: int = DEFAULT_GROUP + 1
     keep_until_ms: int = 0
     """Until when an ended message of it must stay readable."""
+    last_hour: int = 0
+    """The last hour that has, or had, rows of it."""
     activity: Activity = field(default_factory=Activity)
 
     @property

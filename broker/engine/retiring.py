@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delaylog.broker.engine.archiving import keeps_topic
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
@@ -14,7 +15,8 @@ RETIRE_MAX = 256
 def retire_unused(state: EngineState, now_ms: int) -> int:
     """Drop ephemeral groups without consumers, and empty topics that nobody made on purpose.
 
-    A topic stays while anything in it lives or is still readable. Returns how many went.
+    A topic stays while anything in it lives, is still readable, or waits for the archive. Returns
+    how many went.
     """
     gone = 0
     limits = state.limits
@@ -25,7 +27,8 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
                 if now_ms - group.used_ms >= limits.ephemeral_idle_ms:
                     drop_group(state, topic, group, now_ms)
                     gone += 1
-        if _is_left_over(topic) and not state.transactions.holds(topic.number):
+        held = state.transactions.holds(topic.number) or keeps_topic(state, topic)
+        if _is_left_over(topic) and not held:
             topic.used_ms = topic.used_ms or now_ms
             idle_ms = now_ms - max(topic.used_ms, topic.keep_until_ms)
             if idle_ms >= 0 and now_ms - topic.used_ms >= limits.topic_idle_ms:

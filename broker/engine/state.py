@@ -75,6 +75,7 @@ class EngineState:
         limits: Limits,
         random: Random,
         now_ms: int,
+        archive_hold: bool = False,
     ) -> None:
         self.fs = fs
         self.scratch = scratch
@@ -122,6 +123,10 @@ class EngineState:
         self.hour_floor = 0
         self.hour_floor_top = 0
         """The highest it was when the clock was set back: hours below may have been removed."""
+        self.archive_hold = archive_hold
+        """Ended hours stay until they are released."""
+        self.archive_released = 0
+        """Hours below were released by the archive."""
         self.tick = Tick()
         self.exposures: deque[Exposure] = deque()
         self.replaying = False

@@ -50,6 +50,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "epochs": list(state.epochs),
         "hour_floor": state.hour_floor,
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
+        "archive_released": state.archive_released,
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
         "next_topic": state.next_topic,
         "lease_number": state.lease_number,
@@ -66,6 +67,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "sent": topic.sent,
                 "bytes_sent": topic.bytes_sent,
                 "keep": topic.keep_until_ms,
+                "last_hour": topic.last_hour,
                 "next_group": topic.next_group,
                 "groups": [_saved_group(group) for group in topic.groups.values()],
             }
@@ -144,6 +146,9 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.epoch = state.epochs[-1][0]
     state.hour_floor = saved["hour_floor"]
     state.hour_floor_top = saved.get("hour_floor_top", 0)
+    state.archive_released = saved.get("archive_released", 0)
+    # An older checkpoint does not say where a topic's rows are: maybe up to the last hour.
+    last_hour = max(saved["hours"], default=0)
     state.tick = Tick(*saved["tick"])
     state.next_topic = saved["next_topic"]
     state.lease_number = saved["lease_number"]
@@ -159,6 +164,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         topic.own_backoffs = item.get("own_backoffs", False)
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
+        topic.last_hour = item.get("last_hour", last_hour)
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
         state.mark_special(topic)
@@ -288,6 +294,7 @@ class Upkeep:
             state.forget_epochs()
             position = state.hours.boundary = state.position
             published_bytes = state.transactions.published_bytes
+            released = state.archive_released
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
@@ -316,7 +323,7 @@ class Upkeep:
             if not self.held():
                 yield self._drop_segments
                 yield self._drop_snapshots
-                yield from self._drop_hours(clock())
+                yield from self._drop_hours(clock(), released)
         finally:
             state.hours.boundary = 0
             self.checkpoint_running = False
@@ -344,8 +351,11 @@ class Upkeep:
         if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
             self._freed()
 
-    def _drop_hours(self, now_ms: int) -> Work:
-        """Delete hours in which nothing lives, nothing must stay readable and no one has a home."""
+    def _drop_hours(self, now_ms: int, released: int = 0) -> Work:
+        """Delete hours in which nothing lives, nothing must stay readable and no one has a home.
+
+        Hours below `released` are released for good: the frame that says so is committed.
+        """
         state = self._state
         if len(self.kept) < KEPT:
             return
@@ -357,6 +367,9 @@ class Upkeep:
             def over(hour: int = hour, counts: HourCounts = counts) -> bool:
                 # No frame that a start would replay names the hour: it could not be applied.
                 quiet = counts.ended and counts.position <= covered
+                # What was released is not, once the clock was set back to it.
+                if state.archive_hold and hour >= min(released, state.archive_released):
+                    quiet = quiet and not counts.rows
                 return quiet and counts.keep_until_ms <= now_ms and hour < state.hour_floor
 
             if over():

@@ -24,6 +24,7 @@ from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.operations import (
+    ARCHIVE,
     CLAIM,
     CLOCK,
     CLUSTER,
@@ -62,6 +63,7 @@ _MESSAGE: Final = by_tail(MESSAGE)[""]
 _GROUP: Final = by_tail(GROUP)[""]
 _CLAIM: Final = by_tail(CLAIM)
 _TOPICS: Final = by_tail(TOPICS)[""]
+_ARCHIVE: Final = by_tail(ARCHIVE)
 _CLOCK: Final = by_tail(CLOCK)[""]
 _CLUSTER: Final = by_tail(CLUSTER)
 _JOBS: Final = by_tail(JOBS)[""]
@@ -236,6 +238,10 @@ class HttpFace:
             return _pick(_CLOCK, method)
         if parts[2] == "cluster" and len(parts) <= 4:
             table = _CLUSTER.get("/".join(parts[3:]))
+            if table is not None:
+                return _pick(table, method)
+        if parts[2] == "archive" and len(parts) <= 4:
+            table = _ARCHIVE.get("/".join(parts[3:]))
             if table is not None:
                 return _pick(table, method)
         if path == JOBS:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from delaylog.broker.web import (
+    archive,
     claim_shapes,
     claims,
     clock,
@@ -375,6 +376,7 @@ CLAIM_CALLS: Final = (
 )
 
 CLUSTER: Final = "/v1/cluster"
+ARCHIVE: Final = "/v1/archive"
 CLOCK: Final = "/v1/clock"
 JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
@@ -390,6 +392,24 @@ NODE: Final = (
         "Go back to wall time after the wall clock was set back.",
         {200: "AcceptedClock"},
         Takes(shapes.ACCEPT_CLOCK),
+        problems=(409, 415),
+    ),
+    Operation(
+        "GET",
+        ARCHIVE,
+        archive.get_archive,
+        "getArchive",
+        "How far the archive of ended hours is.",
+        {200: "Archive"},
+    ),
+    Operation(
+        "POST",
+        f"{ARCHIVE}/release",
+        archive.release_archive,
+        "releaseArchive",
+        "Let ended hours go, of which there is a copy.",
+        {200: "ReleasedArchive"},
+        Takes(shapes.RELEASE_ARCHIVE),
         problems=(409, 415),
     ),
     Operation("GET", JOBS, jobs.list_jobs, "listJobs", "Jobs, newest first.", {200: "Jobs"}),

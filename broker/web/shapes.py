@@ -221,6 +221,19 @@ ACCEPT_CLOCK: Final = Shape(
     ACCEPT,
     rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
 )
+THROUGH_MS: Final = Int("through_ms", "Hours that end at or before this time.", 0, 2**53)
+COPY_POSITION: Final = Int(
+    "position", "Where the log stood in the copy: no hour may have changed behind it.", 0, 2**53
+)
+COPY_ROWS: Final = Int("rows", "Rows of the copy in the hours to release.", 0, 2**53)
+RELEASE_ARCHIVE: Final = Shape(
+    "Release hours",
+    "the body",
+    THROUGH_MS,
+    COPY_POSITION,
+    COPY_ROWS,
+    rules={"required": ["through_ms"]},
+)
 NAME_PATTERN: Final = "^[A-Za-z0-9._-]{1,200}$"
 TRANSACTION_ID_PATTERN: Final = "^[A-Za-z0-9._:-]{1,200}$"
 TRANSACTION_ID: Final = Text(

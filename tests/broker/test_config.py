@@ -152,3 +152,13 @@ def test_bad_variables() -> None:
         load_config({}, {"DELAYLOG_FSYNC": "sometimes"})
     with pytest.raises(ConfigError, match="http"):
         load_config({}, {"DELAYLOG_HTTP": ""})
+
+
+def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:
+    """By each of the sources; off is the default."""
+    assert not load_config({}, {}).archive_hold
+    assert load_config({"archive_hold": "on"}, {}).archive_hold
+    assert load_config({}, {"DELAYLOG_ARCHIVE_HOLD": "on"}).archive_hold
+    assert load_config({"config": write(tmp_path, 'archive_hold = "on"\n')}, {}).archive_hold
+    with pytest.raises(ConfigError, match="archive-hold must be one of off, on"):
+        load_config({"archive_hold": "yes"}, {})

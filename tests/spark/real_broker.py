@@ -16,8 +16,9 @@ PAGE = 1_000
 class RealBroker:
     """Use as `with RealBroker(folder) as broker:`; it may be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
+        self._options = options
         self._process: subprocess.Popen[str] | None = None
         self._place = "127.0.0.1:0"
         self.url = ""
@@ -40,7 +41,10 @@ class RealBroker:
         command = [sys.executable, "-P", "-m", "delaylog.broker", "serve", "--data-dir", data]
         with (self._folder / "broker.log").open("a") as log:
             self._process = subprocess.Popen(
-                [*command, "--http", self._place], stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, "--http", self._place, *self._options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         assert self._process.stdout is not None
         words = self._process.stdout.readline().split()

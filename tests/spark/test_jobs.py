@@ -14,6 +14,7 @@ from pyspark_delaylog.jobs import archive, audit
 from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.main import make_parser
 from tests.broker.engine.conftest import HOUR, START_MS, Host
+from tests.spark.real_broker import RealBroker
 
 START_HOUR = START_MS // HOUR
 KEEP_MS = 1_000 * HOUR
@@ -133,6 +134,28 @@ def test_an_archive_holds_each_ended_hour_once(spark: Any, host: Host, tmp_path:
         b"%d " % hour * (k + 1) for hour in range(3) for k in range(20)
     }
     assert {row["state"] for row in found} == {"acked"}
+
+
+def test_an_archive_releases_what_a_broker_holds(spark: Any, tmp_path: Path) -> None:
+    """All of it: parquet that reads back, the manifest, and then the broker lets the hours go."""
+    host = Host(tmp_path / "data")
+    host.engine.state.archive_hold = True
+    end_hours(host, 3)
+    host.close()
+    out = tmp_path / "archive"
+    with RealBroker(tmp_path, "--archive-hold", "on") as broker:
+        assert broker.get("/v1/archive")["hours"] == 3
+        words = (tmp_path / "data", out, "--endpoint", broker.url, "--release")
+        done = run(spark, archive, *words)
+        assert (done["hours"], done["rows"]) == (3, 60)
+        assert done["released_through"] == hour_name(START_HOUR + 3)
+        assert run(spark, archive, *words)["hours"] == 0
+        assert broker.get("/v1/archive")["hours"] == 0
+        broker.kill()
+        broker.start()
+        through_ms = broker.get("/v1/archive")["released_through_ms"]
+        assert through_ms == (START_HOUR + 3) * HOUR
+    assert spark.read.parquet(str(out)).count() == 60
 
 
 def test_an_archive_that_was_cut_off_goes_on(

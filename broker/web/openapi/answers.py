@@ -193,6 +193,13 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
     )
     clock = {"now_ms": _INT, "wall_ms": _INT, "held_ms": _COUNT, "steps": _COUNT}
     done: dict[str, Any] = {"const": "done"}
+    archive = {
+        "hold": {"type": "boolean"},
+        "released_through_ms": _COUNT,
+        "archivable_through_ms": _COUNT,
+        "hours": _COUNT,
+        "oldest_ms": {"type": ["integer", "null"]},
+    }
     return {
         "Settings": settings_schema(whole=False),
         "WholeSettings": settings_schema(whole=True),
@@ -293,6 +300,8 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
+        "Archive": _object(**archive),
+        "ReleasedArchive": _object(result={"enum": ["done", "already"]}, **archive),
         "About": _object(name=_TEXT, topics=_COUNT),
         "Problem": _problem(),
         **_camellia(),

@@ -2,8 +2,9 @@
 
 The output holds a folder `utc_hour=…` for each hour, with one row per message and group and all
 its texts, and `_manifest.json`, which names every hour that is whole: its rows, a checksum of them,
-and its files. Run again, it goes on with what is not there yet. The broker deletes ended hours by
-itself, by its topics' `ended_keep_ms`: run this more often than that.
+and its files. Run again, it goes on with what is not there yet. A broker deletes ended hours by
+itself, by its topics' `ended_keep_ms`, unless it was started with `--archive-hold on`: then it
+keeps them until this job, with `--endpoint URL --release`, has them in the manifest and says so.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from delaylog.storage.layout import hour_name
+from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
 from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.holding import held_retention
+from pyspark_delaylog.jobs.releasing import (
+    Bounds,
+    check_not_anew,
+    open_broker,
+    releasable,
+    stands,
+)
 from pyspark_delaylog.segments.errors import SegmentError
 from pyspark_delaylog.segments.folder import Folder, read_folder
 from pyspark_delaylog.segments.options import parse_options
@@ -41,27 +49,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is archived, and where to."""
     add_folder_arguments(parser)
     parser.add_argument("--dry-run", action="store_true", help="say which hours would be archived")
+    parser.add_argument("--endpoint", metavar="URL", help="the broker, for --release")
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="archive what can change no more, and have the broker let it go",
+    )
 
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Archive what is not there yet; returns what was done."""
+    if not args.release:
+        return _run(spark, args)
+    if not args.endpoint:
+        raise JobError("--release needs --endpoint, the address of the broker that holds the hours")
+    with open_broker(args.endpoint) as broker:
+        bounds = broker.bounds()
+        done = _run(spark, args, bounds)
+        if args.dry_run:
+            return done
+        # The hours that were archived, and those of a run that ended before it got here.
+        output, path = Path(args.output).resolve(), segment_options(args)["path"]
+        manifest, folder = read_manifest(output), _read(path)
+        found = releasable(folder, manifest, _there(folder), bounds)
+        name = None
+        if found is not None:
+            through, rows = found
+            broker.release(through, folder.position, rows)
+            name = hour_name(through)
+            manifest["released_through_ms"] = through * HOUR_MS
+            write_manifest(output, manifest)
+        return {**done, "released_through": name}
+
+
+def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> dict[str, Any]:
     output = Path(args.output).resolve()
     manifest = read_manifest(output)
     begun = time.monotonic()
     rows = 0
     options = segment_options(args, includeBody="true")
     with held_retention(options["path"]):
-        try:
-            folder = read_folder(options["path"])
-        except SegmentError as error:
-            raise JobError(str(error)) from None
-        hours = ended_hours(folder, manifest, options)
+        folder = _read(options["path"])
+        hours = ended_hours(folder, manifest, options, bounds)
         if args.dry_run:
             return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
+        before = len(manifest["hours"].keys() - {hour_name(hour) for hour in hours})
         output.mkdir(parents=True, exist_ok=True)
         for at in range(0, len(hours), _HOURS_AT_ONCE):
             found = _archive(spark, options, output, hours[at : at + _HOURS_AT_ONCE])
             rows += sum(each["rows"] for each in found.values())
+            for hour in hours[at : at + _HOURS_AT_ONCE]:
+                found[hour_name(hour)]["position"] = folder.hours[hour].position
             manifest["hours"].update(found)
             manifest["folder"] = options["path"]
             write_manifest(output, manifest)
@@ -69,22 +107,51 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         "job": "archive",
         "hours": len(hours),
         "rows": rows,
-        "archived_before": len(manifest["hours"]) - len(hours),
+        "archived_before": before,
         "seconds": round(time.monotonic() - begun, 2),
     }
 
 
-def ended_hours(folder: Folder, manifest: dict[str, Any], options: dict[str, str]) -> list[int]:
-    """Hours that take no more rows, in which nothing lives, and which are not in the manifest."""
+def ended_hours(
+    folder: Folder,
+    manifest: dict[str, Any],
+    options: dict[str, str],
+    bounds: Bounds | None = None,
+) -> list[int]:
+    """Hours that take no more rows, in which nothing lives, and which are not in the manifest.
+
+    With the bounds of a broker that holds them: those that can change no more, and that the
+    manifest does not have as they are now.
+    """
     wanted = parse_options(options).wanted
-    return [
+    hours = [
         hour
-        for hour, known in sorted(folder.hours.items())
-        if known.ended
+        for hour in _there(folder)
+        if folder.hours[hour].ended
         and hour < folder.hour_floor
         and wanted.hour_from <= hour < wanted.hour_to
-        and hour_name(hour) not in manifest["hours"]
-        and os.path.exists(f"{folder.path}/hours/{hour_name(hour)}/delay.index")
+    ]
+    if bounds is None:
+        return [hour for hour in hours if hour_name(hour) not in manifest["hours"]]
+    hours = [hour for hour in hours if hour < bounds.archivable]
+    check_not_anew(folder, manifest, hours)
+    return [hour for hour in hours if not stands(manifest, hour, folder.hours[hour])]
+
+
+def _read(path: str) -> Folder:
+    try:
+        return read_folder(path)
+    except SegmentError as error:
+        raise JobError(str(error)) from None
+
+
+def _there(folder: Folder) -> list[int]:
+    """Hours that were not removed since the checkpoint, in order."""
+    hours = f"{folder.path}/hours"
+    return [
+        hour
+        for hour in sorted(folder.hours)
+        if os.path.exists(f"{hours}/{hour_name(hour)}/delay.index")
     ]
 
 

@@ -52,6 +52,8 @@ class Hour:
     rows: int
     ended: bool
     keep_until_ms: int = 0
+    position: int = 0
+    """End of the last log frame that changed it."""
 
 
 @dataclass(frozen=True)
@@ -173,5 +175,5 @@ def _folder(path: str, name: str, members: dict[str, Any], position: int) -> Fol
         counts = dict(zip(HOUR_FIELDS, values, strict=True))
         if counts["rows"]:
             ended = counts["living"] == 0 and counts["guests"] == 0
-            hours[hour] = Hour(counts["rows"], ended, counts["keep_until_ms"])
+            hours[hour] = Hour(counts["rows"], ended, counts["keep_until_ms"], counts["position"])
     return Folder(path, position, members["told_ms"], members["hour_floor"], topics, hours)

@@ -1,0 +1,111 @@
+"""Tell a broker that holds ended hours which of them the archive has: the end of `archive`.
+
+The broker is asked first: whether it holds hours at all, and which of them can change no more. Only
+hours that the manifest names as they stand in the folder are released, in order, from the first on:
+one that is missing or was changed since ends it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from delaylog.storage.layout import HOUR_MS, hour_name
+from pyspark_delaylog.broker_http import BrokerHttp
+from pyspark_delaylog.errors import BrokerError, OptionError
+from pyspark_delaylog.jobs.backfill import TOKEN_VARIABLE
+from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.options import Options
+from pyspark_delaylog.segments.folder import Folder, Hour
+
+_ARCHIVE = "/v1/archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a broker says of its hours: [released, archivable) wait for the archive."""
+
+    released: int
+    archivable: int
+
+
+class ReleasingBroker:
+    """The broker whose folder is archived."""
+
+    def __init__(self, http: BrokerHttp) -> None:
+        self._http = http
+
+    def bounds(self) -> Bounds:
+        """Ask it. Raises JobError where hours are not held: they may go while they are copied."""
+        found = self._http.json("GET", _ARCHIVE)
+        if not found["hold"]:
+            raise JobError(
+                "the broker does not hold ended hours, so there is nothing to release: start it "
+                "(in a cluster every node) with --archive-hold on or DELAYLOG_ARCHIVE_HOLD=on, or "
+                "leave --release out"
+            )
+        return Bounds(
+            found["released_through_ms"] // HOUR_MS, found["archivable_through_ms"] // HOUR_MS
+        )
+
+    def release(self, through: int, position: int, rows: int) -> bool:
+        """Release hours below, which have so many rows; False: they were already."""
+        members = {"through_ms": through * HOUR_MS, "position": position, "rows": rows}
+        found = self._http.json("POST", f"{_ARCHIVE}/release", members)
+        return bool(found["result"] == "done")
+
+
+@contextmanager
+def open_broker(endpoint: str) -> Iterator[ReleasingBroker]:
+    """A broker by its addresses; its refusals become JobError."""
+    said = {"endpoint": endpoint, "topic": "none"}
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token is not None:
+        said["authToken"] = token
+    try:
+        http = BrokerHttp(Options.parse(said))
+        try:
+            yield ReleasingBroker(http)
+        finally:
+            http.close()
+    except (BrokerError, OptionError) as error:
+        raise JobError(str(error)) from None
+
+
+def stands(manifest: dict[str, Any], hour: int, known: Hour) -> bool:
+    """Whether the manifest has the hour as it is now. Older entries do not say as of when."""
+    entry = manifest["hours"].get(hour_name(hour))
+    return entry is not None and entry.get("position", known.position) == known.position
+
+
+def check_not_anew(folder: Folder, manifest: dict[str, Any], hours: list[int]) -> None:
+    """Refuse to write over the archive of hours that were released, which came to be again."""
+    released_ms = manifest.get("released_through_ms", 0)
+    for hour in hours:
+        again = hour_name(hour) in manifest["hours"] and (hour + 1) * HOUR_MS <= released_ms
+        if again and not stands(manifest, hour, folder.hours[hour]):
+            raise JobError(
+                f"{hour_name(hour)} was archived and released, and has other rows now (the clock "
+                "was set back?): archive into another folder, so that both are kept"
+            )
+
+
+def releasable(
+    folder: Folder, manifest: dict[str, Any], there: list[int], bounds: Bounds
+) -> tuple[int, int] | None:
+    """The hour up to which all are archived, and their rows; None if none is to release.
+
+    `there` = hours that have files.
+    """
+    found, rows = None, 0
+    for hour in sorted(there):
+        if hour < bounds.released:
+            continue
+        if hour >= bounds.archivable or not stands(manifest, hour, folder.hours[hour]):
+            break
+        rows += folder.hours[hour].rows
+        found = (hour + 1, rows)
+    return found

@@ -1,0 +1,210 @@
+"""The archive job and the broker that holds its hours: what is released, when, and what is not.
+
+The folder is an engine's of years ago, served by a real broker; Spark's part, writing an hour, is
+stood in for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.storage.layout import hour_name
+from pyspark_delaylog.jobs import archive
+from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.jobs.main import make_parser
+from tests.broker.conftest import Broker
+from tests.broker.engine.conftest import HOUR, START_MS, Host
+
+START_HOUR = START_MS // HOUR
+NAMES = [hour_name(START_HOUR + k) for k in range(4)]
+
+
+def fill(folder: Path, *, living: bool = False) -> None:
+    """Three hours that have ended; with `living`, something is ready in the second."""
+    host = Host(folder)
+    host.engine.state.archive_hold = True
+    for hour in range(3):
+        host.send(5 + hour, delay=hour * HOUR + 1)
+    if living:
+        host.send(1, delay=HOUR + 1, topic="unread")
+    for _ in range(3):
+        host.advance(1)
+        host.ack(host.receive(100))
+        host.advance(HOUR - 1)
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    host.checkpoint()
+    host.close()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    made: list[Broker] = []
+
+    def start(*options: str) -> Broker:
+        broker = Broker(tmp_path, *options, limits="checkpoint_ms = 100\ncheckpoint_idle_ms = 50")
+        broker.start()
+        made.append(broker)
+        return broker
+
+    yield start
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Hours that were written, in order."""
+    out: list[str] = []
+
+    def write(_spark: Any, _options: Any, _output: Path, hours: list[int]) -> dict[str, Any]:
+        out.extend(hour_name(hour) for hour in hours)
+        return {hour_name(hour): {"rows": 1, "checksum": "0", "files": []} for hour in hours}
+
+    monkeypatch.setattr(archive, "_archive", write)
+    return out
+
+
+def words(broker: Broker, output: Path, *more: str) -> Namespace:
+    said = ["archive", str(broker.data_dir), str(output), "--endpoint", broker.url, "--release"]
+    return make_parser().parse_args([*said, *more])
+
+
+def released(broker: Broker) -> int:
+    """Hours from the first on."""
+    found = int(broker.call("GET", "/v1/archive").json["released_through_ms"]) // HOUR
+    return max(found - START_HOUR, 0)
+
+
+def await_gone(broker: Broker, name: str) -> None:
+    until = time.monotonic() + 30
+    while (broker.data_dir / "hours" / name).exists():
+        assert time.monotonic() < until, f"{name} is still there"
+        broker.post("/v1/topics/other/messages", {"body": "x", "delay_ms": 2 * HOUR})
+        time.sleep(0.05)
+
+
+def test_archived_hours_are_released_and_go(
+    serve: Callable[..., Broker], tmp_path: Path, written: list[str]
+) -> None:
+    fill(tmp_path / "data")
+    broker = serve("--archive-hold", "on")
+    out = tmp_path / "out"
+    some = archive.run(None, words(broker, out, "--end-hour", NAMES[1]))
+    assert (some["hours"], some["released_through"]) == (1, NAMES[1])
+    await_gone(broker, NAMES[0])
+    # What is not archived is there yet.
+    assert (broker.data_dir / "hours" / NAMES[1]).exists()
+    # Whoever archives behind a gap releases nothing beyond it.
+    gap = archive.run(None, words(broker, out, "--start-hour", NAMES[2]))
+    assert (gap["hours"], gap["released_through"], released(broker)) == (1, None, 1)
+    rest = archive.run(None, words(broker, out))
+    assert (rest["hours"], rest["released_through"], released(broker)) == (1, NAMES[3], 3)
+    assert written == [NAMES[0], NAMES[2], NAMES[1]]
+    await_gone(broker, NAMES[2])
+    again = archive.run(None, words(broker, out))
+    assert (again["hours"], again["archived_before"], again["released_through"]) == (0, 3, None)
+
+
+def test_what_fails_before_the_manifest_releases_nothing(
+    serve: Callable[..., Broker],
+    tmp_path: Path,
+    written: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what ended between the manifest and the release is made good."""
+    fill(tmp_path / "data")
+    broker = serve("--archive-hold", "on")
+    out = tmp_path / "out"
+
+    def cut(*_: Any) -> None:
+        raise OSError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "write_manifest", cut)
+        with pytest.raises(OSError, match="cut off"):
+            archive.run(None, words(broker, out))
+    assert released(broker) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "releasable", cut)
+        with pytest.raises(OSError, match="cut off"):
+            archive.run(None, words(broker, out))
+    assert released(broker) == 0
+    written.clear()
+    done = archive.run(None, words(broker, out))
+    assert (done["hours"], done["released_through"], released(broker)) == (0, NAMES[3], 3)
+    assert written == []
+
+
+def test_an_hour_that_may_change_is_neither_archived_nor_released(
+    serve: Callable[..., Broker], tmp_path: Path, written: list[str]
+) -> None:
+    fill(tmp_path / "data", living=True)
+    broker = serve("--archive-hold", "on")
+    done = archive.run(None, words(broker, tmp_path / "out"))
+    assert (written, done["released_through"]) == ([NAMES[0]], NAMES[1])
+    assert released(broker) == 1
+
+
+def test_an_hour_that_changed_since_is_archived_anew(
+    serve: Callable[..., Broker], tmp_path: Path, written: list[str]
+) -> None:
+    """Or refused, where writing it would take the place of what was released before."""
+    fill(tmp_path / "data")
+    broker = serve("--archive-hold", "on")
+    out = tmp_path / "out"
+    archive.run(None, words(broker, out, "--end-hour", NAMES[1], "--dry-run"))
+    assert written == []
+    out.mkdir()
+    stale = {"rows": 5, "checksum": "0", "files": [], "position": 7}
+    manifest = {"format": 1, "hours": {NAMES[0]: stale}}
+    archive.write_manifest(out, {**manifest, "released_through_ms": (START_HOUR + 1) * HOUR})
+    with pytest.raises(JobError, match="archive into another folder"):
+        archive.run(None, words(broker, out))
+    archive.write_manifest(out, manifest)
+    assert archive.run(None, words(broker, out))["released_through"] == NAMES[3]
+    assert written == NAMES[:3]
+    entry = json.loads((out / archive.MANIFEST).read_text())["hours"][NAMES[0]]
+    assert entry["position"] > 7
+
+
+def test_a_broker_that_does_not_hold_is_told_apart(
+    serve: Callable[..., Broker], tmp_path: Path, written: list[str]
+) -> None:
+    fill(tmp_path / "data")
+    broker = serve()
+    with pytest.raises(JobError, match="--archive-hold on"):
+        archive.run(None, words(broker, tmp_path / "out"))
+    lone = make_parser().parse_args(["archive", "/data", "/out", "--release"])
+    with pytest.raises(JobError, match="--release needs --endpoint"):
+        archive.run(None, lone)
+    assert written == []
+
+
+def test_another_brokers_folder_releases_nothing(
+    serve: Callable[..., Broker], tmp_path: Path, written: list[str]
+) -> None:
+    fill(tmp_path / "data")
+    host = Host(tmp_path / "other")
+    host.engine.state.archive_hold = True
+    host.send(3, delay=1)
+    host.advance(1)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    host.send(1_000, delay=100 * HOUR)
+    host.checkpoint()
+    host.close()
+    broker = serve("--archive-hold", "on")
+    args = words(broker, tmp_path / "out")
+    args.folder = str(tmp_path / "other")
+    with pytest.raises(JobError, match=r"the copy 3:|changed after position"):
+        archive.run(None, args)
+    assert written == NAMES[:1]
+    assert released(broker) == 0
