@@ -159,8 +159,8 @@ def stage(
     check_batch(state, batch, now_ms)
     _check_room(state, len(wire), batch.n, free_bytes)
     topic = get_or_make_topic(state, *place, now_ms)
-    waiting = state.transactions.staged_for(topic.number)
-    check_quota(topic, batch, Merge(), now_ms, staged=waiting)
+    there = state.transactions.held_for(topic.number)
+    check_quota(topic, batch, Merge(), now_ms, held=there)
     topic.used_ms = now_ms
     staged = StagedPart(
         one.number,

@@ -87,6 +87,8 @@ class Transactions:
 
     def slices(self, now_ms: int, count: int) -> None:
         """So many PUBLISH frames at most."""
+        if count == 0:
+            return
         work, begun = self.publishing(now_ms), self.table.published_rows
         seen = 0
         for step in work:
