@@ -12,7 +12,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import Known, PartName, Winner, state_of
+from delaylog.broker.engine.transactions.deciding import Known, PartName, state_of
+from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished
 from delaylog.broker.web.bulk_bodies import read_batch
 from delaylog.broker.web.context import Context

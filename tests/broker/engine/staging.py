@@ -10,7 +10,8 @@ import numpy as np
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import PartName, Winner
+from delaylog.broker.engine.transactions.deciding import PartName
+from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.storage.batch import MessageBatch, decode_send, encode_send
 
 ROOM = 1 << 60
