@@ -190,6 +190,9 @@ def apply_publish(
         apply_send(state, batch, send, decision.at_ms, position, end, one.position)
         uncount_committed(state, one, int(one.parts["topic"][one.at]), stop - first)
     state.transactions.published(decision)
+    if not state.transactions.unpublished:
+        # Here, since a start and a follower read parts too.
+        state.staged.drop()
 
 
 def _line_up(

@@ -115,7 +115,11 @@ class Jobs:
 
     def _may_act(self, job: Job, now_ms: int) -> bool:
         """Give a job what its rate allows by now; whether that is anything."""
-        if job.action != "cancel" and self._short_of_space():
+        short = self._short_of_space()
+        if short and job.action != "cancel":
+            return False
+        if not short and self._state.transactions.on_way(job.topic, job.position):
+            # These messages count as sent before the job. Without space nothing is published.
             return False
         if job.rate is None:
             return True

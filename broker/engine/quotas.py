@@ -12,6 +12,7 @@ from delaylog.broker.engine.merging import Merge
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import Quota
 from delaylog.broker.engine.token_bucket import TokenBucket
+from delaylog.broker.engine.transactions.held import NOTHING_HELD, Held
 from delaylog.storage.batch import MessageBatch, column_max
 from delaylog.storage.layout import Int64Array
 
@@ -30,11 +31,11 @@ class QuotaError(EngineError):
 
 
 def check_quota(
-    topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int, *, staged: int = 0
+    topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int, *, held: Held | None = None
 ) -> None:
     """Refuse a batch that would go over a quota. What it takes of the rate is taken.
 
-    `staged` = messages that may come to live beside those that do: they have been let in.
+    `held` = by transactions. What is staged may come to live beside what does: it has been let in.
 
     A row that only repeats a living id takes nothing, whatever its answer is; one that takes the
     place of a living message has to be near enough, but is no new message.
@@ -48,7 +49,7 @@ def check_quota(
             _check_horizon(quota, batch, merge.accepted, now_ms)
         n = batch.n if fresh is None else len(fresh)
         if n:
-            _check_room(topic, quota, batch, fresh, n, staged)
+            _check_room(topic, quota, batch, fresh, n, held or NOTHING_HELD)
             if quota.rate:
                 _take_rate(topic, quota, n, now_ms)
     except QuotaError as error:
@@ -90,9 +91,9 @@ def _check_room(
     batch: MessageBatch,
     fresh: Int64Array | None,
     n: int,
-    staged: int,
+    held: Held,
 ) -> None:
-    pending = topic.pending + staged
+    pending = topic.pending + held.staged_rows
     if quota.pending and pending + n > quota.pending:
         raise QuotaError(
             f"{pending} messages live in this topic, its quota is {quota.pending}",
@@ -100,10 +101,12 @@ def _check_room(
             retry_after_s=_RETRY_S,
         )
     if quota.bytes:
-        held = pending * topic.bytes_sent // max(topic.sent, 1)
-        if held + batch.bytes_of(fresh) > quota.bytes:
+        # What is held was not sent yet: the mean size says nothing about it.
+        sent = max(pending - held.rows, 0) * topic.bytes_sent // max(topic.sent, 1)
+        size = sent + held.bytes
+        if size + batch.bytes_of(fresh) > quota.bytes:
             raise QuotaError(
-                f"about {held} bytes live in this topic, its quota is {quota.bytes}",
+                f"about {size} bytes live in this topic, its quota is {quota.bytes}",
                 quota="bytes",
                 retry_after_s=_RETRY_S,
             )

@@ -190,7 +190,8 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
         topic.default = state.new_group(topic.number, DEFAULT_GROUP, DEFAULT_NAME)
     elif settings.default_group and not there:
         # It was away: what was sent meanwhile it never saw.
-        topic.default.born = topic.default.floor = position if topic.sent else 0
+        used = topic.sent or state.transactions.holds(number)
+        topic.default.born = topic.default.floor = position if used else 0
         topic.groups[DEFAULT_GROUP] = topic.default
     state.mark_special(topic)
     follow_settings(topic)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiohttp import web
 
+from delaylog.broker.engine.errors import ConflictError, GoneError
 from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import Known, PartName, Winner, state_of
+from delaylog.broker.engine.transactions.deciding import Known, PartName, state_of
+from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished
 from delaylog.broker.web.bulk_bodies import read_batch
 from delaylog.broker.web.context import Context
@@ -69,6 +73,18 @@ async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> w
     return ctx.answer(members)
 
 
+@asynccontextmanager
+async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]:
+    """A refusal that says how a transaction ended, or what was staged, waits as an answer does: a
+    leader that falls may take with it what it saw.
+    """
+    try:
+        yield
+    except (ConflictError, GoneError):
+        await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
+        raise
+
+
 async def begin_transaction(ctx: Context) -> web.StreamResponse:
     """POST /v1/transactions: begin one; the same id again gives it more time."""
     values = ctx.query(ACKS)
@@ -114,14 +130,16 @@ async def stage_part(ctx: Context) -> web.StreamResponse:
     batch = await read_batch(ctx)
     state = node.engine.state
     now_ms = node.clock.now_ms()
-    staged = deciding.stage(state, name, part, place, batch, now_ms, free_bytes=node.free_bytes())
+    free_bytes = node.free_bytes()
+    async with _safe_refusals(ctx, acks):
+        staged = deciding.stage(state, name, part, place, batch, now_ms, free_bytes=free_bytes)
     answer = {"rows": batch.n, "result": "staged" if staged else "already"}
     return await _answer(ctx, answer, acks)
 
 
 async def commit_transaction(ctx: Context) -> web.StreamResponse:
     """POST …/commit: these attempts are sent, and count at once."""
-    values = ctx.query(ACKS)
+    acks = _acks(ctx.query(ACKS))
     name, node = _name(ctx), ctx.node
     limits = node.engine.limits
     members = COMMIT.check(await ctx.members())
@@ -144,8 +162,9 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
                 "bad_request", "a winner has part, attempt and rows", field="winners", item=item
             )
         winners.append(Winner(None if producer is None else producer.decode(), part, attempt, rows))
-    state = node.engine.state
-    done = deciding.commit(state, name, winners, node.clock.now_ms(), free_bytes=node.free_bytes())
+    state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
+    async with _safe_refusals(ctx, acks):
+        done = deciding.commit(state, name, winners, now_ms, free_bytes=free_bytes)
     known = deciding.look(state, name)
     assert not isinstance(known, OpenTransaction), "it is decided"
     node.kick_publish()
@@ -155,19 +174,20 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
         "rows": known.rows,
         "result": "done" if done else "already",
     }
-    return await _answer(ctx, answer, _acks(values))
+    return await _answer(ctx, answer, acks)
 
 
 async def abort_transaction(ctx: Context) -> web.StreamResponse:
     """POST …/abort: what was staged is dropped."""
-    values = ctx.query(ACKS)
+    acks = _acks(ctx.query(ACKS))
     name, node = _name(ctx), ctx.node
     ABORT.check(await ctx.members())
     state = node.engine.state
-    done = deciding.abort(state, name, node.clock.now_ms())
+    async with _safe_refusals(ctx, acks):
+        done = deciding.abort(state, name, node.clock.now_ms())
     word = state_of(deciding.look(state, name))
     answer = {"transaction": name, "state": word, "result": "done" if done else "already"}
-    return await _answer(ctx, answer, _acks(values))
+    return await _answer(ctx, answer, acks)
 
 
 async def get_transaction(ctx: Context) -> web.StreamResponse:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.transactions.table import Unpublished, rows_by_topic
+from delaylog.broker.engine.transactions.held import by_topic
+from delaylog.broker.engine.transactions.table import Unpublished
 from delaylog.storage.batch import Block
 from delaylog.storage.payloads import unpack
 from delaylog.storage.transaction_frames import StagedPart, TxnOp
@@ -41,7 +42,7 @@ def apply_transaction(
 
 def count_committed(state: EngineState, one: Unpublished) -> None:
     """Rows count as living from their commit on, wherever they are on their way."""
-    for number, rows in rows_by_topic(one.parts).items():
+    for number, rows, _ in by_topic(one.parts):
         topic = state.by_number.get(number)
         for group in topic.groups.values() if topic is not None else ():
             group.counts.living += rows

@@ -7,10 +7,7 @@ compares counts, decides, and answers at once. Every call may be repeated and an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from delaylog.broker.engine.errors import (
     BadRequestError,
@@ -26,6 +23,7 @@ from delaylog.broker.engine.sending import check_batch
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic
 from delaylog.broker.engine.transactions.applying import apply_transaction
+from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import Staged
 from delaylog.broker.engine.transactions.table import (
     ENDED_KEPT_MS,
@@ -38,7 +36,6 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.payloads import pack
 from delaylog.storage.transaction_frames import (
     EndedTransaction,
-    PlaceArray,
     StagedPart,
     TxnOp,
     checksum,
@@ -57,17 +54,6 @@ class PartName(NamedTuple):
     part: int
     attempt: int
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Winner:
-    """An attempt that is to be committed, and how many rows its writer has staged."""
-
-    producer: str | None
-    """None = the only one there is."""
-    part: int
-    attempt: int
-    rows: int
 
 
 def state_of(known: Known) -> str:
@@ -159,8 +145,8 @@ def stage(
     check_batch(state, batch, now_ms)
     _check_room(state, len(wire), batch.n, free_bytes)
     topic = get_or_make_topic(state, *place, now_ms)
-    waiting = state.transactions.staged_for(topic.number)
-    check_quota(topic, batch, Merge(), now_ms, staged=waiting)
+    there = state.transactions.held_for(topic.number)
+    check_quota(topic, batch, Merge(), now_ms, held=there)
     topic.used_ms = now_ms
     staged = StagedPart(
         one.number,
@@ -189,7 +175,7 @@ def commit(
         if state_of(known) == "committed":
             return False
         raise _gone(name, known)
-    places = _judge(known, winners)
+    places = judge(known.parts, winners)
     parts = known.parts.take(places)
     rows, size = int(parts["rows"].sum()), int(parts["bytes"].sum())
     if rows and free_bytes - size - rows * ROW_BYTES < state.limits.disk_reserve_bytes:
@@ -260,34 +246,6 @@ def _check_room(state: EngineState, size: int, rows: int, free_bytes: int) -> No
     wanted = 2 * size + rows * ROW_BYTES + table.staged_debt_bytes
     if free_bytes - wanted < limits.disk_reserve_bytes:
         raise DiskFullRefusal("the disk has no room for what is staged; deliveries go on")
-
-
-def _judge(one: OpenTransaction, winners: Sequence[Winner]) -> PlaceArray:
-    """Places of the parts that win, in log order. Raises what is wrong with a winner."""
-    parts = one.parts
-    only = parts.producers[0] if len(parts.producers) == 1 else ""
-    places: list[int] = []
-    seen: set[tuple[str, int]] = set()
-    for item, winner in enumerate(winners):
-        producer = only if winner.producer is None else winner.producer
-        if (producer, winner.part) in seen:
-            raise BadRequestError(f"part {winner.part} has two winners", field="winners", item=item)
-        seen.add((producer, winner.part))
-        attempt = (producer, winner.part, winner.attempt)
-        there = parts.rows_of(attempt)
-        if there != winner.rows:
-            raise ConflictError(
-                f"attempt {winner.attempt} of part {winner.part} has staged {there} rows, "
-                f"not {winner.rows}",
-                field="winners",
-                item=item,
-                producer=producer,
-                part=winner.part,
-                attempt=winner.attempt,
-                rows=there,
-            )
-        places += parts.places_of(attempt)
-    return np.sort(np.array(places, np.uint32))
 
 
 def _expire(state: EngineState, one: OpenTransaction, now_ms: int) -> None:

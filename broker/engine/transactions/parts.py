@@ -1,12 +1,10 @@
 """The parts of one open transaction: a growing column each, and where to find a part again.
 
-A part is known by (producer, part, attempt, number); all numbers of one attempt win or lose
-together, so their rows are counted together too. 10 M rows are some thousand parts.
+A part is known by (producer, part, attempt, number). 10 M rows are some thousand parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,9 +12,6 @@ import numpy as np
 from delaylog.storage.transaction_frames import PART, PartArray, PlaceArray, StagedPart
 
 _FIRST_PARTS: Final = 16
-
-Attempt = tuple[str, int, int]
-"""Producer, part, attempt."""
 
 
 class Staged(NamedTuple):
@@ -28,14 +23,6 @@ class Staged(NamedTuple):
     crc: int
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """What one attempt has staged so far."""
-
-    rows: int = 0
-    places: list[int] = field(default_factory=list)
-
-
 class PartTable:
     """Parts in the order they were staged."""
 
@@ -43,7 +30,6 @@ class PartTable:
         self._parts: PartArray = np.zeros(_FIRST_PARTS, PART)
         self._count = 0
         self._known: dict[tuple[str, int, int, int], int] = {}
-        self._attempts: dict[Attempt, _Attempt] = {}
         self._producers: list[str] = []
         self._numbers: dict[str, int] = {}
 
@@ -70,16 +56,6 @@ class PartTable:
             int(known["topic"]), int(known["rows"]), int(known["bytes"]), int(known["crc"])
         )
 
-    def rows_of(self, attempt: Attempt) -> int:
-        """Rows that an attempt has staged so far."""
-        known = self._attempts.get(attempt)
-        return 0 if known is None else known.rows
-
-    def places_of(self, attempt: Attempt) -> list[int]:
-        """Places of an attempt's parts."""
-        known = self._attempts.get(attempt)
-        return [] if known is None else known.places
-
     def add(self, part: StagedPart, position: int, size: int) -> None:
         """A frame at `position` holds one more, of so many bytes."""
         producer = self._numbers.get(part.producer)
@@ -100,13 +76,10 @@ class PartTable:
             part.crc,
             0,
         )
-        self._note(part.producer, part.part, part.attempt, part.number, part.rows)
+        self._note(part.producer, part.part, part.attempt, part.number)
 
-    def _note(self, producer: str, part: int, attempt: int, number: int, rows: int) -> None:
+    def _note(self, producer: str, part: int, attempt: int, number: int) -> None:
         self._known[producer, part, attempt, number] = self._count
-        whole = self._attempts.setdefault((producer, part, attempt), _Attempt())
-        whole.rows += rows
-        whole.places.append(self._count)
         self._count += 1
 
     # ------------------------------------------------------------------ checkpoints
@@ -128,11 +101,10 @@ class PartTable:
             parts["part"].tolist(),
             parts["attempt"].tolist(),
             parts["number"].tolist(),
-            parts["rows"].tolist(),
             strict=True,
         )
-        for producer, part, attempt, number, rows in keys:
-            out._note(out._producers[producer], part, attempt, number, rows)
+        for producer, part, attempt, number in keys:
+            out._note(out._producers[producer], part, attempt, number)
         return out
 
     def take(self, places: PlaceArray) -> PartArray:

@@ -92,8 +92,6 @@ class Publisher:
                 ahead.popleft()
             if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
                 yield from self._flush()
-        if not table.unpublished:
-            state.staged.drop()
 
     def _pace(self, seconds: float) -> None:
         """Take so many rows next time that a slice lasts as long as it should."""

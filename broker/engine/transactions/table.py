@@ -8,14 +8,14 @@ here judges a call or touches a message.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.transactions.held import Held, HeldTable, bytes_below
 from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.storage.columns import distinct
 from delaylog.storage.transaction_frames import (
     PART,
     RESULTS,
@@ -87,20 +87,6 @@ class Unpublished:
         return self.bytes * left // max(self.rows, 1) + left * ROW_BYTES
 
 
-def rows_by_topic(parts: PartArray) -> dict[int, int]:
-    """Rows of these parts for each topic number."""
-    return {
-        topic: int(parts["rows"][parts["topic"] == topic].sum())
-        for topic in distinct(parts["topic"]).tolist()
-    }
-
-
-def _take(counter: Counter[int], topic: int, n: int) -> None:
-    counter[topic] -= n
-    if counter[topic] == 0:
-        del counter[topic]
-
-
 class TransactionTable:
     """All transactions."""
 
@@ -111,8 +97,7 @@ class TransactionTable:
         self._publishing: dict[str, Unpublished] = {}
         self._by_number: dict[int, OpenTransaction] = {}
         self._ended: OrderedDict[str, bytes] = OrderedDict()
-        self._held: Counter[int] = Counter()
-        self._staged: Counter[int] = Counter()
+        self._held = HeldTable()
         self._shifted_ms = 0
         self.next_number = 1
         self.staged_bytes = 0
@@ -155,9 +140,16 @@ class TransactionTable:
         """Whether rows of a topic are staged or on their way: it is in use."""
         return topic in self._held
 
-    def staged_for(self, topic: int) -> int:
-        """Rows of a topic in open transactions."""
-        return self._staged[topic]
+    def held_for(self, topic: int) -> Held:
+        """What is staged or on its way of a topic; not to be changed."""
+        return self._held.of(topic)
+
+    def on_way(self, topic: int, position: int) -> bool:
+        """Whether rows of a topic that were committed in front of `position` are not through."""
+        return any(
+            one.position < position and bool((one.parts["topic"][one.at :] == topic).any())
+            for one in self.unpublished.values()
+        )
 
     @property
     def unpublished_rows(self) -> int:
@@ -224,8 +216,7 @@ class TransactionTable:
         self.staged_rows += part.rows
         self.staged_bytes += size
         self.staged_parts += 1
-        self._held[part.topic] += part.rows
-        self._staged[part.topic] += part.rows
+        self._held.add(part.topic, part.rows, size, staged=part.rows)
 
     def commit(
         self, number: int, places: np.ndarray[Any, Any], leader_time_ms: int, position: int
@@ -234,7 +225,7 @@ class TransactionTable:
         one = self._leave(number)
         parts = one.parts.take(places)
         rows = int(parts["rows"].sum())
-        self._held.update(rows_by_topic(parts))
+        self._held.add_parts(parts)
         lost = one.rows - rows
         self.discarded_rows += lost
         decided = Unpublished(
@@ -285,12 +276,13 @@ class TransactionTable:
         assert decision.part == int(part["position"]), "parts are published in order"
         assert decision.first == one.row, "so are their rows"
         n = decision.stop - decision.first
+        size = bytes_below(part, decision.stop) - bytes_below(part, decision.first)
         one.published += n
         self.published_rows += n
-        self.published_bytes += n * int(part["bytes"]) // int(part["rows"])
+        self.published_bytes += size
         one.row = decision.stop
         one.counts = [a + b for a, b in zip(one.counts, decision.counts, strict=True)]
-        _take(self._held, int(part["topic"]), n)
+        self._held.add(int(part["topic"]), -n, -size)
         if one.row == int(part["rows"]):
             one.at, one.row = one.at + 1, 0
         if one.done:
@@ -304,9 +296,7 @@ class TransactionTable:
         self.staged_bytes -= one.bytes
         self.staged_rows -= one.rows
         self.staged_parts -= len(one.parts)
-        for topic, rows in rows_by_topic(one.parts.columns).items():
-            _take(self._held, topic, rows)
-            _take(self._staged, topic, rows)
+        self._held.remove_staged(one.parts.columns)
         return one
 
     def _end_published(self, one: Unpublished) -> None:
@@ -420,11 +410,10 @@ class TransactionTable:
         self.staged_bytes += one.bytes
         self.staged_rows += one.rows
         self.staged_parts += len(parts)
-        self._held.update(rows_by_topic(parts))
-        self._staged.update(rows_by_topic(parts))
+        self._held.add_parts(parts, staged=True)
 
     def _restore_unpublished(self, one: Unpublished) -> None:
         left = one.parts[one.at :]
-        self._held.update(rows_by_topic(left))
-        _take(self._held, int(left["topic"][0]), one.row)
+        self._held.add_parts(left)
+        self._held.add(int(left["topic"][0]), -one.row, -bytes_below(left[0], one.row))
         self.unpublished[one.number] = self._publishing[one.id] = one

@@ -10,7 +10,8 @@ import numpy as np
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import PartName, Winner
+from delaylog.broker.engine.transactions.deciding import PartName
+from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.storage.batch import MessageBatch, decode_send, encode_send
 
 ROOM = 1 << 60
@@ -87,6 +88,8 @@ class Transactions:
 
     def slices(self, now_ms: int, count: int) -> None:
         """So many PUBLISH frames at most."""
+        if count == 0:
+            return
         work, begun = self.publishing(now_ms), self.table.published_rows
         seen = 0
         for step in work:

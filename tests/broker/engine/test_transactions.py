@@ -27,7 +27,8 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.settings import Quota
 from delaylog.broker.engine.topics import drop_group, drop_topic, purge, put_group
 from delaylog.broker.engine.transactions import deciding, publishing, table
-from delaylog.broker.engine.transactions.deciding import PartName, Winner
+from delaylog.broker.engine.transactions.deciding import PartName
+from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
@@ -353,7 +354,7 @@ def test_quotas(open_host: Any) -> None:
     txn.stage("y", [b"", b""], now, part=1)
     refused(lambda: txn.stage("y", [b""], now, part=2))
     txn.abort("y", now)
-    assert txn.table.staged_for(host.topic.number) == 0
+    assert not txn.table.holds(host.topic.number)
 
 
 def test_a_full_disk(host: Any) -> None:
