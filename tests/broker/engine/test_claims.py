@@ -216,6 +216,20 @@ def test_half_made_and_forgotten(host: Any) -> None:
     assert sorted(bodies(host, again)) == numbered(0, 5)
 
 
+def test_forgotten_while_it_was_made(host: Any) -> None:
+    """Whoever still makes it stops there: he takes nothing that belongs to no claim."""
+    host.send(20)
+    claim = begin(host, lease=1_000)
+    work = make_work(host.engine.state, claim, lambda: host.now_ms)
+    next(work)
+    host.advance(claims_module.HOLD_MS + 100)
+    host.engine.run_inline(work)
+    host.turn()
+    assert (host.topic.default.counts.leased, host.topic.default.counts.delivered) == (0, 3)
+    assert not claim.living
+    assert find_claim(host.engine.state, host.topic, host.topic.default, "c") is None
+
+
 def test_an_empty_one(host: Any) -> None:
     """Legal, the same for as long as its lease, then forgotten."""
     claim = make(host)
