@@ -419,8 +419,12 @@ def test_purged_and_dropped(host: Any) -> None:
     assert gone.value.facts == {"state": "purged"}
     host.restart()
     assert find(host).state == "purged"
+    host.send(4)
+    read = make(host, "d")
     topics.drop_topic(host.engine.state, host.topic, host.now_ms)
     assert find_claim(host.engine.state, host.topic, host.topic.default, "c") is None
+    with pytest.raises(GoneError):
+        check_open(read, host.now_ms)
 
 
 def test_the_clock_jumps(host: Any) -> None:
