@@ -30,6 +30,8 @@ EXPIRED: Final = "expired"
 PURGED: Final = "purged"
 ENDINGS: Final = (*SETTLING.values(), EXPIRED, PURGED)
 LIVING: Final = (MAKING, OPEN, *SETTLING)
+FORGOTTEN: Final = "forgotten"
+"""Of one that is in no table any more, for whoever still works on it."""
 _SAVED: Final = (
     "number",
     "topic",
@@ -206,8 +208,10 @@ class ClaimTable:
         self._first_known = False
 
     def forget(self, claim: Claim) -> None:
-        """Nothing is known of a claim any more."""
-        self._living.pop(claim.number, None)
+        """Nothing is known of a claim any more; who holds on to a living one sees that."""
+        if self._living.pop(claim.number, None) is not None:
+            claim.state = FORGOTTEN
+            claim.forget_rows()
         self._ended.pop(claim.number, None)
         place = (claim.topic, claim.group, claim.name)
         if self._by_place.get(place) is claim:

@@ -185,7 +185,8 @@ def _deliver_at(column: _Column, fields: dict[str, Any]) -> None:
     per_s = _PER_S[column.chunks[0].type.unit]
     if per_s > 1_000:
         per_ms = per_s // 1_000
-        times = -(-times // per_ms)
+        # Rounded up by two negations, of which the lowest number has none.
+        times = -(-np.maximum(times, -(2**63) + 1) // per_ms)
     elif per_s < 1_000:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
             raise column.wrong("lies too far off", int(np.argmax(np.abs(times))))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from aiohttp import web
 
-from delaylog.broker.engine.claim_table import OPEN, Claim
+from delaylog.broker.engine.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.claims import (
     SLICE_ROWS,
     ClaimRows,
@@ -27,7 +27,7 @@ from delaylog.broker.engine.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.errors import GoneError, NotLeadingError
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
@@ -118,9 +118,11 @@ async def make_claim(ctx: Context) -> web.StreamResponse:
     node.wake_ready()
     node.kick_dispatch()
     await node.durable(state.position)
-    if claim.state != OPEN:
-        # Somebody settled it, or it was purged, while it was made or waited for.
-        raise GoneError("this claim has ended meanwhile", state=claim.state)
+    if claim.state == FORGOTTEN:
+        # Its time, or its group, was over before it was made. Nobody was told of it.
+        raise Problem("not_ready", "making this claim took longer than it may; ask again")
+    # Somebody may have settled it, or it was purged, while it was made or waited for.
+    check_open(claim, node.clock.now_ms())
     return ctx.answer(_describe(topic, claim))
 
 

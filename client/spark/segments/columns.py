@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from delaylog.storage.layout import (
     HOUR_MS,
-    HOUR_SHIFT,
-    INDEX_BITS,
     NEVER_MS,
     Cause,
     Int64Array,
@@ -25,7 +23,7 @@ from delaylog.storage.layout import (
 )
 from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.options import SegmentOptions
-from pyspark_delaylog.segments.states import CODES, GroupRows, times_of
+from pyspark_delaylog.segments.states import CODES, GroupRows, refs_of, times_of
 from pyspark_delaylog.segments.texts import HEADERS, Records
 from pyspark_delaylog.segments.wanted import STATES
 
@@ -102,7 +100,7 @@ class Columns:
             "topic": lambda: _named(topic, self._topics),
             "group": lambda: _named(table.group_code[found.topics], names),
             "id": lambda: _ids(rows, records),
-            "ref": lambda: _refs(hour, rows),
+            "ref": lambda: pa.array(refs_of(hour, rows)),
             "state": lambda: _named(found.state, _STATE_NAMES),
             "cause": lambda: _named(found.entries["cause"], _CAUSE_NAMES),
             "attempts": lambda: pa.array(found.entries["attempts"].astype(np.int32)),
@@ -146,12 +144,6 @@ def _times(ms: Int64Array, there: npt.NDArray[np.bool_] | None = None) -> Any:
 def _named(codes: npt.NDArray[Any], names: Any) -> Any:
     """Names by their codes."""
     return names.take(pa.array(codes.astype(np.int32)))
-
-
-def _refs(hour: int, rows: RowArray) -> Any:
-    """Where rows stand (make_ref of layout.py, on columns)."""
-    tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
-    return pa.array((hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index)
 
 
 def _body_sizes(rows: RowArray) -> Int64Array:

@@ -47,7 +47,7 @@ class Reading:
                     yield from self._part(files, piece.hour, part)
 
     def _part(self, files: HourFiles, hour: int, part: Part) -> Iterator[Any]:
-        found = [self._rows(files, table, part) for table in self._tables]
+        found = [self._rows(files, table, hour, part) for table in self._tables]
         if self._options.text:
             for each in found:
                 files.check_records(part, each.at)
@@ -55,7 +55,7 @@ class Reading:
         for each in found:
             if damaged:
                 # What one group's states or the records said of a row counts for all.
-                each = self._rows(files, each.table, part)
+                each = self._rows(files, each.table, hour, part)
             if len(each.at):
                 rows = part.rows if len(each.at) == len(part.rows) else part.rows[each.at]
                 records = Records(files, rows) if self._options.text else None
@@ -63,11 +63,12 @@ class Reading:
         if damaged and self._options.wanted.takes_damaged:
             yield self._columns.damaged(hour, damaged)
 
-    def _rows(self, files: HourFiles, table: GroupTable, part: Part) -> GroupRows:
+    def _rows(self, files: HourFiles, table: GroupTable, hour: int, part: Part) -> GroupRows:
         entries = files.states(table.number, part)
         return group_rows(
             self._folder,
             self._options.wanted,
+            hour,
             table,
             part.rows,
             entries,

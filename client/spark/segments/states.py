@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    INDEX_BITS,
     STATE_ENDED_FIRST,
     STATE_NONE,
     Cause,
@@ -48,9 +50,17 @@ class GroupRows:
     """Codes of their states."""
 
 
+def refs_of(hour: int, rows: RowArray) -> Int64Array:
+    """Where rows of an hour stand (make_ref of layout.py, on columns)."""
+    tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
+    out: Int64Array = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
+    return out
+
+
 def group_rows(
     folder: Folder,
     wanted: Wanted,
+    hour: int,
     table: GroupTable,
     rows: RowArray,
     entries: StateArray,
@@ -81,9 +91,13 @@ def group_rows(
     state[below | by_purge] = CODES["purged"]
     keep = np.ones(len(at), np.bool_)
     if not moved:
-        # A message that moved behind the checkpoint would be nowhere if it were not shown here.
+        # A message that moved behind the checkpoint would be nowhere if it were not shown: in its
+        # first row, whose entry names its newest one and whose hour stays as long as it lives. One
+        # that moved before it into an hour that is gone has ended there: it was moved ahead.
         left = np.flatnonzero(kept == _MOVED)
-        keep[left] = ~folder.holds(entries["forward"][left])
+        away = ~folder.holds(entries["forward"][left])
+        away &= rows["origin"][at[left]] == refs_of(hour, rows[at[left]])
+        keep[left] = away & (entries["time"][left] >= folder.as_of_ms)
     if wanted.states is not None:
         keep &= np.isin(state, [CODES[name] for name in wanted.states])
     if not keep.all():

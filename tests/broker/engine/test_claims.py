@@ -216,6 +216,20 @@ def test_half_made_and_forgotten(host: Any) -> None:
     assert sorted(bodies(host, again)) == numbered(0, 5)
 
 
+def test_forgotten_while_it_was_made(host: Any) -> None:
+    """Whoever still makes it stops there: he takes nothing that belongs to no claim."""
+    host.send(20)
+    claim = begin(host, lease=1_000)
+    work = make_work(host.engine.state, claim, lambda: host.now_ms)
+    next(work)
+    host.advance(claims_module.HOLD_MS + 100)
+    host.engine.run_inline(work)
+    host.turn()
+    assert (host.topic.default.counts.leased, host.topic.default.counts.delivered) == (0, 3)
+    assert not claim.living
+    assert find_claim(host.engine.state, host.topic, host.topic.default, "c") is None
+
+
 def test_an_empty_one(host: Any) -> None:
     """Legal, the same for as long as its lease, then forgotten."""
     claim = make(host)
@@ -405,8 +419,12 @@ def test_purged_and_dropped(host: Any) -> None:
     assert gone.value.facts == {"state": "purged"}
     host.restart()
     assert find(host).state == "purged"
+    host.send(4)
+    read = make(host, "d")
     topics.drop_topic(host.engine.state, host.topic, host.now_ms)
     assert find_claim(host.engine.state, host.topic, host.topic.default, "c") is None
+    with pytest.raises(GoneError):
+        check_open(read, host.now_ms)
 
 
 def test_the_clock_jumps(host: Any) -> None:

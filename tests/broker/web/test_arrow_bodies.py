@@ -164,6 +164,8 @@ def test_against_rows(
         ("us", 7_001, 8),
         ("ns", 7_000_000, 7),
         ("ns", 7_000_001, 8),
+        ("us", -(2**63), -9_223_372_036_854_775),
+        ("ns", -(2**63), -9_223_372_036_854),
     ],
 )
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])

@@ -192,6 +192,50 @@ def test_what_moved_behind_the_checkpoint_is_not_nowhere(host: Host) -> None:
     assert found == {"a": "waiting", "b": "waiting"}
 
 
+def test_what_moved_before_and_behind_the_checkpoint_is_shown_once(host: Host) -> None:
+    host.send(1, delay=1_000, ids=["a"])
+    host.reschedule(["a"], host.now_ms + 2 * HOUR)
+    host.checkpoint()
+    for hours in (5, 7):
+        host.reschedule(["a"], host.now_ms + hours * HOUR)
+        host.flush()
+        found = rows(host.folder, includeText="true")
+        assert [(row["id"], row["state"], row["hour"]) for row in found] == [
+            ("a", "moved", moment(START_HOUR * HOUR))
+        ]
+
+
+def test_a_dead_letter_that_is_replayed_behind_the_checkpoint_is_somewhere(host: Host) -> None:
+    """The hour of its first row stays as long as the dead letter: it is shown there."""
+    host.configure(ended_keep_ms=0, max_retry=0)
+    host.send(1, delay=1_000, ids=["a"])
+    host.reschedule(["a"], host.now_ms + 2 * HOUR)
+    host.advance(2 * HOUR)
+    host.nack(host.receive(1))
+    for _ in range(3):
+        host.advance(HOUR)
+        host.checkpoint()
+    host.replay(["a"], host.now_ms + 5 * HOUR)
+    host.flush()
+    found = rows(host.folder, includeText="true")
+    assert [(row["id"], row["state"]) for row in found] == [("a", "moved")]
+
+
+def test_what_moved_into_an_hour_that_is_gone_is_not_shown(host: Host) -> None:
+    """Moved ahead, it ended there long ago; the row it left stays as long as others in its hour."""
+    host.configure(ended_keep_ms=0)
+    host.send(2, delay=9 * HOUR, ids=["ahead", "waits"])
+    host.reschedule(["ahead"], host.now_ms)
+    host.ack(host.receive(1))
+    for _ in range(3):
+        host.advance(HOUR)
+        host.checkpoint()
+    assert not (host.folder / "hours" / FIRST).exists()
+    assert column(rows(host.folder, includeText="true"), "state") == {"waits": "waiting"}
+    moved = rows(host.folder, includeText="true", includeMoved="true", state="moved")
+    assert [row["id"] for row in moved] == ["ahead"]
+
+
 def test_a_state_that_is_being_written_is_looked_at_again(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
