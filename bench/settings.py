@@ -95,7 +95,7 @@ SMALL: Final = Settings(
     resp_rounds=3,
     transaction_rows=1_000_000,
     spark_rows=1_000_000,
-    spark_runs=3,
+    spark_runs=2,
 )
 
 FULL: Final = Settings(
