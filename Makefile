@@ -14,6 +14,8 @@ OLDER_READY := $(OLDER)/ready
 SPARK := .venv-spark
 SPARK_READY := $(SPARK)/ready
 DEMO_SPARK_READY := $(SPARK)/demo-ready
+# Of bench-spark.
+SIZE := --small
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
 REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 # The differential tests run our commands in their own process, with what the broker is made of.
@@ -24,7 +26,7 @@ BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core test-redis test-spark drills demo demo-spark bench bench-full clean
+.PHONY: help venv lint format test test-core test-redis test-spark drills demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -114,6 +116,9 @@ bench: venv  ## measure this machine, minutes
 
 bench-full: venv  ## measure this machine, an hour and some 40 GB of disk
 	$(BIN)/python bench/run.py --full
+
+bench-spark: $(SPARK_READY)  ## measure the Spark sinks on this machine, minutes (SIZE=--full: 10 M rows)
+	$(SPARK)/bin/python bench/run.py $(SIZE) --only spark
 
 clean:  ## remove what was made here
 	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .redis-reference build dist src/*.egg-info

@@ -37,6 +37,32 @@ def cpu_seconds(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
+def tree_cpu_seconds(process_id: int, *, but: int) -> float:
+    """Processor time of all that descends from a process, ended ones too, `but` one branch."""
+    total = 0.0
+    for child in _children(process_id):
+        if child == but:
+            continue
+        try:
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
+        total += sum(map(int, fields[11:15])) / TICKS_PER_SECOND
+        total += tree_cpu_seconds(child, but=but)
+    return total
+
+
+def _children(process_id: int) -> list[int]:
+    """Of all its threads: the JVM starts processes from many."""
+    found: list[int] = []
+    for path in Path(f"/proc/{process_id}/task").glob("*/children"):
+        try:
+            found += map(int, path.read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
 def resident(process_id: int) -> Resident:
     """VmRSS and its parts, and VmHWM, the kernel's own high-water mark of it."""
     sizes = {"VmRSS": 0, "VmHWM": 0, "RssAnon": 0, "RssFile": 0}

@@ -32,7 +32,6 @@ import lateness
 import listing
 import memory
 import order
-import resp
 import restart
 import scale
 import singles
@@ -57,7 +56,10 @@ SECTIONS: Final = (
     "resp",
     "memory",
     "restart",
+    "spark",
 )
+# Needs an environment with pyspark and Java, so it runs only where it is named.
+ASKED_FOR: Final = frozenset({"spark"})
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
 
@@ -129,10 +131,17 @@ def _sections(
         yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
         yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])
     if "resp" in wanted:
+        # What this needs, an environment of Spark lacks, and the other way round.
+        import resp
+
         yield "resp", lambda: iter([resp.commands(brokers, settings)])
         yield "resp delay queues", lambda: iter([resp.delay_queues(brokers, settings)])
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
+    if "spark" in wanted:
+        import spark
+
+        yield "spark", lambda: spark.measure(brokers, settings)
     if wanted & {"memory", "restart"}:
         yield "memory, restart", lambda: _pending(brokers, settings, restarts="restart" in wanted)
 
@@ -187,7 +196,7 @@ def _options() -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument("--small", action="store_true", help="minutes; to compare two builds")
     size.add_argument("--full", action="store_true", help="an hour and some 40 GB; to judge")
-    parser.add_argument("--only", type=_names, default=set(SECTIONS), metavar="NAME,…")
+    parser.add_argument("--only", type=_names, default=set(SECTIONS) - ASKED_FOR, metavar="NAME,…")
     parser.add_argument("--json", type=Path, metavar="FILE", help="raw figures")
     # /tmp is memory on many machines, /var/tmp is a disk by convention.
     usual = Path("/var/tmp") if Path("/var/tmp").is_dir() else Path(gettempdir())

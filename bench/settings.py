@@ -64,6 +64,9 @@ class Settings:
     resp_rounds: int
     # Of one transaction.
     transaction_rows: int
+    # Of the parquet that Spark reads, and how often each case runs: the first run is a slow one.
+    spark_rows: int
+    spark_runs: int
 
 
 SMALL: Final = Settings(
@@ -91,6 +94,8 @@ SMALL: Final = Settings(
     resp_round_s=0.4,
     resp_rounds=3,
     transaction_rows=1_000_000,
+    spark_rows=1_000_000,
+    spark_runs=2,
 )
 
 FULL: Final = Settings(
@@ -118,4 +123,6 @@ FULL: Final = Settings(
     resp_round_s=2.0,
     resp_rounds=5,
     transaction_rows=10_000_000,
+    spark_rows=2_000_000,
+    spark_runs=5,
 )

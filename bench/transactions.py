@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,9 +75,26 @@ class Published:
 def measure(brokers: Brokers, settings: Settings) -> Table:
     """One row each for staging and commit, one for each run of the probe."""
     rows = settings.transaction_rows
-    table = Table(
-        f"transactions: {rate(rows)} rows of {BODY_BYTES} B in parts of {PART_ROWS:,}, "
-        f"a probe of {PROBE_RATE:,} messages/s beside the publication",
+    table = commit_table(
+        f"transactions: {rate(rows)} rows of {BODY_BYTES} B in parts of {PART_ROWS:,}"
+    )
+    with brokers.fresh() as broker:
+        port = broker.port
+        warm_up(port)
+        call(port, "POST", "/v1/transactions", {"transaction": TRANSACTION})
+        before_s, began = broker.cpu_seconds(), time.monotonic()
+        parts = rows // PART_ROWS
+        run_apart(stage, port, parts)
+        table.add("stage", work(broker, rows, before_s, time.monotonic() - began))
+        winners = [{"part": part, "attempt": 1, "rows": PART_ROWS} for part in range(parts)]
+        commit_beside_probe(table, broker, rows, winners)
+    return table
+
+
+def commit_table(title: str) -> Table:
+    """A table that staging, a commit and its probe stand in."""
+    return Table(
+        f"{title}, a probe of {PROBE_RATE:,} messages/s beside the publication",
         [
             Column("took s", "took_s", seconds),
             Column("rows/s", "rate", rate),
@@ -87,24 +104,30 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
             Column("max ms", "max_ms", milliseconds),
         ],
     )
-    with brokers.fresh() as broker:
-        port = broker.port
-        produce_and_receive(port, 500, 2.0, topic="warm-up")
-        call(port, "POST", "/v1/transactions", {"transaction": TRANSACTION})
-        before_s, began = broker.cpu_seconds(), time.monotonic()
-        run_apart(stage, port, rows // PART_ROWS)
-        table.add("stage", _work(broker, rows, before_s, time.monotonic() - began))
-        _, quiet = produce_and_receive(port, PROBE_RATE, QUIET_S, topic="quiet")
-        alone = lateness_figures(quiet, int(PROBE_RATE * QUIET_S))
-        probe_s = QUIET_S + rows / 100_000
-        committing = Worker(commit, broker, rows, after_s=2.0 + (LEAD_MS + SPREAD_MS) / 1000)
-        _, received = produce_and_receive(port, PROBE_RATE, probe_s, topic="probe")
-        went = committing.result().value
+
+
+def warm_up(port: int) -> None:
+    """Imports, first files, first hour."""
+    produce_and_receive(port, 500, 2.0, topic="warm-up")
+
+
+def commit_beside_probe(
+    table: Table, broker: ServerProcess, rows: int, winners: Sequence[Mapping[str, Any]]
+) -> None:
+    """Commit what is staged as TRANSACTION; the probe runs alone before, and beside it."""
+    port = broker.port
+    _, quiet = produce_and_receive(port, PROBE_RATE, QUIET_S, topic="quiet")
+    alone = lateness_figures(quiet, int(PROBE_RATE * QUIET_S))
+    probe_s = QUIET_S + rows / 100_000
+    after_s = 2.0 + (LEAD_MS + SPREAD_MS) / 1000
+    committing = Worker(commit, broker, rows, winners, after_s=after_s)
+    _, received = produce_and_receive(port, PROBE_RATE, probe_s, topic="probe")
+    went = committing.result().value
     answer_s = went.answered - went.asked
     table.add("commit's answer", {"took_s": answer_s}, [at_most(answer_s, COMMIT_S_MAX, "1 s")])
     took_s = went.done - went.answered
-    work = {"took_s": took_s, "rate": rows / took_s, "server_us": went.cpu_s / rows * 1e6}
-    table.add("publish", work)
+    figures = {"took_s": took_s, "rate": rows / took_s, "server_us": went.cpu_s / rows * 1e6}
+    table.add("publish", figures)
     table.add("probe alone", alone)
     beside = between(received, went.asked, went.done)
     worse = beside["max_ms"] - alone["max_ms"]
@@ -112,7 +135,6 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     early = at_most(beside["early"], 0, "0 early")
     table.add("probe beside it", beside, [late, early])
     table.notes.append("Server CPU of publish holds that of the probe beside it.")
-    return table
 
 
 def between(received: Received, first_s: float, last_s: float) -> dict[str, float]:
@@ -132,11 +154,12 @@ def stage(port: int, parts: int) -> int:
     return stager.staged
 
 
-def commit(broker: ServerProcess, rows: int, *, after_s: float) -> Published:
+def commit(
+    broker: ServerProcess, rows: int, winners: Sequence[Mapping[str, Any]], *, after_s: float
+) -> Published:
     """Commit after a while, and wait until all rows are in their hours."""
     time.sleep(after_s)
     port = broker.port
-    winners = [{"part": part, "attempt": 1, "rows": PART_ROWS} for part in range(rows // PART_ROWS)]
     before_s, asked = broker.cpu_seconds(), time.time()
     path = f"/v1/transactions/{TRANSACTION}"
     answer = call(port, "POST", f"{path}/commit", {"winners": winners})
@@ -161,6 +184,7 @@ def call(port: int, method: str, path: str, members: Any = None) -> Any:
     return json.loads(text)
 
 
-def _work(broker: ServerProcess, rows: int, before_s: float, took_s: float) -> dict[str, float]:
+def work(broker: ServerProcess, rows: int, before_s: float, took_s: float) -> dict[str, float]:
+    """Figures of a row that began when the broker had used `before_s`."""
     cpu_s = broker.cpu_seconds() - before_s
     return {"took_s": took_s, "rate": rows / took_s, "server_us": cpu_s / rows * 1e6}

@@ -1,6 +1,6 @@
 """`make demo-spark`: a year of flights from parquet through Spark and the broker, and an audit.
 
-    python bench/demo_spark/run.py [--flights N] [--lead-s 20] [--span-s 10] [--keep]
+    python bench/demo_spark/run.py [--flights N] [--lead-s 45] [--span-s 10] [--keep]
 
 Every flight of 2013 becomes a reminder by the job `backfill`: one transaction, loaded twice, and
 the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. Then
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse and play; the folder stays only when something is to be looked at."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--flights", type=int, help="only the first so many")
-    parser.add_argument("--lead-s", type=float, default=20.0, help="from the load to the first")
+    parser.add_argument("--lead-s", type=float, default=45.0, help="from the load to the first")
     parser.add_argument("--span-s", type=float, default=10.0, help="how long the year takes")
     parser.add_argument("--keep", action="store_true", help="keep data folder and report")
     options = parser.parse_args(argv)
