@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,17 +30,25 @@ class Arrivals:
         return np.concatenate([np.zeros(0), *self.late_ms])
 
 
-async def consume(url: str, topic: str, count: int, timeout_s: float, loops: int = 2) -> Arrivals:
+@dataclass(slots=True)
+class Deadline:
+    """Until when consumers wait, on the monotonic clock; another thread may set it."""
+
+    at_s: float = math.inf
+
+
+async def consume(url: str, topic: str, count: int, ends: Deadline, loops: int = 2) -> Arrivals:
     """Arrivals of `count` different ids, or as many as came in time."""
     found = Arrivals()
-    ends = time.monotonic() + timeout_s
     async with AsyncClient(url) as client:
         await asyncio.gather(*(_loop(client, topic, count, ends, found) for _ in range(loops)))
     return found
 
 
-async def _loop(client: AsyncClient, topic: str, count: int, ends: float, found: Arrivals) -> None:
-    while len(found.ids) < count and time.monotonic() < ends:
+async def _loop(
+    client: AsyncClient, topic: str, count: int, ends: Deadline, found: Arrivals
+) -> None:
+    while len(found.ids) < count and time.monotonic() < ends.at_s:
         try:
             batch = await client.receive_bulk(topic, max=ROWS_MAX, wait_ms=500, lease_ms=LEASE_MS)
             if batch.n == 0:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from consuming import Arrivals, consume
+from consuming import Arrivals, Deadline, consume
 from flights_parquet import FlightsMissing, write_flights
 
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
@@ -74,16 +74,21 @@ def _load_and_consume(
     words += ["--id", "flight_id", "--value", VALUE, "--deliver-at", due]
     loading = job_words(*words)
     # Spark's calls wait, and belong to the thread that made the session: the others move out.
-    wait_s = options.lead_s + options.span_s + DRAIN_S
+    ends = Deadline()
     with ThreadPoolExecutor(1) as pool:
-        consuming = pool.submit(lambda: asyncio.run(consume(url, TOPIC, count, wait_s)))
-        for what in ("backfill  ", "again     "):
-            done = backfill.run(spark, loading)
-            rate = done["rows"] / done["seconds"]
-            say(
-                f"{what}{done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
-                f" transaction {done['transaction']}"
-            )
+        consuming = pool.submit(lambda: asyncio.run(consume(url, TOPIC, count, ends)))
+        try:
+            for what in ("backfill  ", "again     "):
+                done = backfill.run(spark, loading)
+                rate = done["rows"] / done["seconds"]
+                say(
+                    f"{what}{done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
+                    f" transaction {done['transaction']}"
+                )
+        finally:
+            # However long the load took, its rows are waited for as long.
+            last_s = max(0.0, start_ms / 1000 + options.span_s - time.time())
+            ends.at_s = time.monotonic() + last_s + DRAIN_S
         return consuming.result()
 
 
