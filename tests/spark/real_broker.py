@@ -12,6 +12,7 @@ from typing import Any, Self
 import requests
 
 PAGE = 1_000
+TRIES = 300
 
 
 class BrokerView:
@@ -21,7 +22,12 @@ class BrokerView:
         self.url = url
 
     def get(self, path: str, **query: str | int) -> Any:
-        answer = requests.get(self.url + path, params=query, timeout=30)
+        for _ in range(TRIES):
+            answer = requests.get(self.url + path, params=query, timeout=30)
+            if answer.status_code != 503:
+                break
+            # A leader without a majority for a moment, as on a machine that is busy.
+            time.sleep(0.1)
         answer.raise_for_status()
         return answer.json()
 
