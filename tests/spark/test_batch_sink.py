@@ -10,9 +10,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
-from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import FIRST_DUE_MS, ids_of, messages
+from tests.spark.mishaps import Mishaps
 
 ROWS = 20_000
 
@@ -158,23 +159,10 @@ def test_the_same_load_again_adds_nothing_and_a_failed_one_can_be_run_again(
 def test_busy_answers_lost_answers_and_a_lost_commit_lose_and_double_nothing(
     spark: SparkSession, broker: FakeBroker
 ) -> None:
-    met: list[str] = []
-
-    def meet(call: Call) -> Fault | None:
-        if call.path.endswith("/commit") and "commit" not in met:
-            met.append("commit")
-            return Fault(lose_answer=True)
-        if len(broker.calls) % 7 == 0:
-            met.append("busy")
-            return Fault(503, {"Retry-After": "0.01"})
-        if len(broker.calls) % 11 == 0:
-            met.append("lost")
-            return Fault(lose_answer=True)
-        return None
-
-    broker.fault = meet
+    mishaps = Mishaps()
+    broker.fault = mishaps
     sink(messages(spark, 0, ROWS), broker).save()
-    assert {"commit", "busy", "lost"} == set(met)
+    assert {"commit", "busy", "lost"} == mishaps.met
     assert sorted(broker.ids("t")) == ids_of(0, ROWS)
 
 

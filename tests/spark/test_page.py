@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.conftest import ROOT
 from tests.spark.frames import messages
+from tests.spark.session import ROOT
 from tests.spark.test_consuming_stream import fill
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -24,30 +20,6 @@ from tests.spark.test_stream_sink import committed_batches, run
 ROWS = 20_000
 
 
-@pytest.fixture
-def real(tmp_path: Path) -> Iterator[RealBroker]:
-    with RealBroker(tmp_path) as broker:
-        yield broker
-
-
-@pytest.fixture
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Of 600 rows, so that tasks have some before they fail."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
-    yield
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-def settled(broker: RealBroker, identity: str) -> dict[str, Any]:
-    """A committed transaction, once all of it is published."""
-    for _ in range(600):
-        found = broker.transaction(identity)
-        if found["state"] != "committed" or found["published"] == found["rows"]:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{identity} is not published: {found}")
-
-
 @pytest.mark.parametrize("delivery", ["staged", "direct"])
 def test_every_row_is_there_once_also_when_the_load_is_run_again(
     spark: SparkSession, real: RealBroker, delivery: str
@@ -56,8 +28,8 @@ def test_every_row_is_there_once_also_when_the_load_is_run_again(
     for _ in range(2):
         sink(frame, real, delivery=delivery, txnAppId="load", compression="zstd").save()
     if delivery == "staged":
-        assert settled(real, "load")["rows"] == ROWS
-    assert sorted(real.ids("t")) == ids_of(0, ROWS)
+        assert real.settled("load")["rows"] == ROWS
+    real.assert_holds(ids_of(0, ROWS))
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -71,35 +43,9 @@ def test_failed_tasks_count_for_nothing(spark: SparkSession, real: RealBroker) -
     assert real.counts("t") == {}
     once = sink(frame, real, FaultySource.name(), txnAppId="load").option(FAIL_ATTEMPTS, "1")
     once.save()
-    found = settled(real, "load.r1")
+    found = real.settled("load.r1")
     assert (found["rows"], found["discarded_rows"]) == (ROWS, 2 * 1_000)
-    assert sorted(real.ids("t")) == ids_of(0, ROWS)
-
-
-def test_a_broker_that_is_killed_in_the_middle_goes_on(
-    spark: SparkSession, real: RealBroker
-) -> None:
-    def kill() -> None:
-        for _ in range(3_000):
-            time.sleep(0.02)
-            if killed.is_set():
-                return
-            answer = requests.get(f"{real.url}/v1/transactions/load", timeout=30)
-            if answer.status_code == 200 and answer.json()["parts"] > 10:
-                real.kill()
-                time.sleep(0.5)
-                real.start()
-                killed.set()
-
-    killed = threading.Event()
-    thread = threading.Thread(target=kill)
-    thread.start()
-    options = {"txnAppId": "load", "batchSize": 200, "retryWaitMs": 100, "maxRowsPerSecond": 4_000}
-    sink(messages(spark, 0, ROWS), real, **options).save()
-    assert killed.is_set(), "the load was over before"
-    thread.join()
-    settled(real, "load")
-    assert sorted(real.ids("t")) == ids_of(0, ROWS)
+    real.assert_holds(ids_of(0, ROWS))
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -115,8 +61,8 @@ def test_a_stream_that_crashed_between_both_commits_goes_on(
     assert real.transaction("app.1")["state"] == "committed"
     run(spark, source, real, tmp_path, FaultySource.name(), **faults)
     for number in range(4):
-        settled(real, f"app.{number}")
-    assert sorted(real.ids("t")) == ids_of(0, 8_000)
+        real.settled(f"app.{number}")
+    real.assert_holds(ids_of(0, 8_000))
 
 
 def test_messages_are_consumed_once_each_and_those_of_a_failed_batch_again(

@@ -10,9 +10,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, parquet
+from tests.spark.mishaps import Mishaps
 
 ROWS = 8_000
 FILES = 4
@@ -73,13 +74,7 @@ def test_a_crash_between_both_commits_doubles_nothing(
 ) -> None:
     """With busy and lost answers, and a failure of every task, on the way."""
     spark.dataSource.register(FaultySource)
-
-    def meet(call: Call) -> Fault | None:
-        if len(broker.calls) % 7 == 0:
-            return Fault(503, {"Retry-After": "0.01"})
-        return Fault(lose_answer=True) if len(broker.calls) % 11 == 0 else None
-
-    broker.fault = meet
+    broker.fault = Mishaps()
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
     try:
         faults = {CRASH_FILE: str(tmp_path / "crashed"), FAIL_ATTEMPTS: "1"}
