@@ -51,6 +51,15 @@ class BrokerView:
         assert isinstance(found, dict)
         return found
 
+    def sent(self, topic: str, transaction: str | None) -> int:
+        """How many rows of a load are there, staged or of its topic; none before it has begun."""
+        try:
+            if transaction is not None:
+                return int(self.transaction(transaction)["rows"])
+            return sum(self.counts(topic).values())
+        except requests.exceptions.RequestException:
+            return 0
+
     def settled(self, identity: str) -> dict[str, Any]:
         """A committed transaction, once all of it is published."""
         for _ in range(600):
