@@ -6,6 +6,7 @@ once leaves a file behind, since tasks and the driver run in other processes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ FAIL_ATTEMPTS = "faulty.attempts"
 """So many attempts at each task fail after two batches."""
 CRASH_FILE = "faulty.crash"
 """The commit fails once, behind the broker's commit; the file says that it did."""
-FORGET = "faulty.forget"
-"""Spark does not say this local property."""
+DAWDLE_S = "faulty.dawdle"
+"""The first attempt at the last task rests this long after two batches."""
+LAST = 3
+"""Of four tasks: speculation needs others to be done before."""
 
 
 class Faults:
@@ -30,6 +33,7 @@ class Faults:
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.fail_attempts = int(options.get(FAIL_ATTEMPTS, "0"))
+        self.dawdle_s = float(options.get(DAWDLE_S, "0"))
         self.crash_file = options.get(CRASH_FILE)
 
     def batches(self, iterator: Iterator[Any]) -> Iterator[Any]:
@@ -38,6 +42,8 @@ class Faults:
         for number, batch in enumerate(iterator):
             if number == 2 and context.attemptNumber() < self.fail_attempts:
                 raise RuntimeError("this task fails on purpose")
+            if number == 2 and context.attemptNumber() == 0 and context.partitionId() == LAST:
+                time.sleep(self.dawdle_s)
             yield batch
 
     def crash(self) -> None:

@@ -1,0 +1,79 @@
+"""Speculation: two attempts of a task at once, on a standalone cluster of two workers.
+
+Spark starts no second attempt on a host that has the first, so the workers say two names of this
+machine. The first attempt at a task dawdles; the second overtakes it, and what the loser had
+staged, and what it still sends afterwards, counts for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.broker.cluster.three_nodes import free_ports
+from tests.spark.frames import ids_of
+from tests.spark.real_broker import RealBroker
+from tests.spark.session import ROOT, prepare_environment
+from tests.spark.speculating import LOAD, ROWS
+
+START_S = 60
+DEPLOY = "org.apache.spark.deploy"
+
+
+@pytest.mark.drill
+def test_the_slower_of_two_attempts_counts_for_nothing(real: RealBroker, tmp_path: Path) -> None:
+    prepare_environment()
+    (port,) = free_ports(1)
+    master = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        words = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        log = stack.enter_context(daemon(tmp_path, "master", "master.Master", words))
+        wait_for(log, "New state: ALIVE")
+        for host in ("127.0.0.1", "localhost"):
+            words = ["--host", host, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
+            words += ["--work-dir", str(tmp_path / f"work-{host}"), master]
+            log = stack.enter_context(daemon(tmp_path, host, "worker.Worker", words))
+            wait_for(log, "Successfully registered with master")
+        command = [sys.executable, "-m", "tests.spark.speculating", master, real.url, str(tmp_path)]
+        found = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        )
+    assert found.returncode == 0, found.stdout + found.stderr[-5_000:]
+    load = real.settled(LOAD)
+    assert load["rows"] == ROWS
+    assert load["discarded_rows"] > 0, "nobody was overtaken, so this shows nothing"
+    real.assert_holds(ids_of(0, ROWS))
+
+
+@contextmanager
+def daemon(folder: Path, name: str, kind: str, words: list[str]) -> Iterator[Path]:
+    """A process of the standalone cluster; its log. Executors are in its process group."""
+    program = Path(sys.executable).parent / "spark-class"
+    path = folder / f"{name}.log"
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            [str(program), f"{DEPLOY}.{kind}", *words],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield path
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def wait_for(log: Path, text: str) -> None:
+    end = time.monotonic() + START_S
+    while text not in log.read_text():
+        assert time.monotonic() < end, log.read_text()[-3_000:]
+        time.sleep(0.1)
