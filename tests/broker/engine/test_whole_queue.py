@@ -243,8 +243,10 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     out = snapshot(state, now_ms)
     for name in ("told_ms", "epoch", "epochs", "tick", "hour_floor_top"):
         del out[name]
-    # It moves along while nothing changes the keyspace.
+    # They move along while nothing changes the keyspace, and nothing is staged.
     del out["keyspace"]["position"]
+    if not state.transactions:
+        del out["transactions"]["log_from"]
     # Hours in which nothing lives may have been removed.
     out["hours"] = {
         hour: [counts.rows, counts.living, counts.guests]

@@ -171,6 +171,8 @@ class Life:
         node.background.refuse()
         node.background.cancel()
         node.background._io.shutdown(wait=True)
+        # What was about to end in an orderly way goes on until it asks for the next job.
+        node.background._io = _NoThread()  # type: ignore[assignment]
         if node.log_commits._thread._thread.is_alive():
             node.log_commits.stop()
         node.engine.state.ids.close()
@@ -183,6 +185,16 @@ class Life:
         await self.node.stop()
         self.files.close()
         self.over = True
+
+
+class _NoThread:
+    """What a machine that is off has for jobs."""
+
+    def submit(self, *_: object) -> None:
+        raise DiskCrashed
+
+    def shutdown(self, *, wait: bool = True) -> None:
+        pass
 
 
 def lose_ids(ids: Path) -> None:
