@@ -49,7 +49,11 @@ def test_it_hands_over_under_load(tmp_path: Path) -> None:
             for _ in range(6):
                 await asyncio.sleep(0.3)
                 [leader] = world.leaders()
-                assert await leader.member.hand_over(None) is not None
+                # On a busy machine the other may not be there in time; then this one leads on.
+                for _ in range(3):
+                    if await leader.member.hand_over(None) is not None:
+                        break
+                    assert leader.leading
                 assert await until(lambda old=leader: world.leaders() not in ([], [old]))
 
         await world.run(hand_over_often)
