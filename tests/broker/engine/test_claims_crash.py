@@ -32,12 +32,12 @@ from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.hour_store import Work
-from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
+from tests.broker.engine.crash_points import SAMPLE, Workload
+from tests.storage.fake_disk import FakeDisk, Survival
 
 START_MS = 1_700_000_000_000
 LEASE_MS = 3_600_000
 SETTINGS = TopicSettings(backoff=Backoff(first_ms=0))
-SAMPLE = 25
 
 
 class Told:
@@ -191,6 +191,9 @@ def check(life: Life) -> None:
     life.engine.close()
 
 
+WORKLOAD = Workload(Told, Life, work, check)
+
+
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "SLICE_ROWS", 3)
@@ -210,17 +213,7 @@ def test_no_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
 def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
     """Cut at a seeded sample of all file operations."""
-    disk = FakeDisk()
-    life = Life(disk, tmp_path / "count", Told())
-    work(life)
-    life.engine.close()
-    held = 0
-    for at in sorted(Random(survival).sample(range(1, disk.count), SAMPLE)):
-        crashing, told = FakeDisk(at), Told()
-        crashing.crash_at = at
-        with pytest.raises(DiskCrashed):
-            work(Life(crashing, tmp_path / f"ids{at}", told))
-        told.now_ms += 5
-        held += len(told.claims)
-        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
+    at = WORKLOAD.sample(tmp_path, survival)
+    cuts = WORKLOAD.crash_at(tmp_path, at, lambda _: survival)
+    held = sum(len(told.claims) for told in cuts)
     assert held > SAMPLE, "many were cut while claims were held"

@@ -24,13 +24,13 @@ from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.transactions import publishing
 from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import HOUR_MS
+from tests.broker.engine.crash_points import SAMPLE, Workload
 from tests.broker.engine.staging import Transactions, batch_of
-from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 
 START_MS = 1_700_000_000_000
 NAMES = ("early", "late", "aborted")
 PARTS, ROWS = 3, 11
-SAMPLE = 25
 
 
 class Told:
@@ -180,6 +180,9 @@ def drained(life: Life) -> list[bytes]:
     return out
 
 
+WORKLOAD = Workload(Told, Life, work, check)
+
+
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 4)
@@ -200,34 +203,15 @@ def test_no_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("survival", SURVIVALS)
 def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
     """Cut at a seeded sample of all file operations."""
-    disk = FakeDisk()
-    life = Life(disk, tmp_path / "count", Told())
-    work(life)
-    life.engine.close()
-    committed = 0
-    for at in sorted(Random(survival).sample(range(1, disk.count), SAMPLE)):
-        crashing, told = FakeDisk(at), Told()
-        crashing.crash_at = at
-        with pytest.raises(DiskCrashed):
-            work(Life(crashing, tmp_path / f"ids{at}", told))
-        told.now_ms += 5
-        committed += len(told.decided)
-        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
+    at = WORKLOAD.sample(tmp_path, survival)
+    cuts = WORKLOAD.crash_at(tmp_path, at, lambda _: survival)
+    committed = sum(len(told.decided) for told in cuts)
     assert committed > SAMPLE // 2, "many were cut behind a decision"
 
 
 @pytest.mark.drill
 def test_crash_at_every_file_operation(tmp_path: Path) -> None:
     """The same without a sample."""
-    disk = FakeDisk()
-    life = Life(disk, tmp_path / "count", Told())
-    work(life)
-    life.engine.close()
-    for at in range(1, disk.count):
-        crashing, told = FakeDisk(at), Told()
-        crashing.crash_at = at
-        with pytest.raises(DiskCrashed):
-            work(Life(crashing, tmp_path / f"ids{at}", told))
-        told.now_ms += 5
-        survival = SURVIVALS[at % len(SURVIVALS)]
-        check(Life(crashing.restart(survival, at), tmp_path / f"after{at}", told))
+    at = WORKLOAD.operations(tmp_path)
+    cuts = WORKLOAD.crash_at(tmp_path, at, lambda cut: SURVIVALS[cut % len(SURVIVALS)])
+    assert sum(1 for _ in cuts) == len(at)
