@@ -46,6 +46,9 @@ _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
 _SCAN_ROWS: Final = 65_536
 _VERIFY_BYTES: Final = 4 << 20
+_WRITE_SOON_BYTES: Final = 256 << 10
+"""A flush of that size goes to the disk at once: what a checkpoint finds unwritten in all hours
+keeps the disk busy while the log wants it, and all that becomes due meanwhile waits."""
 _EPOCHS_AHEAD_MAX: Final = 64
 """So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
 earlier. Each life takes a checkpoint within half a minute."""
@@ -200,7 +203,11 @@ class DelayHour:
             written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
             assert written == flush.data_size, "bodies and sizes agree"
         raw = rows.view(np.uint8).data
-        self._file("delay.index", create=True).pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
+        index = self._file("delay.index", create=True)
+        index.pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
+        if flush.data_size + raw.nbytes >= _WRITE_SOON_BYTES:
+            log.begin_writing(self.log_size, flush.data_size)
+            index.begin_writing(self.row_count * INDEX_ENTRY_SIZE, raw.nbytes)
         extent = np.zeros(1, EXTENT)
         crc = 0
         for part in flush.data:

@@ -12,6 +12,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -43,6 +44,9 @@ class File(Protocol):
 
     def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
         """Write all buffers one after another at `offset`; returns the bytes written (all)."""
+
+    def begin_writing(self, offset: int, size: int) -> None:
+        """Let the system begin to bring a written range to the disk; nothing is promised."""
 
     def fdatasync(self) -> None: ...
 
@@ -193,6 +197,12 @@ class OsFile:
         except OSError as error:
             raise_disk_error(error, self._path)
         return total
+
+    def begin_writing(self, offset: int, size: int) -> None:
+        # Of dirty pages the advice begins the writing and leaves them where they are. An error of
+        # the disk is told by the fdatasync that follows.
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def fdatasync(self) -> None:
         try:

@@ -32,6 +32,9 @@ class ReservedFile:
         except DiskFullError:
             return self._reserve.making_room(lambda: self._file.pwritev(buffers, offset))
 
+    def begin_writing(self, offset: int, size: int) -> None:
+        self._file.begin_writing(offset, size)
+
     def fdatasync(self) -> None:
         self._file.fdatasync()
 

@@ -91,6 +91,10 @@ class FakeFile:
         self._disk.operate("write", self._path, whole, part)
         return len(data)
 
+    def begin_writing(self, offset: int, size: int) -> None:
+        """A crash keeps any part of what was not synced, begun or not."""
+        self._disk.alive()
+
     def fdatasync(self) -> None:
         node = self._open_node()
         self._disk.operate("sync", self._path, node.sync, node.lose, begun=lambda: None)

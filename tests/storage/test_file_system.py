@@ -50,6 +50,18 @@ def test_a_private_map_of_a_sparse_file(folder: Path) -> None:
     file.close()
 
 
+def test_what_is_begun_to_be_written_stays_as_it_is(folder: Path) -> None:
+    """Also beside pages that are changed again, and past the end."""
+    file = OsFileSystem().open(str(folder / "file"), create=True)
+    file.pwritev([b"a" * SIZE], 0)
+    file.begin_writing(0, SIZE)
+    file.pwritev([b"b" * 100], SIZE // 2)
+    file.begin_writing(SIZE // 4, 4 * SIZE)
+    file.fdatasync()
+    assert file.pread(2 * SIZE, 0) == b"a" * (SIZE // 2) + b"b" * 100 + b"a" * (SIZE // 2 - 100)
+    file.close()
+
+
 def test_allocate(folder: Path) -> None:
     path = folder / "file"
     file = OsFileSystem().open(str(path), create=True)
