@@ -19,7 +19,8 @@ from typing import Any, Final, Protocol
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
-from delaylog.client.sending.batch import Batch
+from delaylog.client.models import Sent
+from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Lane
 from delaylog.client.sending.lane_set import LaneSet
 from delaylog.client.sending.outbox import Outbox
@@ -84,7 +85,8 @@ class AsyncSender:
         """Queue a message; `free`: another shard may take it. OutboxFull, and it is not queued."""
         if self._closed:
             raise ClientError("the client is closed")
-        return AsyncSending(*self._lanes.add(topic, row, free=free))
+        batch, number = self._lanes.add(topic, row, free=free)
+        return AsyncSending(batch, number)
 
     async def room(self) -> None:
         """Wait until another message may be queued; usually at once."""
@@ -93,13 +95,13 @@ class AsyncSender:
             await asyncio.sleep(0)
         outbox = self._outbox
         while outbox.crowded:
-            await _woken(outbox.room_waiters)
+            await _woken(outbox.room_waiters, None)
 
     async def flush(self) -> None:
         """Wait until all that is queued now has been sent or given up; raises nothing of it."""
         for batch in self._lanes.close_open():
             while batch.left:
-                await _woken(batch.waiters)
+                await _woken(batch.waiters, WHOLE_BATCH)
 
     async def abandon(self, error: BaseException) -> None:
         """Give up whatever still waits, and end."""
@@ -173,29 +175,57 @@ class AsyncSender:
             del self._lingering[lane]
 
     def _wake(self, batch: Batch) -> None:
-        _wake_all(batch.waiters)
-        if self._outbox.room_waiters and not self._outbox.crowded:
-            _wake_all(self._outbox.room_waiters)
+        waiters, batch.waiters = batch.waiters, {}
+        if batch.answered and waiters:
+            sent = batch.all_sent()
+            for waiter, row in waiters.items():
+                # Done = whoever waited was cancelled. Who waits for all reads no result.
+                if not waiter.done():
+                    waiter.set_result(sent[row])
+        else:
+            _wake_some(batch, waiters)
+        room_waiters = self._outbox.room_waiters
+        if room_waiters and not self._outbox.crowded:
+            for waiter in room_waiters:
+                _settle(waiter)
+            room_waiters.clear()
 
 
 def _cancelled() -> ClientError:
     return ClientError("the loop ended before the message was sent")
 
 
-async def _woken(waiters: dict[Any, None]) -> None:
+async def _woken(waiters: dict[Any, Any], reason: object) -> None:
     """Until whoever keeps these waiters wakes them."""
     waiter = asyncio.get_running_loop().create_future()
-    waiters[waiter] = None
+    waiters[waiter] = reason
     try:
         await waiter
     finally:
         waiters.pop(waiter, None)
 
 
-def _wake_all(waiters: dict[Any, None]) -> None:
-    for waiter in waiters:
-        _settle(waiter)
-    waiters.clear()
+def _wake_some(batch: Batch, waiters: dict[asyncio.Future[Any], int]) -> None:
+    """Of a batch that had no single answer: wake those whose rows have ended."""
+    for waiter, row in waiters.items():
+        if waiter.done():
+            continue
+        if row == WHOLE_BATCH:
+            waiter.set_result(None)
+        elif batch.is_settled(row):
+            _hand_over(waiter, batch.outcome(row))
+        else:
+            batch.waiters[waiter] = row
+
+
+def _hand_over(waiter: asyncio.Future[Sent], outcome: Sent | BaseException) -> None:
+    if isinstance(outcome, Sent):
+        waiter.set_result(outcome)
+        return
+    # Several may raise it, each from its own place.
+    waiter.set_exception(outcome.with_traceback(None))
+    # Should the task be cancelled before it gets it: it counts as looked at all the same.
+    waiter.exception()
 
 
 def _settle(waiter: asyncio.Future[None]) -> None:

@@ -63,17 +63,17 @@ class DirectSender:
     def _queue(self, lane: Lane, rows: Iterable[Row]) -> list[Batch]:
         limits = self._outbox.limits
         now_s = self._clock()
-        for row in rows:
+        for body, kind, time_ms, members in rows:
             batch = lane.open
-            size_bytes = len(row.body) + ROW_BYTES
+            size_bytes = len(body) + ROW_BYTES
             if (
                 batch is None
-                or batch.kind != row.kind
+                or batch.kind != kind
                 or len(batch.bodies) >= limits.batch_max
                 or batch.size_bytes + size_bytes > limits.batch_bytes_max
             ):
-                batch = lane.begin(row.kind, now_s)
-            batch.add(row.body, row.time_ms, row.members)
+                batch = lane.begin(kind, now_s)
+            batch.add(body, time_ms, members)
             batch.size_bytes += size_bytes
         lane.close_open()
         return list(lane.batches)

@@ -15,7 +15,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
-from delaylog.client.sending.row import Row
+from delaylog.client.sending.row import Kind, Row
 
 UNREACHED_FOR_S: Final = 1.0
 """A shard that refused a connection is passed over for so long."""
@@ -79,7 +79,7 @@ class LaneSet:
             or batch.kind != kind
             or batch.size_bytes + size_bytes > self._batch_bytes_max
         ):
-            lane, batch = self._begin_batch(topic, row, free=free)
+            lane, batch = self._begin_batch(topic, kind, free=free)
         number = batch.add(body, time_ms, members)
         batch.size_bytes += size_bytes
         outbox.rows += 1
@@ -147,11 +147,11 @@ class LaneSet:
             self._outbox.failed(lane.topic, rows, error)
             self._progress(batch)
 
-    def _begin_batch(self, topic: str, row: Row, *, free: bool) -> tuple[Lane, Batch]:
+    def _begin_batch(self, topic: str, kind: Kind, *, free: bool) -> tuple[Lane, Batch]:
         lane = (self._free if free else self._pinned).get(topic)
         if lane is None:
             lane = self._begin_lane(topic, free=free)
-        batch = lane.begin(row.kind, self._clock())
+        batch = lane.begin(kind, self._clock())
         self._on_work(lane)
         return lane, batch
 

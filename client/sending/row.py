@@ -54,13 +54,10 @@ class Members(NamedTuple):
 NO_MEMBERS: Final = Members()
 
 
-class Row(NamedTuple):
-    """One checked message."""
-
-    body: bytes
-    kind: Kind
-    time_ms: int
-    members: Members | None
+Row: TypeAlias = tuple[bytes, Kind, int, Members | None]
+"""One checked message: body, kind, milliseconds, and its members if it has any. A plain tuple,
+since one is made for each send.
+"""
 
 
 def make_row(
@@ -94,7 +91,7 @@ def make_row(
         and ttl_ms is None
         and max_retry is None
     ):
-        return Row(body, kind, time_ms, None)
+        return body, kind, time_ms, None
     members = Members(
         b"" if id is None else id_bytes(id),
         b"" if key is None else key_bytes(key),
@@ -104,7 +101,7 @@ def make_row(
         TTL_DEFAULT if ttl_ms is None else _whole("ttl_ms", ttl_ms, -1, TTL_MS_MAX),
         RETRY_DEFAULT if max_retry is None else _whole("max_retry", max_retry, 0, MAX_RETRY_MAX),
     )
-    return Row(body, kind, time_ms, members)
+    return body, kind, time_ms, members
 
 
 def is_relative(kind: Kind) -> bool:

@@ -15,11 +15,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
-from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.lane_set import LaneSet
 from delaylog.client.sending.outbox import Outbox
@@ -89,7 +89,7 @@ class ThreadSender:
                 with self._lock:
                     if not batch.left:
                         break
-                    batch.waiters[waiter] = None
+                    batch.waiters[waiter] = WHOLE_BATCH
                 left_s = None if deadline_s is None else deadline_s - self._clock()
                 if not waiter.wait(left_s):
                     raise TimeoutError(f"messages are not sent after {timeout_s} s")
@@ -223,7 +223,7 @@ class ThreadSender:
             _wake_all(self._outbox.room_waiters)
 
 
-def _wake_all(waiters: dict[threading.Event, None]) -> None:
+def _wake_all(waiters: dict[threading.Event, Any]) -> None:
     for waiter in waiters:
         waiter.set()
     waiters.clear()
