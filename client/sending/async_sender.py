@@ -49,7 +49,7 @@ class AsyncSender:
         outbox: Outbox,
         *,
         shard: str = "",
-        spare: Callable[[set[str]], AsyncSender | None] = lambda tried: None,
+        spare: Callable[[set[str]], AsyncSender | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`spare` names a sender to take what any shard may have, given those tried in vain."""
@@ -64,7 +64,7 @@ class AsyncSender:
         self._closed = False
 
         def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = spare(tried)
+            other = None if spare is None else spare(tried)
             return None if other is None else other._lanes
 
         self._lanes = LaneSet(
@@ -103,7 +103,7 @@ class AsyncSender:
             while batch.left:
                 await _woken(batch.waiters, WHOLE_BATCH)
 
-    async def abandon(self, error: BaseException) -> None:
+    async def abandon(self, error: Exception) -> None:
         """Give up whatever still waits, and end."""
         self._closed = True
         tasks = list(self._tasks.items())
@@ -138,7 +138,10 @@ class AsyncSender:
         except BaseException as error:
             # A fault of ours must not leave anybody waiting for ever.
             _log.exception("sends to %s are given up", lane.topic)
-            self._lanes.give_up(lane, error, in_flight=True)
+            failure = error if isinstance(error, Exception) else _cancelled()
+            self._lanes.give_up(lane, failure, in_flight=True)
+            if failure is not error:
+                raise
         finally:
             del self._tasks[lane]
             self._lanes.drop(lane)

@@ -15,6 +15,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Lane
+from delaylog.client.sending.lane_set import UNREACHED_FOR_S
 from delaylog.client.sending.outbox import ROW_BYTES, Outbox
 from delaylog.client.sending.row import Row
 from delaylog.client.sending.thread_sender import Post
@@ -36,6 +37,7 @@ class DirectSender:
         self._outbox = outbox
         self._clock = clock
         self._sleep = sleep
+        self._unreached_until_s: dict[str, float] = {}
 
     def send(self, topic: str, row: Row, places: Sequence[Place]) -> Sent:
         """Send one message to the first of these shards that can be reached."""
@@ -55,10 +57,17 @@ class DirectSender:
                 topic, numbering, retry_for_s=outbox.limits.retry_for_s, random=outbox.random
             )
             batches = self._queue(lane, rows)
-            self._run(lane, list(places))
+            self._run(lane, self._reachable_first(places))
         finally:
             outbox.producers.give_back(numbering)
         return [batch.outcome(row) for batch in batches for row in range(batch.rows)]
+
+    def _reachable_first(self, places: Sequence[Place]) -> list[Place]:
+        blocked = self._unreached_until_s
+        if not blocked:
+            return list(places)
+        now_s = self._clock()
+        return sorted(places, key=lambda place: blocked.get(place[0], now_s) > now_s)
 
     def _queue(self, lane: Lane, rows: Iterable[Row]) -> list[Batch]:
         limits = self._outbox.limits
@@ -84,7 +93,7 @@ class DirectSender:
         while (attempt := lane.attempt()) is not None:
             batch, n = attempt.batch, attempt.n
             shard, post = places[0]
-            error: BaseException | None
+            error: Exception | None
             try:
                 answer = post(lane.topic, attempt.wire)
                 error = lane.answered(answer, self._clock())
@@ -98,6 +107,8 @@ class DirectSender:
                 batch.shard = batch.shard or shard
                 outbox.sent(batch, n, self._clock())
                 continue
+            if isinstance(error, NotReached):
+                self._unreached_until_s[shard] = self._clock() + UNREACHED_FOR_S
             if isinstance(error, NotReached) and not attempt.lost and unreached < len(places) - 1:
                 # Nothing of it can be anywhere, so it may go to another shard as it is.
                 unreached += 1

@@ -15,7 +15,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
-from delaylog.client.sending.row import Kind, Row
+from delaylog.client.sending.row import Kind, Row, check_topic
 
 UNREACHED_FOR_S: Final = 1.0
 """A shard that refused a connection is passed over for so long."""
@@ -125,7 +125,7 @@ class LaneSet:
         self._progress(batch)
         return 0.0
 
-    def failed(self, lane: Lane, attempt: Attempt, error: BaseException) -> float:
+    def failed(self, lane: Lane, attempt: Attempt, error: Exception) -> float:
         """An exchange failed like this; how long to pause."""
         batch, n = attempt.batch, attempt.n
         if isinstance(error, NotReached):
@@ -141,7 +141,7 @@ class LaneSet:
             self._outbox.retried(lane.topic, n, error)
         return verdict.pause_s
 
-    def give_up(self, lane: Lane, error: BaseException, *, in_flight: bool) -> None:
+    def give_up(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
         """All that waits in a lane has failed; `in_flight`: a request of it is out there."""
         for batch, rows in lane.give_up(error, in_flight=in_flight):
             self._outbox.failed(lane.topic, rows, error)
@@ -156,6 +156,7 @@ class LaneSet:
         return lane, batch
 
     def _begin_lane(self, topic: str, *, free: bool) -> Lane:
+        check_topic(topic)
         outbox = self._outbox
         lane = Lane(
             topic,

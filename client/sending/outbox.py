@@ -24,6 +24,7 @@ ROW_BYTES: Final = 64
 """Counted for each message beside its body, so that empty ones are bounded too."""
 OVERRUN: Final = 2
 """`room()` waits at the limits; a send is refused at so many times as much."""
+LAST_ANSWER_S: Final = 5.0
 FAILURES_SHOWN: Final = 100
 UNSEEN_BATCHES_MAX: Final = 1_000
 """Batches with failures that nobody looked at; of more only the count is kept."""
@@ -39,11 +40,14 @@ class SendHooks(Protocol):
     def on_sent(self, topic: str, n: int, seconds: float) -> None:
         """n messages were accepted, so long after the first of them was handed over."""
 
-    def on_send_retry(self, topic: str, n: int, error: BaseException) -> None:
+    def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
         """A request with n messages is sent again."""
 
-    def on_send_failed(self, topic: str, n: int, error: BaseException) -> None:
+    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
         """n messages were given up."""
+
+    def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:
+        """Headers to add to a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class SendLimits:
     pending_max: int = 100_000
     pending_bytes_max: int = 256 << 20
     retry_for_s: float = 60.0
+
+    @property
+    def close_for_s(self) -> float:
+        """How long a client that is closed lets what is queued be tried, a last answer included."""
+        return self.retry_for_s + LAST_ANSWER_S
 
     def __post_init__(self) -> None:
         if not 0 <= self.linger_ms <= 60_000:
@@ -113,12 +122,12 @@ class Outbox:
         if self.hooks is not None:
             self._tell(self.hooks.on_sent, batch.topic, n, now_s - batch.opened_at_s)
 
-    def retried(self, topic: str, n: int, error: BaseException) -> None:
+    def retried(self, topic: str, n: int, error: Exception) -> None:
         """A request is sent again."""
         if self.hooks is not None:
             self._tell(self.hooks.on_send_retry, topic, n, error)
 
-    def failed(self, topic: str, n: int, error: BaseException) -> None:
+    def failed(self, topic: str, n: int, error: Exception) -> None:
         """n rows were given up."""
         if self.hooks is not None:
             self._tell(self.hooks.on_send_failed, topic, n, error)
@@ -155,6 +164,17 @@ class Outbox:
         self._unseen = []
         self.room_waiters = {}
 
+    def headers(self, topic: str, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """The headers of a message with those that a hook adds; the message's own win."""
+        if self.hooks is None:
+            return headers
+        try:
+            more = self.hooks.outgoing_headers(topic)
+        except Exception:
+            _log.exception("a hook failed; the message goes without its headers")
+            return headers
+        return {**more, **(headers or {})} if more else headers
+
     def _forget_seen(self) -> None:
         self._unseen = [batch for batch in self._unseen if batch.unseen]
 
@@ -163,12 +183,3 @@ class Outbox:
             hook(*facts)
         except Exception:
             _log.exception("a hook failed; the sends go on")
-
-
-def with_headers(
-    headers: Mapping[str, str] | None, more: Mapping[str, str] | None
-) -> Mapping[str, str] | None:
-    """The sender's headers with those of a hook; the sender's own win."""
-    if not more:
-        return headers
-    return {**more, **headers} if headers else more

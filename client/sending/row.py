@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
 from delaylog.client.due import due_of
+from delaylog.client.models import NewMessage
 
 ID_BYTES_MAX: Final = 255
 KEY_BYTES_MAX: Final = 255
@@ -32,6 +34,8 @@ RETRY_DEFAULT: Final = 2**16 - 1
 MERGE_MODES: Final = (None, "keep", "replace", "reject")
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(MERGE_MODES)}
 _RELATIVE: Final = 1
+_TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")
+_MEMBERS: Final = tuple(each.name for each in fields(NewMessage) if each.name != "body")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -102,6 +106,21 @@ def make_row(
         RETRY_DEFAULT if max_retry is None else _whole("max_retry", max_retry, 0, MAX_RETRY_MAX),
     )
     return body, kind, time_ms, members
+
+
+def row_of(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Row:
+    """One of many messages as a row; what it does not say, the members in `defaults` do."""
+    if not isinstance(message, NewMessage):
+        return make_row(message, **defaults)
+    members = dict(defaults)
+    if any(getattr(message, name) is not None for name in _TIMES):
+        for name in _TIMES:
+            members.pop(name, None)
+    for name in _MEMBERS:
+        value = getattr(message, name)
+        if value is not None and value != ():
+            members[name] = value
+    return make_row(message.body, **members)
 
 
 def is_relative(kind: Kind) -> bool:

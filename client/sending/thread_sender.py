@@ -46,7 +46,7 @@ class ThreadSender:
         *,
         lock: threading.Lock,
         shard: str = "",
-        spare: Callable[[set[str]], ThreadSender | None] = lambda tried: None,
+        spare: Callable[[set[str]], ThreadSender | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`spare` names a sender to take what any shard may have, given those tried in vain."""
@@ -94,7 +94,7 @@ class ThreadSender:
                 if not waiter.wait(left_s):
                     raise TimeoutError(f"messages are not sent after {timeout_s} s")
 
-    def abandon(self, error: BaseException) -> None:
+    def abandon(self, error: Exception) -> None:
         """Give up whatever still waits, and end the thread once its request has an end."""
         with self._lock:
             self._closed = True
@@ -111,7 +111,7 @@ class ThreadSender:
         self._under_way: Lane | None = None
 
         def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = self._spare(tried)
+            other = None if self._spare is None else self._spare(tried)
             return None if other is None else other._lanes
 
         self._lanes = LaneSet(
@@ -209,7 +209,7 @@ class ThreadSender:
         paused_s = self._paused_until_s[lane]
         return paused_s if from_s is None else max(paused_s, from_s + self._linger_s)
 
-    def _give_up(self, lane: Lane, error: BaseException) -> None:
+    def _give_up(self, lane: Lane, error: Exception) -> None:
         self._lanes.give_up(lane, error, in_flight=lane is self._under_way)
         self._drop(lane)
 
@@ -247,7 +247,7 @@ def _at_exit() -> None:
     """Daemon threads still run here: let them send what is queued, as long as they would try."""
     for sender in list(_senders):
         with contextlib.suppress(TimeoutError):
-            sender.flush(sender._outbox.limits.retry_for_s)
+            sender.flush(sender._outbox.limits.close_for_s)
         failed = sender._outbox.take_unseen()
         if failed is not None:
             _log.error("at exit: %s", failed)
