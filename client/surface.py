@@ -6,7 +6,7 @@ alike; names, values and failures are those of the clients.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -155,6 +155,26 @@ class QueueClient(Protocol):
 
 class AsyncQueueClient(Protocol):
     """The same for asyncio programs; `send` is a coroutine or gives something to await."""
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        max_retry: int | None = None,
+        merge: str | None = None,
+    ) -> Awaitable[Sent]:
+        """Send one message; without a time it is due now. Awaited, it is on disk."""
 
     async def receive(
         self,
