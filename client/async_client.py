@@ -207,8 +207,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         patience = Patience(self._retry_for_s, time.monotonic, self._random)
         settled: AsyncLink | None = None
         while True:
-            for at in order:
-                link = settled or self._links[at]
+            for link in [self._links[at] for at in order] if settled is None else [settled]:
                 try:
                     answer = await link.post(topic, wire)
                 except NotReached as error:

@@ -206,8 +206,7 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         patience = Patience(self._retry_for_s, time.monotonic, self._random)
         settled: Link | None = None
         while True:
-            for at in order:
-                link = settled or self._links[at]
+            for link in [self._links[at] for at in order] if settled is None else [settled]:
                 try:
                     answer = link.post(topic, wire)
                 except NotReached as error:
