@@ -1,21 +1,87 @@
-"""A small async client of the broker's HTTP API; it imports nothing from the server."""
+"""The SDK: clients of the broker's HTTP API for threads and asyncio; nothing of the server's."""
 
-from delaylog.client.http_client import (
+from delaylog.client.async_client import AsyncClient
+from delaylog.client.client import Client
+from delaylog.client.errors import (
     AnswerLost,
     ApiError,
-    AsyncClient,
+    BadRequest,
     ClientError,
-    Message,
+    Conflict,
+    DiskFull,
+    Forbidden,
+    Gone,
+    NotFound,
     NotReached,
-    Received,
+    NotReady,
+    QuotaExceeded,
+    SendFailed,
+    TooLarge,
+    TooLate,
+    Unauthorized,
+    Unsupported,
 )
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    Counts,
+    Forecast,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+    TopicSettings,
+)
+from delaylog.client.plain_client import PlainClient
+from delaylog.client.plain_sync_client import PlainSyncClient
+from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
+from delaylog.client.settling import SettleFailed
+from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 
 __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncSending",
+    "BadRequest",
+    "ByKey",
+    "BySlot",
+    "Changed",
+    "Client",
     "ClientError",
+    "Conflict",
+    "Counts",
+    "DiskFull",
+    "Forbidden",
+    "Forecast",
+    "Gone",
+    "GroupInfo",
     "Message",
+    "MessageInfo",
+    "NewMessage",
+    "NotFound",
     "NotReached",
-    "Received",
+    "NotReady",
+    "OutboxFull",
+    "PlainClient",
+    "PlainSyncClient",
+    "QuotaExceeded",
+    "RoundRobin",
+    "SendFailed",
+    "Sending",
+    "Sent",
+    "SettleFailed",
+    "Settled",
+    "Shard",
+    "Stats",
+    "ThreadSending",
+    "TooLarge",
+    "TooLate",
+    "TopicInfo",
+    "TopicSettings",
+    "Unauthorized",
+    "Unsupported",
 ]
