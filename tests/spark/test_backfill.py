@@ -17,7 +17,6 @@ from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs.errors import JobError
 from tests.spark.frames import FIRST_DUE_MS, ids_of
 from tests.spark.real_broker import RealBroker
-from tests.spark.session import ROOT
 from tests.spark.test_jobs import run
 
 PROGRAMS = Path(sys.executable).parent
@@ -170,7 +169,7 @@ def test_spark_submit_and_the_command_run_the_same_job(
         done = subprocess.run(
             [*program, "backfill", *words],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))},
+            env=os.environ,
             capture_output=True,
             text=True,
             timeout=300,
