@@ -78,13 +78,14 @@ def _load_and_consume(
     with ThreadPoolExecutor(1) as pool:
         consuming = pool.submit(lambda: asyncio.run(consume(url, TOPIC, count, ends)))
         try:
-            for what in ("backfill  ", "again     "):
-                done = backfill.run(spark, loading)
-                rate = done["rows"] / done["seconds"]
-                say(
-                    f"{what}{done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
-                    f" transaction {done['transaction']}"
-                )
+            done = backfill.run(spark, loading)
+            rate = done["rows"] / done["seconds"]
+            say(
+                f"backfill  {done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
+                f" transaction {done['transaction']}"
+            )
+            again = backfill.run(spark, loading)
+            say(f"again     {again['rows']:,} rows, {again['loaded_before']:,} were there before")
         finally:
             # However long the load took, its rows are waited for as long.
             last_s = max(0.0, start_ms / 1000 + options.span_s - time.time())

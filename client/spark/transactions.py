@@ -8,7 +8,7 @@ So whatever happens, a name brings its rows in once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,8 +65,7 @@ class Transactions:
 
     def begin(self, name: str) -> Transaction:
         """The open transaction of this name, or the committed one that makes it needless."""
-        for run in range(RUNS_MAX):
-            identity = name if run == 0 else f"{name}.r{run}"
+        for identity in _runs_of(name):
             state = self._begun(identity)
             if state in (OPEN, COMMITTED):
                 return Transaction(identity, state)
@@ -74,6 +73,21 @@ class Transactions:
             f"{RUNS_MAX} transactions by the name {name} were aborted or expired; see why this "
             "load fails, then give another txnAppId"
         )
+
+    def committed_rows(self, name: str) -> int | None:
+        """How many rows a load of this name has brought in; None if none was committed."""
+        for identity in _runs_of(name):
+            try:
+                found = self._http.json("GET", f"{ROOT}/{identity}")
+            except RefusedError as error:
+                if error.status == 404:
+                    return None
+                raise
+            if found["state"] == COMMITTED:
+                return int(found["rows"])
+            if found["state"] == OPEN:
+                return None
+        return None
 
     def _begun(self, identity: str) -> str:
         shape = {"transaction": identity, "ttl_ms": self._ttl_ms}
@@ -144,3 +158,10 @@ class Transactions:
                 log.warning("transaction %s was committed before its abort; it stays", identity)
             elif error.status not in (404, 410):
                 raise
+
+
+def _runs_of(name: str) -> Iterator[str]:
+    """What the transactions of a load are called, one after another."""
+    yield name
+    for run in range(1, RUNS_MAX):
+        yield f"{name}.r{run}"

@@ -6,7 +6,7 @@ that a test can tell that it was not empty.
 
 from __future__ import annotations
 
-from tests.client.spark.fake_broker import Call, Fault
+from tests.client.spark.misbehaving_server import Call, Fault
 
 BUSY_EACH = 7
 LOST_EACH = 11

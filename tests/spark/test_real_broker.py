@@ -49,6 +49,26 @@ def test_failed_tasks_count_for_nothing(spark: SparkSession, real: RealBroker) -
 
 
 @pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("partitions", [2, 5])
+def test_of_a_direct_load_that_fails_some_rows_stay_and_none_comes_twice(
+    spark: SparkSession, real: RealBroker, partitions: int
+) -> None:
+    """Each attempt at a task sends two batches. Run again as it was, chunks are recognized by their
+    name and bytes; with its rows placed otherwise, each row by its id."""
+    spark.dataSource.register(FaultySource)
+    options = {"delivery": "direct", "txnAppId": "load"}
+    failing = sink(messages(spark, 0, ROWS, 2), real, FaultySource.name(), **options)
+    with pytest.raises(Exception, match="fails on purpose"):
+        failing.option(FAIL_ATTEMPTS, "9").save()
+    there = real.ids("t")
+    assert 1_000 <= len(there) <= 2 * 1_000, "what was sent stays; the rest never was"
+    assert len(set(there)) == len(there)
+    assert set(there) < set(ids_of(0, ROWS))
+    sink(messages(spark, 0, ROWS, partitions), real, **options).save()
+    real.assert_holds(ids_of(0, ROWS))
+
+
+@pytest.mark.usefixtures("small_batches")
 def test_a_stream_that_crashed_between_both_commits_goes_on(
     spark: SparkSession, real: RealBroker, tmp_path: Path
 ) -> None:

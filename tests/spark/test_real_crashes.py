@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
-from tests.client.spark.fake_broker import Call
+from tests.client.spark.misbehaving_server import Call
 from tests.spark.fault_proxy import FaultProxy
 from tests.spark.frames import ids_of, messages
 from tests.spark.real_broker import BrokerView, RealBroker
@@ -81,14 +81,16 @@ def test_a_leader_that_is_killed_in_the_middle_is_succeeded(
 ) -> None:
     """Spark is told all members, and finds out who leads."""
     leader, topic = three.leader(), f"t-{delivery}"
-    dead = threading.Event()
+    sent_at_death: list[int] = []
 
     def watch() -> None:
         view = BrokerView(three.url(leader))
         for _ in range(WAIT_S * 50):
-            if view.sent(topic, topic if delivery == "staged" else None) >= 2_000:
+            sent = view.sent(topic, topic if delivery == "staged" else None)
+            if sent >= 2_000:
                 three.kill(leader)
-                dead.set()
+                if not over.is_set():
+                    sent_at_death.append(sent)
                 return
             if over.wait(0.02):
                 return
@@ -104,7 +106,8 @@ def test_a_leader_that_is_killed_in_the_middle_is_succeeded(
     finally:
         over.set()
         watching.join()
-    assert dead.is_set(), "the load was over before"
+    assert sent_at_death, "the load was over before"
+    assert sent_at_death[0] < ROWS
     view = BrokerView(three.url(three.leader()))
     if delivery == "staged":
         assert view.settled(topic)["rows"] == ROWS

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tests.client.spark.fake_broker import Call
+from tests.client.spark.misbehaving_server import Call
 from tests.spark.driver import BATCH_LOAD, BATCH_ROWS, STREAM_APP, start_stream
 from tests.spark.fault_proxy import FaultProxy
 from tests.spark.frames import ids_of, messages, parquet

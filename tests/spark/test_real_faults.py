@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.client.spark.fake_broker import Call
+from tests.client.spark.misbehaving_server import Call
 from tests.spark.fault_proxy import FaultProxy
 from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, messages, parquet

@@ -2,8 +2,8 @@
 
 Each column of a message is an SQL expression on the input, by default the column of that name;
 the value is by default the whole row as JSON. The load is one transaction, named after the input's
-files (path, size and time of change), the topic and the expressions: run again, it adds nothing.
-All of it becomes visible at once, or nothing does.
+files (path, size and time of change), the topic and the expressions: run again, it adds nothing,
+and says so. All of it becomes visible at once, or nothing does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,24 @@ import time
 from typing import Any, Final
 
 from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
 _FORMATS: Final = ("parquet", "csv", "json")
 _COLUMNS: Final = ("value", "deliver_at", "id", "key", "topic", "priority", "headers")
-_HEADERS: Final = {"csv": {"header": "true", "inferSchema": "true"}}
+_READING: Final = {
+    "csv": {
+        "header": "true",
+        "inferSchema": "true",
+        # A quote is doubled in quotes (RFC 4180); Spark's own default is a backslash before it.
+        "escape": '"',
+        "mode": "FAILFAST",
+        # Otherwise a line is judged by those columns alone that an expression names.
+        "columnPruning": "false",
+    },
+    "json": {"mode": "FAILFAST"},
+}
+"""Spark's own way with a line that it cannot parse is a row of nulls, which would be sent."""
 TOKEN_VARIABLE: Final = "DELAYLOG_AUTH_TOKEN"
 
 
@@ -55,16 +68,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Load; returns what was done. The token comes from the environment, not from the words."""
+    from pyspark.errors import AnalysisException
+
+    kind = args.format or _format_of(args.input)
+    reading = {**_READING.get(kind, {}), **_pairs(args.reader_option)}
+    try:
+        frame = spark.read.format(kind).options(**reading).load(args.input)
+        named = args.txn_app_id or transaction_name(spark, frame, args)
+        messages = map_columns(frame.where(args.where) if args.where else frame, args)
+    except AnalysisException as error:
+        raise JobError(str(error).strip().partition("\n")[0]) from None
+    sink = _sink_options(args, named)
+    options = Options.parse(sink)
+    begun = time.monotonic()
+    before = _committed_rows(options)
+    return {
+        "job": "backfill",
+        "transaction": options.txn_app_id,
+        "topic": options.topic,
+        "rows": _load(messages, sink, options) if before is None else 0,
+        "loaded_before": before or 0,
+        "seconds": round(time.monotonic() - begun, 2),
+    }
+
+
+def _load(messages: Any, sink: dict[str, str], options: Options) -> int:
+    """Send; how many rows. What a transaction holds the broker knows best."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
-    kind = args.format or _format_of(args.input)
-    options = {**_HEADERS.get(kind, {}), **_pairs(args.reader_option)}
-    frame = spark.read.format(kind).options(**options).load(args.input)
-    named = args.txn_app_id or transaction_name(spark, frame, args)
-    messages = map_columns(frame.where(args.where) if args.where else frame, args)
     seen = Observation("rows")
-    sink = {"endpoint": args.endpoint, "txnAppId": named}
+    observed = messages.observe(seen, sql.count(sql.lit(1)).alias("rows"))
+    observed.write.format("delaylog").mode("append").options(**sink).save()
+    rows = _committed_rows(options)
+    return int(seen.get["rows"]) if rows is None else rows
+
+
+def _committed_rows(options: Options) -> int | None:
+    """Rows of the load's transaction; None if it is not committed, or delivery is direct."""
+    from pyspark_delaylog.broker_http import BrokerHttp
+    from pyspark_delaylog.transactions import Transactions
+
+    if not options.staged:
+        return None
+    assert options.txn_app_id is not None, "a load is named"
+    http = BrokerHttp(options)
+    try:
+        return Transactions(options, http).committed_rows(options.txn_app_id)
+    finally:
+        http.close()
+
+
+def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
+    found = {"endpoint": args.endpoint, "txnAppId": named}
     for name, value in (
         ("topic", args.topic),
         ("namespace", args.namespace),
@@ -72,23 +128,8 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         ("authToken", os.environ.get(TOKEN_VARIABLE)),
     ):
         if value is not None:
-            sink[name] = str(value)
-    begun = time.monotonic()
-    (
-        messages.observe(seen, sql.count(sql.lit(1)).alias("rows"))
-        .write.format("delaylog")
-        .mode("append")
-        .options(**{**sink, **_pairs(args.sink_option)})
-        .save()
-    )
-    seconds = time.monotonic() - begun
-    return {
-        "job": "backfill",
-        "transaction": named,
-        "topic": args.topic,
-        "rows": int(seen.get["rows"]),
-        "seconds": round(seconds, 2),
-    }
+            found[name] = str(value)
+    return {**found, **_pairs(args.sink_option)}
 
 
 def map_columns(frame: Any, args: argparse.Namespace) -> Any:

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from pyspark_delaylog.errors import DelaylogError
 from pyspark_delaylog.jobs import archive, audit, backfill
 from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.session import add_session_arguments, open_session
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open_session(args) as spark:
             done = job.run(spark, args)
-    except JobError as error:
+    except (DelaylogError, JobError) as error:
         print(f"delaylog spark {args.job}: {error}", file=sys.stderr)
         return 1
     print(json.dumps(done), flush=True)

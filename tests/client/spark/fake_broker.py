@@ -1,25 +1,22 @@
 """A small broker of the calls that Spark's side uses, in a thread of the test.
 
 It keeps what it takes in memory and follows the contract of transactions, direct sends and claims
-strictly: whatever the real broker refuses, this one does. A test gives it faults: before a call,
-or after one that was carried out and whose answer is lost.
+strictly: whatever the real broker refuses, this one does. A test gives it faults, as every
+misbehaving server.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote
 from zlib import crc32
 
 import pyarrow as pa
+
+from tests.client.spark.misbehaving_server import Call, MisbehavingServer, Reply
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -42,33 +39,6 @@ class Refusal(Exception):
 
 
 @dataclass
-class Call:
-    """A request as it came."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        found = json.loads(self.body or b"{}")
-        assert isinstance(found, dict)
-        return found
-
-
-@dataclass
-class Fault:
-    """What becomes of a call: an answer instead of it, or its answer lost."""
-
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    document: dict[str, Any] = field(default_factory=dict)
-    lose_answer: bool = False
-
-
-@dataclass
 class FakeTransaction:
     state: str = "open"
     rows: int = 0
@@ -85,12 +55,12 @@ class FakeClaim:
     extended: int = 0
 
 
-class FakeBroker:
+class FakeBroker(MisbehavingServer):
     """Use as `with FakeBroker() as broker:`; its address is `broker.url`."""
 
     def __init__(self, *, token: str | None = None) -> None:
+        super().__init__()
         self.token = token
-        self.calls: list[Call] = []
         self.transactions: dict[str, FakeTransaction] = {}
         self.sent: dict[tuple[str, str], list[Any]] = {}
         """Tables that are visible, by namespace and topic."""
@@ -101,26 +71,6 @@ class FakeBroker:
         self.members: list[dict[str, Any]] = []
         self.discarded = 0
         self.deduplicated = 0
-        self.fault: Callable[[Call], Fault | None] = lambda call: None
-        self._lock = threading.RLock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        # Asked often whether to stop: it is stopped once a test.
-        serve = partial(self._server.serve_forever, poll_interval=0.01)
-        threading.Thread(target=serve, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     # What tests look at
 
@@ -133,9 +83,6 @@ class FakeBroker:
     def ids(self, topic: str) -> list[str]:
         return [row["id"] for row in self.rows(topic)]
 
-    def called(self, method: str, ending: str) -> list[Call]:
-        return [call for call in self.calls if call.method == method and call.path.endswith(ending)]
-
     def expire(self, identity: str) -> None:
         self.transactions[identity].state = "expired"
 
@@ -147,6 +94,14 @@ class FakeBroker:
                     self.ready.setdefault(topic, [])[:0] = claim.rows
 
     # What it answers
+
+    def carry_out(self, call: Call) -> Reply:
+        with self._lock:
+            try:
+                status, found = 200, self.answer(call)
+            except Refusal as refusal:
+                status, found = refusal.status, refusal.document
+        return Reply(status, found if isinstance(found, bytes) else json.dumps(found).encode())
 
     def answer(self, call: Call) -> dict[str, Any] | bytes:
         if self.token is not None and call.headers.get("Authorization") != f"Bearer {self.token}":
@@ -316,61 +271,6 @@ class FakeBroker:
             self.ready.setdefault(topic, [])[:0] = found.rows
         found.state = f"{verb}ed"
         return {"result": "done"}
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        broker = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Answers are small; without this the second write waits for an acknowledgement.
-            wbufsize = -1
-
-            def log_message(self, *args: Any) -> None:
-                """A test that fails shows the calls itself."""
-
-            def do_GET(self) -> None:
-                self._serve()
-
-            def do_POST(self) -> None:
-                self._serve()
-
-            def _serve(self) -> None:
-                parts = urlsplit(self.path)
-                call = Call(
-                    self.command,
-                    parts.path,
-                    {name: values[-1] for name, values in parse_qs(parts.query).items()},
-                    dict(self.headers.items()),
-                    self.rfile.read(int(self.headers.get("Content-Length", 0))),
-                )
-                with broker._lock:
-                    broker.calls.append(call)
-                    fault = broker.fault(call)
-                    if fault is not None and fault.status:
-                        self._reply(fault.status, fault.document, fault.headers)
-                        return
-                    try:
-                        status, found = 200, broker.answer(call)
-                    except Refusal as refusal:
-                        status, found = refusal.status, refusal.document
-                if fault is not None and fault.lose_answer:
-                    self.close_connection = True
-                    return
-                self._reply(status, found, {})
-
-            def _reply(
-                self, status: int, found: dict[str, Any] | bytes, headers: dict[str, str]
-            ) -> None:
-                body = found if isinstance(found, bytes) else json.dumps(found).encode()
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-                self.wfile.flush()
-
-        return Handler
 
 
 def _table(call: Call) -> Any:

@@ -12,7 +12,8 @@ from pyspark_delaylog import broker_http
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
 from tests.client.spark.conftest import OptionsOf
-from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.misbehaving_server import Call, Fault
 
 CLOSED = "http://127.0.0.1:9"
 

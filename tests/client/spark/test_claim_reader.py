@@ -16,7 +16,8 @@ from pyspark_delaylog.errors import DataLossError, OptionError, RefusedError
 from pyspark_delaylog.schema import SOURCE_SCHEMA
 from tests.client.spark.batches import ids_of
 from tests.client.spark.conftest import OptionsOf
-from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.misbehaving_server import Call, Fault
 
 ALL = ReadAllAvailable()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from delaylog.broker.folder_lock import retention_held
+from pyspark_delaylog.errors import OptionError
+from pyspark_delaylog.jobs import backfill
+from pyspark_delaylog.jobs import main as jobs_main
 from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
 from pyspark_delaylog.jobs.audit import segment_options
 from pyspark_delaylog.jobs.errors import JobError
@@ -32,6 +36,21 @@ def test_without_java_it_is_said_how_to_get_it(
     monkeypatch.setenv("PATH", "")
     assert main(["audit", "/data", "/out"]) == 1
     assert "apt-get install openjdk-17-jre-headless" in capsys.readouterr().err
+
+
+def test_what_a_broker_or_an_option_has_against_it_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without Python's traceback: there is nothing in the job to be mended."""
+
+    def refuse(spark: object, args: object) -> None:
+        raise OptionError("option endpoint: 'nowhere' is no base URL")
+
+    monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
+    monkeypatch.setattr(backfill, "run", refuse)
+    assert main(["backfill", "a.csv", "--endpoint", "nowhere", "--topic", "t"]) == 1
+    said = capsys.readouterr().err
+    assert said == "delaylog spark backfill: option endpoint: 'nowhere' is no base URL\n"
 
 
 def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from pyspark_delaylog.transactions import Staged, Transactions
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 from tests.client.spark.batches import batch_of, ids_of
 from tests.client.spark.conftest import OptionsOf
-from tests.client.spark.fake_broker import Call, FakeBroker, Fault
+from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.misbehaving_server import Call, Fault
 
 SCHEMA = StructType(
     [

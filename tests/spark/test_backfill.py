@@ -1,0 +1,183 @@
+"""The job `backfill` with the real broker: CSV and JSON, its programs, and running it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import pyspark_delaylog.jobs.main
+from pyspark_delaylog.jobs import backfill
+from pyspark_delaylog.jobs.errors import JobError
+from tests.spark.frames import FIRST_DUE_MS, ids_of
+from tests.spark.real_broker import RealBroker
+from tests.spark.test_jobs import run
+
+PROGRAMS = Path(sys.executable).parent
+SUBMIT = [str(PROGRAMS / "spark-submit"), "--master", "local[2,4]"]
+SUBMIT += ["--conf", "spark.ui.enabled=false", pyspark_delaylog.jobs.main.__file__]
+COMMAND = [str(PROGRAMS / "delaylog"), "spark"]
+
+
+def write_csv(path: Path, first: int, end: int) -> None:
+    """As a spreadsheet has it: quotes, commas, and times as text."""
+    lines = ["number,note,due"]
+    for number in range(first, end):
+        seconds = FIRST_DUE_MS // 1_000 + number
+        hours, rest = divmod(seconds % 86_400, 3_600)
+        time = f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
+        lines.append(f'{number},"note, ""{number}""",2030-03-17 {time}')
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def csv_words(folder: Path, real: RealBroker) -> list[str]:
+    words = [f"{folder}/*.csv", "--endpoint", real.url, "--topic", "t"]
+    words += ["--id", "format_string('m%08d', number)", "--value", "note"]
+    return [*words, "--deliver-at", "to_timestamp(concat(due, ' UTC'), 'yyyy-MM-dd HH:mm:ss z')"]
+
+
+def write_json(path: Path, first: int, end: int) -> None:
+    """One object a line, of which some have a member that others have not."""
+    rows: list[dict[str, Any]] = [
+        {"id": each, "deliver_at": FIRST_DUE_MS + number, "to": {"name": "Ä", "tags": [number]}}
+        for number, each in enumerate(ids_of(first, end), first)
+    ]
+    rows[0]["urgent"] = True
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def only(done: dict[str, Any]) -> tuple[int, int]:
+    return done["rows"], done["loaded_before"]
+
+
+def test_csv_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Path) -> None:
+    """Run again it says that it added nothing; a file more makes it another load."""
+    folder = tmp_path / "in"
+    write_csv(folder / "a.csv", 0, 300)
+    write_csv(folder / "b.csv", 300, 500)
+    words = csv_words(folder, real)
+    done = run(spark, backfill, *words)
+    assert only(done) == (500, 0)
+    assert real.settled(done["transaction"])["rows"] == 500
+    for _ in range(2):
+        again = run(spark, backfill, *words)
+        assert (only(again), again["transaction"]) == ((0, 500), done["transaction"])
+    real.assert_holds(ids_of(0, 500))
+    message = real.get("/v1/topics/t/messages/m00000007")
+    assert message["body"] == 'note, "7"'
+    assert message["deliver_at_ms"] == FIRST_DUE_MS + 7_000
+    write_csv(folder / "c.csv", 500, 600)
+    more = run(spark, backfill, *words)
+    assert only(more) == (600, 0)
+    assert real.settled(more["transaction"])["results"] == {
+        "created": 100,
+        "kept": 500,
+        "replaced": 0,
+        "rejected": 0,
+        "ended": 0,
+    }
+    real.assert_holds(ids_of(0, 600))
+
+
+def test_json_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Path) -> None:
+    """The columns by their names, and the whole row as the body."""
+    path = tmp_path / "rows.jsonl"
+    write_json(path, 0, 500)
+    words = [path, "--endpoint", real.url, "--topic", "t"]
+    assert only(run(spark, backfill, *words, "--txn-app-id", "mine")) == (500, 0)
+    assert only(run(spark, backfill, *words, "--txn-app-id", "mine")) == (0, 500)
+    assert real.settled("mine")["rows"] == 500
+    real.assert_holds(ids_of(0, 500))
+    message = real.get("/v1/topics/t/messages/m00000007")
+    assert message["deliver_at_ms"] == FIRST_DUE_MS + 7
+    assert json.loads(message["body"]) == {
+        "deliver_at": FIRST_DUE_MS + 7,
+        "id": "m00000007",
+        "to": {"name": "Ä", "tags": [7]},
+    }
+    first = json.loads(real.get("/v1/topics/t/messages/m00000000")["body"])
+    assert first["urgent"] is True
+
+
+def test_what_a_direct_load_sent_is_counted(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    write_json(path, 0, 50)
+    words = [path, "--endpoint", real.url, "--topic", "t", "--sink-option", "delivery=direct"]
+    for _ in range(2):
+        assert only(run(spark, backfill, *words)) == (50, 0)
+    real.assert_holds(ids_of(0, 50))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("rows.csv", '500,"a note",2030-03-17 17:00:00,too much'), ("rows.json", "{")],
+)
+def test_a_line_that_cannot_be_parsed_fails_the_load(
+    spark: SparkSession, real: RealBroker, tmp_path: Path, name: str, line: str
+) -> None:
+    """By itself Spark would send a row of nulls, or lose what it did not understand."""
+    path = tmp_path / name
+    (write_csv if name.endswith("csv") else write_json)(path, 0, 10)
+    path.write_text(path.read_text() + line + "\n")
+    words = [path, "--endpoint", real.url, "--topic", "t", "--delay-ms", "1000", "--value", "'x'"]
+    with pytest.raises(Exception, match=r"MALFORMED|malformed"):
+        run(spark, backfill, *words)
+    assert real.get("/v1/topics")["topics"] == []
+    done = run(spark, backfill, *words, "--reader-option", "mode=DROPMALFORMED")
+    assert only(done) == (10, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--id", "nmber", "--deliver-at", "due"], "nmber.*number"),
+        (["--id", "number"], "say when messages are due.*number, note, due"),
+        (["--id", "(", "--delay-ms", "1"], "PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_said_in_a_line(
+    spark: SparkSession, real: RealBroker, tmp_path: Path, words: list[str], said: str
+) -> None:
+    write_csv(tmp_path / "rows.csv", 0, 10)
+    there = [str(tmp_path / "rows.csv"), "--endpoint", real.url, "--topic", "t"]
+    with pytest.raises(JobError, match=said) as caught:
+        run(spark, backfill, *there, *words)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(JobError, match="PATH_NOT_FOUND"):
+        run(spark, backfill, str(tmp_path / "none.csv"), *there[1:], *words)
+
+
+def test_spark_submit_and_the_command_run_the_same_job(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    """In sessions of their own; the second knows what the first has loaded."""
+    assert spark.version, "the fixture says where Java is"
+    folder = tmp_path / "in"
+    write_csv(folder / "a.csv", 0, 300)
+    words = csv_words(folder, real)
+    found = []
+    for program in (SUBMIT, COMMAND):
+        done = subprocess.run(
+            [*program, "backfill", *words],
+            cwd=tmp_path,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr[-5_000:]
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert [only(each) for each in found] == [(300, 0), (0, 300)]
+    assert found[0]["transaction"] == found[1]["transaction"]
+    real.assert_holds(ids_of(0, 300))
+    assert real.get("/v1/topics/t/messages/m00000007")["deliver_at_ms"] == FIRST_DUE_MS + 7_000
