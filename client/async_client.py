@@ -129,10 +129,12 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         SendFailed tells of sends that failed and that nobody awaited. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
-        failed = await self._end_sending()
-        await self._receiver.close()
-        for link in self._links:
-            await link.close()
+        try:
+            failed = await self._end_sending()
+        finally:
+            await self._receiver.close()
+            for link in self._links:
+                await link.close()
         if failed is not None:
             raise failed
 

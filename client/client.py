@@ -128,10 +128,12 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         SendFailed tells of sends that failed and that nobody asked for. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
-        failed = self._end_sending()
-        self._receiver.close()
-        for link in self._links:
-            link.close()
+        try:
+            failed = self._end_sending()
+        finally:
+            self._receiver.close()
+            for link in self._links:
+                link.close()
         if failed is not None:
             raise failed
 
