@@ -12,17 +12,15 @@ import ssl
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-from uuid import uuid4
+from typing import Any, Self, TypeVar
 
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.control_calls import ControlCalls
-from delaylog.client.errors import ClientError, NotReached, SendFailed
+from delaylog.client.errors import AnswerLost, ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.link import Link
@@ -43,9 +41,6 @@ from delaylog.client.transaction import Transaction
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
-SEQUENCES_A_PRODUCER: Final = 32
-"""Calls of `send_columns` under one producer's name. A broker keeps the last 64 sequences of a
-producer, so however many are under way, none falls out of its memory."""
 
 
 class Client(SendCalls, ControlCalls, TopicCalls):
@@ -76,15 +71,14 @@ class Client(SendCalls, ControlCalls, TopicCalls):
     ) -> None:
         """`zone` is where this client stands, `sharding` is by key unless it is given.
 
-        `producer` names this client to brokers, so that what it repeats is added once; one name,
-        one living client. It is made up unless it is given. `retry_for_s` is how long sends are
-        repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
+        `producer` is how the names begin under which brokers know this client's sends, so that
+        what it repeats is added once; something unique is added. `retry_for_s` is how long sends
+        are repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
         messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
         """
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
-        self.producer = producer or uuid4().hex
         self._retry_for_s = retry_for_s
         limits = SendLimits(
             linger_ms, batch_max, batch_bytes_max, pending_max, pending_bytes_max, retry_for_s
@@ -106,7 +100,6 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         self._receiver = Receiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
-        self._column_sends = count()
 
     def __enter__(self) -> Self:
         return self
@@ -135,10 +128,12 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         SendFailed tells of sends that failed and that nobody asked for. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
-        failed = self._end_sending()
-        self._receiver.close()
-        for link in self._links:
-            link.close()
+        try:
+            failed = self._end_sending()
+        finally:
+            self._receiver.close()
+            for link in self._links:
+                link.close()
         if failed is not None:
             raise failed
 
@@ -193,16 +188,22 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         if shard is None and has_home and len(self._links) > 1:
             if self._topology.home("id") is not None:
                 raise ValueError("rows with ids or keys have different homes: give shard=")
-        number = next(self._column_sends)
-        wire = encode_send(
-            bodies,
-            deliver_at_ms=deliver_at_ms,
-            delay_ms=delay_ms,
-            producer=f"{self.producer}-columns-{number // SEQUENCES_A_PRODUCER}",
-            sequence=number % SEQUENCES_A_PRODUCER,
-            **columns,
-        )
         order = self._topology.order() if shard is None else [self._topology.at(shard)]
+        numbering = self._outbox.producers.take()
+        try:
+            wire = encode_send(
+                bodies,
+                deliver_at_ms=deliver_at_ms,
+                delay_ms=delay_ms,
+                producer=numbering.producer,
+                sequence=numbering.take(),
+                **columns,
+            )
+            return self._post_columns(topic, wire, order)
+        finally:
+            self._outbox.producers.give_back(numbering)
+
+    def _post_columns(self, topic: str, wire: bytes, order: Sequence[int]) -> SendAnswer:
         patience = Patience(self._retry_for_s, time.monotonic, self._random)
         settled: Link | None = None
         while True:
@@ -211,6 +212,8 @@ class Client(SendCalls, ControlCalls, TopicCalls):
                     answer = link.post(topic, wire)
                 except NotReached as error:
                     failure: ClientError = error
+                    if settled is not None:
+                        failure = AnswerLost(f"an earlier try had no answer, and then: {error}")
                 except ClientError as error:
                     # It may have come through there, so it is repeated there and nowhere else.
                     settled, failure = link, error

@@ -1,8 +1,8 @@
 """ThreadSender: sends of a program with threads to one shard, posted by a thread of its own.
 
-The thread begins with the first message and ends when the sender is closed. The one rule: `put`
-waits for room and for nothing else. A forked child begins afresh: what was queued is the parent's
-to send. What is queued when the interpreter exits is sent first.
+The thread begins with the first message and ends when nothing comes for a while. The one rule:
+`put` waits for room and for nothing else. A forked child begins afresh: what was queued is the
+parent's to send. What is queued when the interpreter exits is sent first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
@@ -27,6 +27,10 @@ from delaylog.client.sending.row import Row
 from delaylog.client.sending.sending import ThreadSending
 
 _log = logging.getLogger("delaylog.client")
+
+
+IDLE_S: Final = 10.0
+"""The thread ends when nothing came for so long; the next message begins another."""
 
 
 class Post(Protocol):
@@ -158,9 +162,13 @@ class ThreadSender:
             with woken:
                 lane = self._next_lane()
                 while lane is None:
-                    if self._closed and not self._paused_until_s:
-                        return
-                    woken.wait(self._wait_s())
+                    if self._paused_until_s:
+                        woken.wait(self._wait_s())
+                    elif self._closed or not woken.wait(IDLE_S):
+                        # Also for the sake of a client that was dropped without being closed.
+                        if not self._paused_until_s:
+                            self._thread = None
+                            return
                     lane = self._next_lane()
                 attempt = lane.attempt()
                 assert attempt is not None, "a lane that is not idle has something to send"
@@ -199,10 +207,9 @@ class ThreadSender:
                 return lane
         return None
 
-    def _wait_s(self) -> float | None:
-        """How long nothing will be ready; None = until something comes."""
-        ready_at_s = min(map(self._ready_at_s, self._paused_until_s), default=None)
-        return None if ready_at_s is None else max(0.0, ready_at_s - self._clock())
+    def _wait_s(self) -> float:
+        """How long none of the lanes will be ready."""
+        return max(0.0, min(map(self._ready_at_s, self._paused_until_s)) - self._clock())
 
     def _ready_at_s(self, lane: Lane) -> float:
         from_s = lane.linger_from_s

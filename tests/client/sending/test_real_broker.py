@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.client import AsyncClient, Client, NewMessage, NotReached, SendFailed, Sent
+from delaylog.client import (
+    AsyncClient,
+    Client,
+    ClientError,
+    NewMessage,
+    NotReached,
+    SendFailed,
+    Sent,
+)
 from delaylog.client.bulk import ref_to_id
 from delaylog.client.child_broker import ChildBroker
 
@@ -254,5 +262,21 @@ def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
             sent = await client.send("t", b"y", delay_ms=FAR_MS)
             assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
             assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            client = AsyncClient(broker.url)
+            await client.send("t", b"there", delay_ms=FAR_MS)
+            await broker.kill()
+            sending = client.send("t", b"x")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.close(), 0.1)
+            assert sending.done()
+            with pytest.raises(ClientError, match="closed"):
+                client.send("t", b"y")
 
     asyncio.run(asyncio.wait_for(run(), 60))
