@@ -83,6 +83,7 @@ def exchange(
     if call.headers:
         headers |= call.headers
     until: float | None = None
+    lost: AnswerLost | None = None
     hops = untried = 0
     while True:
         node = route.node
@@ -104,7 +105,12 @@ def exchange(
             may_repeat = may_repeat and route.known > 1
         if until is None:
             until, untried = clock() + failover_s, route.known - 1
+        if isinstance(error, AnswerLost):
+            lost = error
         if not may_repeat or clock() >= until:
+            if lost is not None and isinstance(error, NotReached):
+                # Nobody was reached this time; an earlier try may have been carried out.
+                raise AnswerLost(f"{lost}; then {error}") from error
             raise error
         if doubts is not None and not isinstance(error, NotReached):
             doubts.append(error)

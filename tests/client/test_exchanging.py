@@ -193,6 +193,30 @@ def test_an_answer_that_was_lost() -> None:
     play(scene)
 
 
+def test_what_was_lost_once_stays_in_doubt() -> None:
+    """Nobody is reached any more, but the first try may have been carried out."""
+
+    async def scene(one: Node, two: Node) -> None:
+        async def lose_and_go(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            request.transport.abort()
+            task = asyncio.ensure_future(one.stop())
+            ending.add(task)
+            return web.Response()
+
+        ending: set[asyncio.Future[None]] = set()
+        one.handle = lose_and_go  # type: ignore[method-assign]
+        await one.stop()
+        await one.start()
+        await two.stop()
+        async with PlainClient(one.url, members=[two.url], failover_s=0.5) as client:
+            with pytest.raises(AnswerLost, match="then"):
+                await client.send("t", "x", idempotency_key="k")
+        await asyncio.gather(*ending)
+
+    play(scene)
+
+
 def test_addresses() -> None:
     """The path in front of the first address is its own; odd places are followed nowhere."""
     route = LeaderRoute("http://front/delaylog/", ["https://b:1/"])
