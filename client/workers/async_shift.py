@@ -35,6 +35,9 @@ TURN_S: Final = 0.002
 # A call that takes longer is given up and made again.
 CALL_S: Final = 10.0
 CALLS_MAX: Final = 4
+# A receive that is called off may have been answered: what it leased would be nobody's until the
+# lease is over. Where messages are ready the answer comes at once, so it is waited for so long.
+ANSWER_S: Final = 0.25
 # How long a cancelled handler may take to end.
 CANCEL_S: Final = 1.0
 # How long the last settling calls may take, beyond the grace of handlers.
@@ -93,6 +96,9 @@ class AsyncShift:
     async def stop(self, grace_s: float) -> None:
         """Fetch no more, give back what is not begun, wait for handlers, then give back theirs."""
         self._stopping = True
+        for room in self._room:
+            room.set()
+        await asyncio.wait(self._fetchers, timeout=ANSWER_S)
         await _cancelled(self._fetchers)
         self._desk.give_back_waiting(clock())
         self._wake(len(self._runners))

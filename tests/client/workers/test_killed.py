@@ -117,7 +117,7 @@ def test_sigterm_lets_handlers_end_and_gives_the_rest_back(
         assert process.wait(20) == 0
     ended = len(book.lines("end"))
     assert sorted(book.lines("begin")) == sorted(book.lines("end"))
-    assert live.counts() == {"acked": ended, "ready": 60 - ended}
+    live.await_counts(acked=ended, ready=60 - ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
