@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import sdk_send
+import sdk_worker
 from broker_process import Brokers
 from settings import Settings
 from tables import Table
@@ -16,3 +17,4 @@ from tables import Table
 def measure(brokers: Brokers, settings: Settings) -> Iterator[Table]:
     """The tables, one after the other."""
     yield sdk_send.measure(brokers, settings)
+    yield sdk_worker.measure(brokers, settings)

@@ -21,6 +21,7 @@ from delaylog.client.errors import (
     Unauthorized,
     Unsupported,
 )
+from delaylog.client.hooks import Hooks
 from delaylog.client.message import Message
 from delaylog.client.models import (
     Changed,
@@ -40,12 +41,15 @@ from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
 from delaylog.client.settling import SettleFailed
 from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
+from delaylog.client.workers.backoff import Backoff
+from delaylog.client.workers.retry import Retry
 
 __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
     "AsyncSending",
+    "Backoff",
     "BadRequest",
     "ByKey",
     "BySlot",
@@ -59,6 +63,7 @@ __all__ = [
     "Forecast",
     "Gone",
     "GroupInfo",
+    "Hooks",
     "Message",
     "MessageInfo",
     "NewMessage",
@@ -69,6 +74,7 @@ __all__ = [
     "PlainClient",
     "PlainSyncClient",
     "QuotaExceeded",
+    "Retry",
     "RoundRobin",
     "SendFailed",
     "Sending",

@@ -27,6 +27,7 @@ from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
+from delaylog.client.hooks import Hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo, Settled
@@ -34,17 +35,18 @@ from delaylog.client.patience import Patience
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.async_calls import AsyncSendCalls
-from delaylog.client.sending.outbox import Outbox, SendHooks, SendLimits
+from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.transaction import AsyncTransaction
+from delaylog.client.workers.consuming import AsyncConsuming
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
+class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsuming):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
@@ -68,7 +70,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
         tls: ssl.SSLContext | None = None,
-        hooks: SendHooks | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """`zone` is where this client stands, `sharding` is by key unless it is given.
 
@@ -77,6 +79,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         are repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
         messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
+        `hooks` hear of what happens.
         """
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
@@ -101,6 +104,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         self._receiver = AsyncReceiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
+        self._begin_consuming(self._links, hooks)
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,14 +127,17 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls):
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"
 
     async def close(self) -> None:
-        """Send what is queued, for `retry_for_s` at most, give back what was received and not
-        handed out, then drop the connections.
+        """Stop consuming, send what is queued, for `retry_for_s` at most, give back what was
+        received and not handed out, then drop the connections.
 
         SendFailed tells of sends that failed and that nobody awaited. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
         try:
-            failed = await self._end_sending()
+            try:
+                await self.stop()
+            finally:
+                failed = await self._end_sending()
         finally:
             await self._receiver.close()
             for link in self._links:

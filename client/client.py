@@ -22,6 +22,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.control_calls import ControlCalls
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
+from delaylog.client.hooks import Hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.link import Link
 from delaylog.client.message import Message
@@ -31,19 +32,20 @@ from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.receiver import Receiver
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.calls import SendCalls
-from delaylog.client.sending.outbox import Outbox, SendHooks, SendLimits
+from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.sync_transport import SyncTransport
 from delaylog.client.topic_calls import TopicCalls
 from delaylog.client.transaction import Transaction
+from delaylog.client.workers.consuming import Consuming
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class Client(SendCalls, ControlCalls, TopicCalls):
+class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
@@ -67,7 +69,7 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
         tls: ssl.SSLContext | None = None,
-        hooks: SendHooks | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """`zone` is where this client stands, `sharding` is by key unless it is given.
 
@@ -76,6 +78,7 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         are repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
         messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
+        `hooks` hear of what happens.
         """
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
@@ -100,6 +103,7 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         self._receiver = Receiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
+        self._begin_consuming(self._links, hooks)
 
     def __enter__(self) -> Self:
         return self
@@ -122,14 +126,17 @@ class Client(SendCalls, ControlCalls, TopicCalls):
         return f"Client({', '.join(repr(shard.name) for shard in self.shards)})"
 
     def close(self) -> None:
-        """Send what is queued, for `retry_for_s` at most, give back what was received and not
-        handed out, then drop the connections.
+        """Stop consuming, send what is queued, for `retry_for_s` at most, give back what was
+        received and not handed out, then drop the connections.
 
         SendFailed tells of sends that failed and that nobody asked for. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
         try:
-            failed = self._end_sending()
+            try:
+                self.stop()
+            finally:
+                failed = self._end_sending()
         finally:
             self._receiver.close()
             for link in self._links:

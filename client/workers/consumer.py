@@ -1,0 +1,127 @@
+"""Consumer: one handler, what it consumes, and how.
+
+The one rule: whatever is wrong with it is said when it is declared, before a message is fetched.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delaylog.client.models import TagsMode
+from delaylog.client.receiving import Wanted
+from delaylog.client.workers.backoff import Backoff
+
+Handler = Callable[[Any], Any]
+OnError = Callable[[Any, BaseException], Any]
+
+BATCH_MAX: Final = 100
+PREFETCH: Final = 2_000
+LEASE_MS: Final = 30_000
+WAIT_MS: Final = 20_000
+GRACE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """`Client.consumer` says what each of these means; TypeError and ValueError what is off."""
+
+    topic: str
+    handler: Handler
+    group: str | None = None
+    concurrency: int = 8
+    batch: bool | None = None
+    batch_max: int | None = None
+    prefetch: int = PREFETCH
+    lease_ms: int = LEASE_MS
+    wait_ms: int = WAIT_MS
+    tags: Sequence[str] = ()
+    tags_mode: TagsMode = "any"
+    exact_tags: bool = False
+    backoff: Backoff | None = None
+    grace_s: float = GRACE_S
+    on_error: OnError | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.handler):
+            raise TypeError(f"a handler is called with a message; {self.handler!r} cannot be")
+        if not self.topic:
+            raise ValueError("a consumer needs a topic")
+        for name, least in (
+            ("concurrency", 1),
+            ("batch_max", 1),
+            ("prefetch", 0),
+            ("lease_ms", 1),
+            ("wait_ms", 0),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
+            if value < least:
+                raise ValueError(f"{name} is at least {least}, not {value}")
+        if self.grace_s < 0:
+            raise ValueError(f"grace_s is not negative: {self.grace_s}")
+        if isinstance(self.tags, str):
+            raise TypeError("tags are a list of texts, not one text")
+        if self.tags_mode not in typing.get_args(TagsMode):
+            raise ValueError(f"tags_mode is any or all, not {self.tags_mode!r}")
+        if self.exact_tags and not self.tags:
+            raise ValueError("exact_tags goes with tags")
+        if self.batch is None:
+            batch = self.batch_max is not None or _wants_list(self.handler)
+            object.__setattr__(self, "batch", batch)
+        if self.batch_max is not None and not self.batch:
+            raise ValueError("batch_max is for handlers of batches: say batch=True too")
+
+    @property
+    def rows_max(self) -> int:
+        """Messages that one call of the handler takes at most."""
+        return (self.batch_max or BATCH_MAX) if self.batch else 1
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+        return self.topic if self.group is None else f"{self.topic}/{self.group}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function."""
+        return is_coroutine_function(self.handler)
+
+    @property
+    def wanted(self) -> Wanted:
+        """What its receives ask for."""
+        return Wanted(self.topic, self.group, tuple(self.tags), self.tags_mode, self.exact_tags)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Also of an object whose `__call__` is one, and of partials."""
+    called = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
+        called
+    )
+
+
+def _wants_list(handler: Handler) -> bool:
+    """Whether the first parameter is annotated as a list of messages."""
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+        target: Any = inspect.unwrap(handler)
+        while isinstance(target, functools.partial):
+            target = target.func
+        if not inspect.isfunction(target) and not inspect.ismethod(target):
+            target = target.__call__
+        hints = typing.get_type_hints(target)
+    except (TypeError, ValueError, NameError, AttributeError):
+        return False
+    if not parameters:
+        return False
+    hint = hints.get(parameters[0].name)
+    kind = typing.get_origin(hint) or hint
+    return inspect.isclass(kind) and kind is not str and issubclass(kind, Sequence)

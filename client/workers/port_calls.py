@@ -1,0 +1,96 @@
+"""How many messages are settled by few calls, and how the answers read: pure, for both transports.
+
+The one rule: messages are settled by their leases, the large ones in columns by a call each, and
+all that is left of small ones by one call of receipts, so that a trickle of single messages does
+not become a trickle of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from delaylog.client.bulk import SettleAnswer
+from delaylog.client.calls.call import Call
+from delaylog.client.calls.messages import settle, settle_columns
+from delaylog.client.calls.places import Places
+from delaylog.client.models import Settled
+
+if TYPE_CHECKING:
+    from delaylog.client.message import Message
+
+# Of one lease; fewer go with those of other leases.
+COLUMNS_MIN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One call of a settlement and the places of its messages in it."""
+
+    call: Call[Any]
+    rows: Sequence[int]
+    refs: Sequence[int] | None
+    """None: a call of receipts, answered in their order."""
+
+    def results(self, answer: Any, *, doubtful: bool) -> list[Settled]:
+        """Of each of its messages. `doubtful`: the call may have been carried out before."""
+        if self.refs is None:
+            results = [Settled(each) for each in answer]
+        else:
+            assert isinstance(answer, SettleAnswer)
+            if not len(answer.gone) and not len(answer.unknown):
+                return [Settled.DONE] * len(self.refs)
+            gone, unknown = set(answer.gone.tolist()), set(answer.unknown.tolist())
+            results = [
+                Settled.GONE if ref in gone else Settled.UNKNOWN if ref in unknown else Settled.DONE
+                for ref in self.refs
+            ]
+        if doubtful:
+            return [Settled.UNKNOWN if each is Settled.GONE else each for each in results]
+        return results
+
+
+def settle_parts(
+    places: Places,
+    verb: str,
+    messages: Sequence[Message],
+    *,
+    delay_ms: int | None = None,
+    lease_ms: int | None = None,
+) -> list[Part]:
+    """The calls that ack, nack or extend these messages of one topic."""
+    topic = messages[0].topic
+    leases: dict[int, list[int]] = {}
+    batch, rows = None, []
+    for row, message in enumerate(messages):
+        # Mostly one lease after the other, and all of a batch are of one.
+        if message.batch is not batch:
+            batch = message.batch
+            rows = leases.setdefault(message.lease, [])
+        rows.append(row)
+    parts: list[Part] = []
+    few: list[int] = []
+    for lease, rows in leases.items():
+        if len(leases) > 1 and len(rows) < COLUMNS_MIN:
+            few += rows
+            continue
+        refs = [messages[row].ref for row in rows]
+        call = settle_columns(
+            places, topic, verb, lease, refs, delay_ms=delay_ms, lease_ms=lease_ms
+        )
+        parts.append(Part(call.again(), rows, refs))
+    if few:
+        receipts = [messages[row].receipt for row in few]
+        by_receipts = settle(places, topic, verb, receipts, delay_ms=delay_ms, lease_ms=lease_ms)
+        parts.append(Part(by_receipts.again(), few, None))
+    return parts
+
+
+def merged(count: int, answered: Sequence[tuple[Part, Sequence[Settled]]]) -> list[Settled]:
+    """The results of all parts, in the order of the messages."""
+    merged = [Settled.UNKNOWN] * count
+    for part, results in answered:
+        for row, result in zip(part.rows, results, strict=True):
+            merged[row] = result
+    return merged

@@ -1,0 +1,69 @@
+"""SIGTERM and SIGINT for a program that runs workers.
+
+The first asks it to end, the second ends it. The one rule: a process that was asked to end does
+end: when it has not after a while, because a handler blocks its thread, it is left at once. What
+it held comes again when the leases are over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+logger = logging.getLogger(__name__)
+
+WATCHED: Final = (signal.SIGTERM, signal.SIGINT)
+# What a shell shows for a program that a signal ended is this and the signal's number.
+SIGNALLED: Final = 128
+
+
+class Signals:
+    """Watches them inside a `with` block. RuntimeError outside the main thread."""
+
+    def __init__(self, on_first: Callable[[], object], *, limit_s: float) -> None:
+        """`on_first` is called by the main thread, wherever it is; `limit_s` later it is over."""
+        self._on_first = on_first
+        self._limit_s = limit_s
+        self._before: dict[signal.Signals, Any] = {}
+        self._watchdog: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(
+                "run() watches signals, which only the main thread can: use start() and stop()"
+            )
+        for number in WATCHED:
+            self._before[number] = signal.signal(number, self._came)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+
+    def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self._watchdog is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self._watchdog = threading.Timer(self._limit_s, _leave, (number, self._limit_s))
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        self._on_first()
+
+
+def _leave(number: int, limit_s: float) -> None:
+    logger.critical("handlers block the shutdown, %.1f s after it began: leaving", limit_s)
+    # Neither the loop nor the main thread can be reached, so nothing is tidied up.
+    os._exit(SIGNALLED + number)

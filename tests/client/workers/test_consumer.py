@@ -1,0 +1,106 @@
+"""What is wrong with a consumer is said when it is declared; what it is, is told by its handler."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from delaylog.client import Message
+from delaylog.client.workers import AsyncWorker, Consumer, Retry, ThreadWorker
+
+
+def handle(message: Message) -> None:
+    """One message."""
+
+
+async def handle_async(message: Message) -> None:
+    """One message."""
+
+
+def handle_list(messages: list[Message]) -> None:
+    """Many."""
+
+
+def handle_sequence(messages: Sequence[Message]) -> None:
+    """Many."""
+
+
+class Handler:
+    async def __call__(self, messages: list[Message]) -> None:
+        """Many."""
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "says"),
+    [
+        ({"topic": ""}, ValueError, "needs a topic"),
+        ({"handler": 5}, TypeError, "5 cannot be"),
+        ({"concurrency": 0}, ValueError, "concurrency is at least 1"),
+        ({"concurrency": 1.5}, TypeError, "concurrency is a whole number, not float"),
+        ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
+        ({"lease_ms": 0}, ValueError, "lease_ms is at least 1"),
+        ({"wait_ms": True}, TypeError, "wait_ms is a whole number, not bool"),
+        ({"grace_s": -1.0}, ValueError, "grace_s is not negative"),
+        ({"tags": "a"}, TypeError, "not one text"),
+        ({"tags_mode": "some"}, ValueError, "any or all"),
+        ({"exact_tags": True}, ValueError, "goes with tags"),
+        ({"batch": False, "batch_max": 5}, ValueError, "say batch=True too"),
+        ({"batch_max": 0}, ValueError, "batch_max is at least 1"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(
+    members: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        Consumer(**({"topic": "t", "handler": handle} | members))
+
+
+@pytest.mark.parametrize(
+    ("handler", "members", "rows_max"),
+    [
+        (handle, {}, 1),
+        (handle, {"batch": True}, 100),
+        (handle, {"batch_max": 7}, 7),
+        (handle_list, {}, 100),
+        (handle_sequence, {}, 100),
+        (handle_list, {"batch": False}, 1),
+        (functools.partial(handle_list), {}, 100),
+        (Handler(), {}, 100),
+        (print, {}, 1),
+    ],
+)
+def test_batches_are_wanted_by_a_flag_or_an_annotation(
+    handler: Any, members: dict[str, Any], rows_max: int
+) -> None:
+    assert Consumer(topic="t", handler=handler, **members).rows_max == rows_max
+
+
+def test_coroutine_functions_belong_to_the_loop_and_others_to_threads() -> None:
+    in_loop, in_threads = AsyncWorker(lambda _: []), ThreadWorker(lambda _: [])
+    for handler in (handle_async, functools.partial(handle_async), Handler()):
+        in_loop.consumer("t")(handler)
+        with pytest.raises(TypeError, match="use AsyncClient"):
+            in_threads.consumer("t")(handler)
+    in_threads.consumer("t")(handle)
+    with pytest.raises(TypeError, match="write `async def`"):
+        in_loop.consumer("t")(handle)
+
+
+def test_the_decorated_function_stays_what_it_was() -> None:
+    assert ThreadWorker(lambda _: []).consumer("t", concurrency=2)(handle) is handle
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "says"),
+    [
+        ({"delay_ms": -1}, ValueError, "not negative"),
+        ({"delay_ms": 1.5}, TypeError, "whole number"),
+        ({"delay_ms": 1, "delay": "x"}, ValueError, "not both"),
+    ],
+)
+def test_a_retry_knows_when(members: dict[str, Any], kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        Retry(**members)

@@ -1,0 +1,347 @@
+"""The desk by a clock of numbers: single rules, and all of them together under Hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from delaylog.client.hooks import NO_HOOKS, Hooks
+from delaylog.client.message import Message
+from delaylog.client.models import Settled
+from delaylog.client.workers.backoff import Backoff
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.desk import UNSETTLED_MAX, Desk
+from delaylog.client.workers.held import Held, Hold
+from delaylog.client.workers.key_gate import KeyGate
+from delaylog.client.workers.retry import Retry
+from delaylog.client.workers.settling import Settlement, Verb
+from tests.client.workers.rows import received
+
+LEASE_S = 30.0
+
+
+class Losses(Hooks):
+    def __init__(self) -> None:
+        self.refs: list[int] = []
+
+    def on_lease_lost(self, message: Message) -> None:
+        self.refs.append(message.ref)
+
+
+def make_desk(
+    *, gate: KeyGate | None = None, hooks: Hooks = NO_HOOKS, ports: int = 1, **members: object
+) -> Desk:
+    consumer = Consumer(topic="t", handler=print, **members)  # type: ignore[arg-type]
+    return Desk(consumer, ports=ports, gate=gate or KeyGate(), hooks=hooks, chance=lambda: 0.0)
+
+
+def begin(desk: Desk, now_s: float = 0.0) -> Held:
+    held = desk.begin(now_s)
+    assert held is not None
+    return held
+
+
+def settlements(desk: Desk) -> list[tuple[Verb, int | None, list[int]]]:
+    return [
+        (each.verb, each.delay_ms, [held.message.ref for held in each.held])
+        for each in desk.settlements(0, 0.0, everything=True)
+    ]
+
+
+def test_a_message_is_acked_when_its_handler_has_returned() -> None:
+    desk = make_desk()
+    desk.take_in(0, received([1, 2]), 0.0)
+    first = begin(desk)
+    assert settlements(desk) == []
+    desk.done(first, 0.1, 0.1)
+    assert settlements(desk) == [(Verb.ACK, None, [1])]
+    assert (desk.waiting, desk.running, desk.unsettled) == (1, 0, 1)
+
+
+def test_of_one_key_only_one_runs_also_when_it_came_twice() -> None:
+    desk = make_desk()
+    desk.take_in(0, received([1, 2], keys=["a", "b"], lease=1), 0.0)
+    desk.take_in(0, received([1, 3], keys=["a", "a"], lease=2), 0.0)
+    running = [begin(desk), begin(desk)]
+    assert [held.message.ref for held in running] == [1, 2]
+    assert desk.begin(0.0) is None
+    desk.done(running[0], 0.1, 0.1)
+    again = begin(desk)
+    assert (again.message.ref, again.message.lease) == (1, 2)
+    assert desk.begin(0.0) is None
+    desk.done(again, 0.1, 0.1)
+    assert begin(desk).message.ref == 3
+
+
+def test_a_message_without_a_key_does_not_run_beside_itself() -> None:
+    desk = make_desk()
+    desk.take_in(0, received([1], lease=1), 0.0)
+    first = begin(desk)
+    desk.take_in(0, received([1, 2], lease=2), 1.0)
+    assert begin(desk).message.ref == 2
+    assert desk.begin(1.0) is None
+    desk.done(first, 1.0, 1.0)
+    assert begin(desk).message.lease == 2
+
+
+def test_the_same_ref_of_two_shards_are_two_messages() -> None:
+    desk = make_desk(ports=2)
+    desk.take_in(0, received([1]), 0.0)
+    desk.take_in(1, received([1]), 0.0)
+    begin(desk)
+    assert begin(desk).hold.port == 1
+
+
+def test_consumers_that_share_a_gate_wait_for_one_another() -> None:
+    gate = KeyGate()
+    left, right = make_desk(gate=gate), make_desk(gate=gate)
+    left.take_in(0, received([1], keys=["a"]), 0.0)
+    right.take_in(0, received([2], keys=["a"]), 0.0)
+    woken: list[int] = []
+    right.on_ready = woken.append
+    first = begin(left)
+    assert right.begin(0.0) is None
+    left.done(first, 0.1, 0.1)
+    assert woken == [1]
+    assert begin(right).message.ref == 2
+
+
+def test_a_message_whose_lease_is_over_is_dropped_before_it_begins() -> None:
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1]), 0.0)
+    assert desk.begin(LEASE_S) is None
+    assert (desk.waiting, settlements(desk), losses.refs) == (0, [], [])
+
+
+def test_a_lease_that_is_lost_under_a_handler_is_told_and_nothing_is_acked() -> None:
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1, 2]), 0.0)
+    held = begin(desk)
+    ((hold, asked),) = desk.extensions(0, LEASE_S / 2)
+    assert {each.message.ref for each in asked} == {1, 2}
+    desk.extended(hold, asked, [Settled.GONE, Settled.GONE], LEASE_S / 2)
+    assert losses.refs == [1]
+    assert held.message.lease_lost
+    assert desk.begin(LEASE_S / 2) is None
+    desk.done(held, 20.0, 20.0)
+    assert settlements(desk) == []
+    assert (desk.waiting, desk.running) == (0, 0)
+
+
+def test_a_lease_that_nobody_extends_is_lost_when_its_time_has_passed() -> None:
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1]), 0.0)
+    begin(desk)
+    ((hold, _),) = desk.extensions(0, LEASE_S / 2)
+    desk.not_extended(hold, LEASE_S)
+    assert desk.extensions(0, LEASE_S) == []
+    assert losses.refs == [1]
+
+
+def test_what_was_acked_meanwhile_is_gone_and_nobodys_loss() -> None:
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1]), 0.0)
+    held = begin(desk)
+    ((hold, asked),) = desk.extensions(0, LEASE_S / 2)
+    desk.done(held, 15.0, 15.0)
+    desk.extended(hold, asked, [Settled.GONE], LEASE_S / 2)
+    assert losses.refs == []
+    assert desk.extensions(0, LEASE_S) == []
+
+
+def test_an_ack_that_comes_too_late_is_a_lost_lease_unless_it_was_repeated() -> None:
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1, 2]), 0.0)
+    desk.done(begin(desk), 0.1, 0.1)
+    (call,) = desk.settlements(0, 0.0, everything=True)
+    desk.settled(call, [Settled.GONE])
+    desk.done(begin(desk), 0.1, 0.1)
+    (call,) = desk.settlements(0, 0.0, everything=True)
+    call.maybe_done = True
+    desk.settled(call, [Settled.GONE])
+    assert losses.refs == [1]
+    assert desk.unsettled == 0
+
+
+def test_who_says_when_a_failed_message_comes_again() -> None:
+    error = RuntimeError()
+    for members, raised, asked_ms, wanted_ms in (
+        ({}, error, None, None),
+        ({}, Retry(), None, None),
+        ({}, Retry(delay_ms=7), None, 7),
+        ({}, error, 9, 9),
+        ({"backoff": Backoff(first_ms=50)}, error, None, 100),
+        ({"backoff": Backoff(first_ms=50)}, error, 0, 0),
+        ({"backoff": Backoff(first_ms=50)}, Retry(delay_ms=7), None, 7),
+        ({"backoff": Backoff(first_ms=50)}, Retry(), None, 100),
+    ):
+        desk = make_desk(**members)
+        desk.take_in(0, received([1], attempts=2), 0.0)
+        desk.failed([begin(desk)], raised, 0.1, 0.1, delay_ms=asked_ms)
+        assert settlements(desk) == [(Verb.NACK, wanted_ms, [1])]
+
+
+def test_a_stop_gives_back_what_was_not_begun_parked_or_not() -> None:
+    desk = make_desk()
+    desk.take_in(0, received([1, 2, 3], keys=["a", "a", "b"]), 0.0)
+    first = begin(desk)
+    third = begin(desk)
+    assert third.message.ref == 3
+    desk.take_in(0, received([4], lease=2), 0.0)
+    desk.give_back_waiting(0.1)
+    assert settlements(desk) == [(Verb.GIVE_BACK, None, [4, 2])]
+    desk.done(first, 0.1, 0.1)
+    assert desk.begin(0.2) is None
+    assert settlements(desk) == [(Verb.ACK, None, [1])]
+    assert desk.waiting == 0
+
+
+def test_what_an_abandoned_handler_decides_counts_no_more() -> None:
+    desk = make_desk()
+    desk.take_in(0, received([1]), 0.0)
+    held = begin(desk)
+    abandoned = desk.abandon([held])
+    assert held.message.lease_lost
+    desk.give_back(abandoned, 0.1)
+    desk.done(held, 0.2, 0.2)
+    assert settlements(desk) == [(Verb.GIVE_BACK, None, [1])]
+    assert desk.running == 0
+
+
+def test_a_shard_is_asked_again_when_half_of_its_window_is_used_up() -> None:
+    desk = make_desk(concurrency=1)
+    told: list[int] = []
+    desk.on_room = told.append
+    assert desk.ask(0) == 1
+    desk.take_in(0, received([1]), 0.0)
+    assert desk.ask(0) == 0
+    held = begin(desk)
+    assert told == [0]
+    assert desk.ask(0) == 0
+    desk.done(held, 10.0, 10.0)
+    assert desk.begin(10.0) is None
+    assert told == [0, 0]
+    assert desk.ask(0) == 1
+
+
+def test_nothing_is_asked_for_while_too_many_acks_are_not_answered() -> None:
+    desk = make_desk()
+    told: list[int] = []
+    desk.on_room = told.append
+    calls: list[Settlement] = []
+    for lease in range(UNSETTLED_MAX // 1000):
+        desk.take_in(0, received(range(lease * 1000, lease * 1000 + 1000), lease=lease), 0.0)
+        while (held := desk.begin(0.0)) is not None:
+            desk.done(held, 0.0, 0.0)
+        calls += desk.settlements(0, 0.0, everything=True)
+    assert desk.ask(0) == 0
+    told.clear()
+    desk.settled(calls[0], [Settled.DONE] * len(calls[0].held))
+    assert told == [0]
+    assert desk.ask(0) > 0
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A broker of a few messages, a clock, and handlers that end in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.losses = Losses()
+        self.desk = make_desk(hooks=self.losses, concurrency=3)
+        self.running: list[Held] = []
+        self.extending: list[tuple[Hold, Sequence[Held], float]] = []
+        self.calls: list[Settlement] = []
+        self.decided: set[int] = set()
+        self.lease = 0
+        self.taken = 0
+
+    @rule(keys=st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=4))
+    def receive(self, keys: list[str]) -> None:
+        self.lease += 1
+        refs = list(range(self.taken, self.taken + len(keys)))
+        self.taken += len(keys)
+        self.desk.take_in(0, received(refs, keys=keys, lease=self.lease), self.now_s)
+
+    @rule(seconds=st.sampled_from([0.001, 1.0, 14.0, 31.0]))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def begin(self) -> None:
+        held = self.desk.begin(self.now_s)
+        if held is not None:
+            assert self.now_s < held.hold.until_s
+            assert not held.message.lease_lost
+            self.running.append(held)
+
+    @rule(data=st.data(), fails=st.booleans())
+    def end(self, data: st.DataObject, fails: bool) -> None:
+        if not self.running:
+            return
+        held = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        if fails:
+            self.desk.failed([held], RuntimeError(), 0.1, self.now_s)
+        else:
+            self.desk.done(held, 0.1, self.now_s)
+
+    @rule()
+    def ask_to_extend(self) -> None:
+        for hold, asked in self.desk.extensions(0, self.now_s):
+            self.extending.append((hold, asked, self.now_s))
+
+    @rule(data=st.data())
+    def answer_extension(self, data: st.DataObject) -> None:
+        if not self.extending:
+            return
+        hold, asked, asked_at_s = self.extending.pop()
+        answer = data.draw(st.sampled_from([Settled.DONE, Settled.GONE, None]))
+        if answer is None:
+            self.desk.not_extended(hold, self.now_s)
+        else:
+            self.desk.extended(hold, asked, [answer] * len(asked), asked_at_s)
+
+    @rule()
+    def settle(self) -> None:
+        for call in self.desk.settlements(0, self.now_s):
+            for held in call.held:
+                assert id(held) not in self.decided, "settled twice"
+                self.decided.add(id(held))
+                if call.verb is not Verb.GIVE_BACK:
+                    assert not held.message.lease_lost, "settled after its lease was lost"
+            self.calls.append(call)
+
+    @rule()
+    def answer_settlement(self) -> None:
+        if self.calls:
+            call = self.calls.pop()
+            self.desk.settled(call, [Settled.DONE] * len(call.held))
+
+    @invariant()
+    def one_of_a_key(self) -> None:
+        identities = [held.identity for held in self.running]
+        assert len(identities) == len(set(identities))
+        assert self.desk.running == len(self.running)
+        assert self.desk.waiting >= 0
+
+    def teardown(self) -> None:
+        """Whatever happened, everything comes to an end."""
+        while True:
+            for held in self.running:
+                self.desk.done(held, 0.1, self.now_s)
+            self.running.clear()
+            held = self.desk.begin(self.now_s)
+            if held is None:
+                break
+            self.running.append(held)
+        assert (self.desk.waiting, self.desk.running) == (0, 0)
+
+
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,205 @@
+"""Metrics and tracing as a program builds them on `Hooks`, and hooks that fail."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from delaylog.client import Message
+from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.workers import Retry
+from tests.client.workers.live import Kind, Live, Works, await_that
+from tests.client.workers.rows import received
+
+
+class PrometheusHooks(Hooks):
+    """Counts what a worker does, for a page of metrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._received = Counter("received", "Messages handed out", ["topic"], registry=registry)
+        self._handled = Histogram("handled_s", "Time of handlers", ["topic"], registry=registry)
+        self._errors = Counter("errors", "Handlers that raised", ["topic"], registry=registry)
+        self._lost = Counter("lost", "Leases lost", ["topic"], registry=registry)
+        self._settled = Counter("settled", "Settled", ["topic", "verb"], registry=registry)
+
+    def on_received(self, topic: str, n: int) -> None:
+        self._received.labels(topic).inc(n)
+
+    def on_handled(self, message: Message, seconds: float) -> None:
+        self._handled.labels(message.topic).observe(seconds)
+
+    def on_handler_error(self, message: Message, error: BaseException, seconds: float) -> None:
+        self._errors.labels(message.topic).inc()
+
+    def on_lease_lost(self, message: Message) -> None:
+        self._lost.labels(message.topic).inc()
+
+    def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
+        self._settled.labels(topic, verb).inc(n)
+
+
+PARENT: contextvars.ContextVar[str | None] = contextvars.ContextVar("traceparent", default=None)
+
+
+class TraceHooks(Hooks):
+    """Carries W3C's traceparent through a queue: each handler is a child of its sender's span."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, bool]] = []
+        """(trace, parent span, whether it failed) of each handler."""
+
+    def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:
+        parent = PARENT.get()
+        return None if parent is None else {"traceparent": parent}
+
+    @contextmanager
+    def handling(self, message: Message) -> Iterator[None]:
+        found = re.fullmatch(
+            "00-([0-9a-f]{32})-([0-9a-f]{16})-..", message.headers.get("traceparent", "")
+        )
+        trace, span = found.groups() if found else (secrets.token_hex(16), "")
+        token = PARENT.set(f"00-{trace}-{secrets.token_hex(8)}-01")
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self.spans.append((trace, span, failed))
+            PARENT.reset(token)
+
+
+def test_metrics(live: Live, kind: Kind) -> None:
+    registry = CollectorRegistry()
+    works = Works(kind, live, hooks=PrometheusHooks(registry))
+
+    @works.consumer()
+    async def handle(message: Message) -> None:
+        if message.text == "bad" and message.attempts == 1:
+            raise Retry(delay_ms=0)
+
+    live.send(["good"] * 9 + ["bad"])
+    with works:
+        live.await_counts(acked=10)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"topic": "t", **labels})
+
+    assert value("received_total") == 11
+    assert value("handled_s_count") == 10
+    assert value("errors_total") == 1
+    assert value("lost_total") is None
+    assert value("settled_total", verb="ack") == 10
+    assert value("settled_total", verb="nack") == 1
+
+
+def test_a_trace_goes_on_in_the_handler(live: Live, kind: Kind) -> None:
+    hooks = TraceHooks()
+    works = Works(kind, live, hooks=hooks)
+    inside: list[str | None] = []
+
+    @works.consumer()
+    async def handle(message: Message) -> None:
+        inside.append(PARENT.get())
+        if message.attempts == 1:
+            raise Retry(delay_ms=0)
+
+    trace, span = "0" * 31 + "7", "0" * 15 + "9"
+    parent = f"00-{trace}-{span}-01"
+    live.send(["x"], headers=[{"traceparent": parent}])
+    with works:
+        live.await_counts(acked=1)
+    assert hooks.spans == [(trace, span, True), (trace, span, False)]
+    assert all(each and each.startswith(f"00-{trace}-") and span not in each for each in inside)
+    assert PARENT.get() is None
+
+
+def test_a_hook_that_fails_changes_nothing(
+    live: Live, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Hooks):
+        def on_received(self, topic: str, n: int) -> None:
+            raise RuntimeError("received")
+
+        def on_handled(self, message: Message, seconds: float) -> None:
+            raise RuntimeError("handled")
+
+        def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
+            raise RuntimeError("settled")
+
+        @contextmanager
+        def handling(self, message: Message) -> Iterator[None]:
+            yield
+            raise RuntimeError("handling")
+
+    works = Works(kind, live, hooks=Failing())
+
+    @works.consumer()
+    async def handle(message: Message) -> None:
+        return
+
+    live.send(["x"] * 3)
+    with works, caplog.at_level(logging.ERROR):
+        live.await_counts(acked=3)
+        await_that(lambda: "hook on_settled failed" in caplog.text)
+    assert "hook on_received failed" in caplog.text
+    assert "hook on_handled failed" in caplog.text
+    assert "hook handling failed" in caplog.text
+
+
+def test_a_batch_is_inside_of_all_its_messages(live: Live, kind: Kind) -> None:
+    hooks = TraceHooks()
+    works = Works(kind, live, hooks=hooks)
+
+    @works.consumer(batch_max=10, concurrency=1)
+    async def handle(messages: list[Message]) -> None:
+        return
+
+    live.send(["x"] * 7)
+    with works:
+        live.await_counts(acked=7)
+    assert len(hooks.spans) == 7
+
+
+def test_nobody_is_called_where_nothing_is_overridden() -> None:
+    assert overridden(Hooks(), "on_handled") is None
+    assert overridden(TraceHooks(), "on_handled") is None
+    assert overridden(TraceHooks(), "handling") is not None
+
+
+def test_a_manager_that_cannot_be_entered_is_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Deaf(Hooks):
+        def handling(self, message: Message) -> None:  # type: ignore[override]
+            return None
+
+    around = Around(Deaf(), received([1, 2]))
+    around.leave(None)
+    assert caplog.text.count("hook handling failed") >= 2
+
+
+def test_a_manager_cannot_swallow_what_a_handler_raised(live: Live, kind: Kind) -> None:
+    class Swallowing(Hooks):
+        @contextmanager
+        def handling(self, message: Message) -> Iterator[None]:
+            try:
+                yield
+            except RuntimeError:
+                return
+
+    works = Works(kind, live, hooks=Swallowing())
+
+    @works.consumer()
+    async def handle(message: Message) -> None:
+        raise RuntimeError("still an error")
+
+    live.send(["x"], max_retry=0)
+    with works:
+        live.await_counts(dead=1)

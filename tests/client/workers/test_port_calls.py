@@ -1,0 +1,55 @@
+"""Which calls settle which messages, and how their answers read."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+import numpy as np
+
+from delaylog.client.bulk import SettleAnswer
+from delaylog.client.calls.places import Places
+from delaylog.client.models import Settled
+from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
+from tests.client.workers.rows import received
+
+PLACES = Places("default")
+NOBODY = np.zeros(0, np.int64)
+
+
+def answer(*, gone: list[int] | None = None, unknown: list[int] | None = None) -> SettleAnswer:
+    return SettleAnswer(0, 0, np.array(gone or [], np.int64), np.array(unknown or [], np.int64))
+
+
+def test_one_lease_is_one_call_of_columns_however_small() -> None:
+    (part,) = settle_parts(PLACES, "ack", received([5, 6], lease=9))
+    assert part.call.path.endswith("/topics/t/ack")
+    body = msgpack.unpackb(part.call.body or b"")
+    assert body["lease"] == 9
+    assert np.frombuffer(body["refs"], "<i8").tolist() == [5, 6]
+
+
+def test_small_leases_share_a_call_of_receipts() -> None:
+    small = [received([number], lease=number)[0] for number in (1, 2, 3)]
+    large = received(range(10, 10 + COLUMNS_MIN), lease=9)
+    columns, receipts = settle_parts(PLACES, "nack", [*small, *large], delay_ms=7)
+    assert msgpack.unpackb(columns.call.body or b"")["delay_ms"] == 7
+    body = json.loads(receipts.call.body or b"")
+    assert body == {"receipts": [each.receipt for each in small], "delay_ms": 7}
+
+
+def test_results_come_in_the_order_of_the_messages() -> None:
+    rows = [*received([1], lease=1), *received(range(10, 10 + COLUMNS_MIN), lease=9)]
+    columns, receipts = settle_parts(PLACES, "ack", rows)
+    answered = [
+        (columns, columns.results(answer(gone=[11], unknown=[12]), doubtful=False)),
+        (receipts, receipts.results(["gone"], doubtful=False)),
+    ]
+    results = merged(len(rows), answered)
+    assert results[:4] == [Settled.GONE, Settled.DONE, Settled.GONE, Settled.UNKNOWN]
+    assert set(results[4:]) == {Settled.DONE}
+
+
+def test_after_a_lost_answer_gone_says_nothing() -> None:
+    (part,) = settle_parts(PLACES, "ack", received([5, 6], lease=9))
+    assert part.results(answer(gone=[5]), doubtful=True) == [Settled.UNKNOWN, Settled.DONE]
