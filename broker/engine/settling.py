@@ -74,12 +74,14 @@ def _settle(
     kind: MessageState,
     cause: Cause,
     now_ms: int,
+    *,
+    attempts: Int64Array | None = None,
 ) -> None:
     refs = lease.refs[rows]
     entries = blank_entries(len(rows))
     entries["state"] = kind
     entries["cause"] = cause
-    entries["attempts"] = lease.attempts[rows]
+    entries["attempts"] = lease.attempts[rows] if attempts is None else attempts
     # One that comes back says where in the log it did: a purge before that does not end it.
     entries["time"] = now_ms if kind is not MessageState.NONE else state.log.end_position
     keep_ms = (
@@ -125,10 +127,14 @@ def give_back(
     *,
     delay_ms: int | None,
     cause: Cause,
+    tried: bool = True,
 ) -> None:
-    """Retry, or end as dead, what a consumer did not finish."""
+    """Retry, or end as dead, what a consumer did not finish.
+
+    What it has not `tried` has lost none of its deliveries, so it cannot be dead of them.
+    """
     kept = state.hours.rows(lease.refs[rows])
-    attempts = lease.attempts[rows]
+    attempts = lease.attempts[rows] - (0 if tried else 1)
     dead = attempts > kept["max_retry"]
     late = kept["expires_at"] <= now_ms
     if some(dead):
@@ -149,7 +155,8 @@ def give_back(
     now = delay == 0
     if some(now):
         refs = lease.refs[rows[now]]
-        _settle(state, topic, lease, rows[now], MessageState.NONE, cause, now_ms)
+        kind = MessageState.NONE
+        _settle(state, topic, lease, rows[now], kind, cause, now_ms, attempts=attempts[now])
         put_back(state, topic, topic.groups[lease.group], refs, failed=True)
     if not every(now):
         later = ~now
@@ -182,14 +189,16 @@ def extend(
     lease_ms: int,
     except_: Int64Array | None = None,
 ) -> Settlement:
-    """Let a lease end `lease_ms` from now; 0 gives the messages back at once."""
-    if lease_ms == 0:
-        return nack(state, topic, number, origins, now_ms, delay_ms=0, except_=except_)
+    """Let a lease end `lease_ms` from now; 0 gives the messages back, as if never handed out."""
     if lease_ms > state.limits.lease_ms_max:
         raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
     lease, rows, gone = open_rows(state, topic, number, origins, except_)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
+    if lease_ms == 0:
+        cause = Cause.NACK
+        give_back(state, topic, lease, rows, now_ms, delay_ms=0, cause=cause, tried=False)
+        return Settlement(len(rows), gone, state.log.end_position)
     decision = LeaseDecision(
         lease=number,
         topic=topic.number,

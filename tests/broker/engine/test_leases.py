@@ -107,10 +107,29 @@ def test_extending_one_message_leaves_the_others(host) -> None:
 
 
 def test_extending_by_nothing_gives_back_at_once(host) -> None:
-    """`lease_ms` 0 is a nack without a wait."""
+    """`lease_ms` 0: whoever did not begin with a message takes no delivery away from it, however
+    often; one that failed before keeps what it has left.
+    """
+    host.send(1, max_retry=1)
+    for _ in range(5):
+        assert host.extend(host.receive(), 0) == 1
+    (first,) = host.receive()
+    assert first.attempts == 1
+    host.nack([first], 0)
+    for _ in range(5):
+        assert host.extend(host.receive(), 0) == 1
+    (last,) = host.receive()
+    assert last.attempts == 2
+    host.nack([last], 0)
+    assert host.receive() == []
+
+
+def test_what_is_given_back_is_told_so_after_a_crash(host) -> None:
+    """The attempts stand in the log, not in the lease."""
     host.send(1)
-    assert host.extend(host.receive(), 0) == 1
-    assert [m.attempts for m in host.receive()] == [2]
+    host.extend(host.receive(), 0)
+    host.restart()
+    assert [m.attempts for m in host.receive()] == [1]
 
 
 def test_many_leases_expire_in_slices(host) -> None:
