@@ -185,13 +185,12 @@ class _Popping:
         """Wait at the own shard for something, and see to it that what is in hand stays ours."""
         wait_s = min(left_s, (WAIT_MS_MAX if len(self._shards) == 1 else ROUND_MS) / 1000)
         if self._taken:
-            due_s = self._renewed_at + self._unack_s / 2 - time.monotonic()
-            if due_s <= 0:
+            half_s = self._unack_s / 2
+            if time.monotonic() - self._renewed_at >= half_s:
                 self._renew()
-            else:
-                wait_s = min(wait_s, due_s)
+            wait_s = min(wait_s, self._renewed_at + half_s - time.monotonic())
         began = time.monotonic()
-        if not self._receive(self._shards[0], ceil(wait_s * 1000)):
+        if not self._receive(self._shards[0], max(0, ceil(wait_s * 1000))):
             # A broker whose clock is moved by hand does not wait as long as it was asked to.
             time.sleep(max(0.0, min(PAUSE_S, began + wait_s - time.monotonic())))
 
