@@ -20,6 +20,7 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
+from delaylog.client.settling import Verb
 
 
 class QueuePort(Protocol):
@@ -52,15 +53,15 @@ class QueuePort(Protocol):
     def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
         """Their leases end so long from now; 0 gives them back."""
 
-    def settle_forced(
-        self, topic: str, verb: str, ids: Sequence[str], *, lease_ms: int | None = None
+    def settle_ids(
+        self, topic: str, verb: Verb, ids: Sequence[str], *, lease_ms: int | None = None
     ) -> list[Settled]:
         """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
 
     def peek(self, topic: str, *, max: int = 1) -> list[MessageInfo]:
         """What is ready, without leasing it."""
 
-    def get(self, topic: str, message_id: str) -> MessageInfo:
+    def get(self, topic: str, id: str) -> MessageInfo:
         """One message with its state. NotFound."""
 
     def messages(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
@@ -69,13 +70,13 @@ class QueuePort(Protocol):
     def dead(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
         """Dead letters."""
 
-    def cancel(self, topic: str, message_id: str, *, force: bool = False) -> Changed:
+    def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
         """End one before delivery. NotFound, TooLate."""
 
     def reschedule(
         self,
         topic: str,
-        message_id: str,
+        id: str,
         *,
         deliver_at_ms: int | None = None,
         delay_ms: int | None = None,

@@ -20,6 +20,7 @@ from delaylog.client.queues.dyno.shards import (
     Shard,
     broker_priority,
 )
+from delaylog.client.settling import Verb
 
 ENDED = frozenset({"acked", "expired", "dead", "deleted"})
 """States in which the queue does not have a message any more."""
@@ -177,7 +178,7 @@ class DynoSettling(DynoShards):
         return len(done)
 
     def _forced(
-        self, verb: str, shards: Sequence[Shard], ids: Sequence[str], lease_ms: int | None = None
+        self, verb: Verb, shards: Sequence[Shard], ids: Sequence[str], lease_ms: int | None = None
     ) -> list[bool]:
         """Settle by bare ids, in each shard what none before it had: whether it was taken."""
         done = dict.fromkeys(ids, False)
@@ -187,7 +188,7 @@ class DynoSettling(DynoShards):
                 break
             for at in range(0, len(left), FORCED_BATCH):
                 part = left[at : at + FORCED_BATCH]
-                settled = shard.client.settle_forced(shard.topic, verb, part, lease_ms=lease_ms)
+                settled = shard.client.settle_ids(shard.topic, verb, part, lease_ms=lease_ms)
                 for message_id, each in zip(part, settled, strict=True):
                     done[message_id] = each is Settled.DONE
         return [done[message_id] for message_id in ids]

@@ -70,5 +70,8 @@ def test_calls_are_counted(client: PlainPort, name: str) -> None:
     }
     assert queue.stats["batch_size"].max == 3
     assert queue.stats["prefetch"].count >= 1
-    assert all(found.total > 0 for figure, found in queue.stats.as_dict().items()
-               if figure != "queue_depth")
+    assert all(
+        found.total > 0
+        for figure, found in queue.stats.as_dict().items()
+        if figure != "queue_depth"
+    )

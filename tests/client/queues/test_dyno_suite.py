@@ -124,7 +124,7 @@ def test_each_message_once_among_many_hands(
     in_threads: Callable[..., None],
     apart: bool,
 ) -> None:
-    """10,000 messages, three producers, two consumers of 100, with an unack time that never ends."""
+    """10,000 messages, three producers, two consumers of 100, an unack time that never ends."""
     count, producers = 10_000, 3
     received: Counter[str] = Counter()
     guard = threading.Lock()

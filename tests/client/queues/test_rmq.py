@@ -335,9 +335,16 @@ def test_run_commits_rolls_back_and_gives_back(
     assert "not now" in caplog.text
     assert consumer.depth() == 4, "what had no turn was given back"
     stop.clear()
-    assert consumer.run(lambda each: seen.append((each.body, each.attempt)) or (
-        stop.set() if len(seen) == 7 else None
-    ), stop=stop, batch=2) >= 3
+    assert (
+        consumer.run(
+            lambda each: (
+                seen.append((each.body, each.attempt)) or (stop.set() if len(seen) == 7 else None)
+            ),
+            stop=stop,
+            batch=2,
+        )
+        >= 3
+    )
     assert {body for body, _ in seen} == {f"b{n}" for n in range(6)}
 
 
@@ -358,9 +365,7 @@ def test_run_leaves_alone_what_it_has_no_time_for(client: PlainPort, name: str) 
     assert seen[1][1] == 2, "the second one was handed out again before it was handled"
 
 
-def test_an_interrupted_handler_rolls_back(
-    producer: RmqProducer, consumer: RmqConsumer
-) -> None:
+def test_an_interrupted_handler_rolls_back(producer: RmqProducer, consumer: RmqConsumer) -> None:
     producer.send_many([PriorityMessage("a", 60), PriorityMessage("b", 50)])
 
     def interrupted(_delivery: RmqDelivery) -> None:
@@ -374,8 +379,8 @@ def test_an_interrupted_handler_rolls_back(
 def test_many_producers_and_consumers_of_few_bodies(
     client: PlainPort, name: str, in_threads: Callable[..., None]
 ) -> None:
-    """Bodies are sent again and again while they are worked on: no body is in two hands at once, and
-    each is handed out after it was last sent.
+    """Bodies are sent again and again while they are worked on: no body is in two hands at once,
+    and each is handed out after it was last sent.
     """
     bodies, rounds = [f"b{n}" for n in range(20)], 30
     producer = RmqProducer(client, name, TopicKind.RANGE_MERGE)
