@@ -7,6 +7,7 @@ TypeError, and nothing is sent.
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.control_calls import ControlCalls
-from delaylog.client.errors import ClientError, NotReached
+from delaylog.client.errors import ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.link import Link
@@ -31,6 +32,9 @@ from delaylog.client.patience import Patience
 from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.receiver import Receiver
 from delaylog.client.receiving import Wanted
+from delaylog.client.sending.calls import SendCalls
+from delaylog.client.sending.outbox import Outbox, SendHooks, SendLimits
+from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.sync_transport import SyncTransport
@@ -38,12 +42,13 @@ from delaylog.client.topic_calls import TopicCalls
 from delaylog.client.transaction import Transaction
 
 T = TypeVar("T")
+log = logging.getLogger("delaylog.client")
 SEQUENCES_A_PRODUCER: Final = 32
 """Calls of `send_columns` under one producer's name. A broker keeps the last 64 sequences of a
 producer, so however many are under way, none falls out of its memory."""
 
 
-class Client(ControlCalls, TopicCalls):
+class Client(SendCalls, ControlCalls, TopicCalls):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
@@ -58,21 +63,32 @@ class Client(ControlCalls, TopicCalls):
         zone: str | None = None,
         sharding: Sharding | None = None,
         producer: str | None = None,
+        linger_ms: float = 0,
+        batch_max: int = 10_000,
+        batch_bytes_max: int = 4 << 20,
+        pending_max: int = 100_000,
+        pending_bytes_max: int = 256 << 20,
         retry_for_s: float = 60.0,
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
         tls: ssl.SSLContext | None = None,
+        hooks: SendHooks | None = None,
     ) -> None:
         """`zone` is where this client stands, `sharding` is by key unless it is given.
 
         `producer` names this client to brokers, so that what it repeats is added once; one name,
         one living client. It is made up unless it is given. `retry_for_s` is how long sends are
-        repeated. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
+        repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
+        messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
+        wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
         """
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
         self.producer = producer or uuid4().hex
         self._retry_for_s = retry_for_s
+        limits = SendLimits(
+            linger_ms, batch_max, batch_bytes_max, pending_max, pending_bytes_max, retry_for_s
+        )
         self._links = tuple(
             Link(
                 shard,
@@ -88,6 +104,7 @@ class Client(ControlCalls, TopicCalls):
             for shard in self._topology.shards
         )
         self._receiver = Receiver(self._links, self._topology)
+        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
         self._column_sends = count()
 
@@ -100,19 +117,30 @@ class Client(ControlCalls, TopicCalls):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except SendFailed:
+            # What went wrong inside says more than what it took along.
+            if error is None:
+                raise
+            log.exception("while leaving by an error")
 
     def __repr__(self) -> str:
         return f"Client({', '.join(repr(shard.name) for shard in self.shards)})"
 
     def close(self) -> None:
-        """Give back what was received and not handed out, then drop the connections.
+        """Send what is queued, for `retry_for_s` at most, give back what was received and not
+        handed out, then drop the connections.
 
-        Calls under way end with AnswerLost. Closing twice is fine.
+        SendFailed tells of sends that failed and that nobody asked for. Calls under way end with
+        AnswerLost. Closing twice is fine.
         """
+        failed = self._end_sending()
         self._receiver.close()
         for link in self._links:
             link.close()
+        if failed is not None:
+            raise failed
 
     @property
     def shards(self) -> Sequence[Shard]:

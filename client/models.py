@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 MergeMode = Literal["keep", "replace", "reject"]
 TagsMode = Literal["any", "all"]
@@ -27,8 +27,7 @@ class Settled(StrEnum):
     """An answer was lost, so it was done, or the lease had ended before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """One accepted send: its id, its due time as the broker keeps it, and what merging did."""
 
     id: str

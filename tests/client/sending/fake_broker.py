@@ -1,0 +1,81 @@
+"""A broker in memory that keeps what it is sent as the real one does, and fails as it is told.
+
+It reads bulk bodies by the server's own codec, remembers each (producer, sequence) with its answer
+and its bytes, and answers a repeat as it answered the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import AnswerLost, NotReached, api_error
+from delaylog.storage.batch import MessageBatch, decode_send
+
+Fault = Literal[
+    "none", "unreached", "lost_before", "lost_after", "not_ready", "not_ready_after", "quota"
+]
+REFUSED = b"refused"
+REFUSED_UNNAMED = b"refused, and not which"
+
+
+@dataclass
+class FakeBroker:
+    """`fault()` says what becomes of each request; bodies that begin with REFUSED are refused."""
+
+    fault: Callable[[], Fault] = lambda: "none"
+    taken: list[tuple[str, bytes]] = field(default_factory=list)
+    """(topic, body) of what was accepted, in order."""
+    requests: int = 0
+    quota_rows: int | None = None
+    """More rows than this in a request are over the quota."""
+    _known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
+    _seen_wires: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
+
+    def send(self, topic: str, wire: bytes) -> SendAnswer:
+        """One request, as a post."""
+        self.requests += 1
+        fault = self.fault()
+        if fault == "unreached":
+            raise NotReached("nobody there")
+        batch = decode_send(wire, rows_max=100_000)
+        assert batch.producer is not None
+        assert batch.sequence is not None
+        name = (topic, batch.producer, batch.sequence)
+        # A repeat under the same sequence is the same bytes, whatever came of the first.
+        assert self._seen_wires.setdefault(name, bytes(wire)) == wire
+        if fault == "lost_before":
+            raise AnswerLost("cut off")
+        if fault == "not_ready":
+            raise api_error(503, {"code": "not_ready"}, 1.0)
+        answer = self._take(topic, name, batch, fault)
+        if fault == "lost_after":
+            raise AnswerLost("cut off")
+        if fault == "not_ready_after":
+            raise api_error(503, {"code": "not_ready"}, 1.0)
+        return answer
+
+    def _take(
+        self, topic: str, name: tuple[str, str, int], batch: MessageBatch, fault: Fault
+    ) -> SendAnswer:
+        bodies = batch.body.values(batch.n)
+        for item, body in enumerate(bodies):
+            if body == REFUSED:
+                raise api_error(400, {"code": "bad_request", "field": "id", "item": item})
+            if body == REFUSED_UNNAMED:
+                raise api_error(413, {"code": "too_large", "field": "body"})
+        if name in self._known:
+            return self._known[name][1]
+        over = self.quota_rows is not None and batch.n > self.quota_rows
+        if fault == "quota" or over:
+            raise api_error(429, {"code": "quota"}, 0.5)
+        first = len(self.taken)
+        self.taken += [(topic, body) for body in bodies]
+        refs = np.arange(first, first + batch.n, dtype=np.int64)
+        answer = SendAnswer(batch.n, refs, refs * 10, np.zeros(batch.n, np.uint8))
+        self._known[name] = (batch.wire if isinstance(batch.wire, bytes) else b"", answer)
+        return answer

@@ -1,0 +1,139 @@
+"""Rows: what one message comes to, and which mistakes are told at once, to whoever made them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgpack
+import pytest
+
+from delaylog.client.models import NewMessage
+from delaylog.client.sending.row import (
+    MAX_RETRY_MAX,
+    PRIORITY_MAX,
+    Members,
+    check_topic,
+    is_relative,
+    make_row,
+    merge_of,
+    row_of,
+)
+
+
+def test_a_plain_message_is_a_body_and_a_time() -> None:
+    body, kind, time_ms, members = make_row("hé", delay_ms=5)
+    assert (body, time_ms, members) == ("hé".encode(), 5, None)
+    assert is_relative(kind)
+    assert merge_of(kind) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "relative", "time_ms"),
+    [
+        ({}, True, 0),
+        ({"delay_ms": 7}, True, 7),
+        ({"deliver_at_ms": 7}, False, 7),
+        # A part of a millisecond counts as a whole one: never early.
+        ({"delay": timedelta(microseconds=1)}, True, 1),
+        ({"at": datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC)}, False, 1001),
+    ],
+)
+def test_a_time_is_given_in_one_of_four_ways(
+    times: dict[str, Any], relative: bool, time_ms: int
+) -> None:
+    _, kind, found_ms, _ = make_row(b"", **times)
+    assert (is_relative(kind), found_ms) == (relative, time_ms)
+
+
+def test_members_are_as_a_bulk_body_wants_them() -> None:
+    _, kind, _, members = make_row(
+        b"x",
+        id="né",
+        key="k",
+        tags=["a", "b"],
+        headers={"h": "v"},
+        priority=-3,
+        ttl_ms=-1,
+        max_retry=0,
+        merge="replace",
+    )
+    packed = msgpack.packb({"h": "v"})
+    assert members == Members("né".encode(), b"k", b"a\nb", packed, -3, -1, 0)
+    assert merge_of(kind) == "replace"
+
+
+def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
+    buffer = bytearray(b"abc")
+    body = make_row(memoryview(buffer))[0]  # type: ignore[arg-type]
+    buffer[0] = 0
+    assert body == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"delay_ms": 1, "deliver_at_ms": 1}, "2 times"),
+        ({"delay_ms": -1}, "not negative"),
+        ({"deliver_at_ms": 2**63}, "beyond"),
+        ({"at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 (what is refused)
+        ({"id": ""}, "not empty"),
+        ({"id": "~1"}, "brokers make those"),
+        ({"id": "a\x00"}, "control"),
+        ({"id": "a\x85"}, "control"),
+        ({"id": "é" * 128}, "255 bytes"),
+        ({"id": "\ud800"}, "Unicode"),
+        ({"key": "k" * 256}, "255 bytes"),
+        ({"tags": ["t"] * 17}, "16 tags"),
+        ({"tags": ["t" * 65]}, "64 bytes"),
+        ({"tags": ["a\nb"]}, "newlines"),
+        ({"tags": [""]}, "empty"),
+        ({"headers": {"h": "v" * 16_384}}, "16384"),
+        ({"headers": {"h": "\ud800"}}, "Unicode"),
+        ({"priority": PRIORITY_MAX + 1}, "priority"),
+        ({"ttl_ms": -2}, "ttl_ms"),
+        ({"max_retry": MAX_RETRY_MAX + 1}, "max_retry"),
+        ({"merge": "both"}, "keep, replace or reject"),
+    ],
+)
+def test_a_wrong_value_is_told_at_once(members: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_row(b"", **members)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"body": 5},
+        {"delay_ms": 1.5},
+        {"delay_ms": True},
+        {"at": 5},
+        {"delay": 5},
+        {"id": b"a"},
+        {"key": 5},
+        {"tags": "a"},
+        {"tags": [5]},
+        {"headers": [("a", "b")]},
+        {"headers": {"a": 5}},
+        {"priority": "1"},
+        {"max_retry": False},
+    ],
+)
+def test_a_wrong_type_is_told_at_once(members: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        make_row(**({"body": b""} | members))
+
+
+def test_a_message_of_many_wins_over_what_holds_for_all() -> None:
+    defaults = {"delay_ms": 5, "key": "k", "max_retry": 3}
+    own = row_of(NewMessage(b"x", deliver_at_ms=9, key="mine"), defaults)
+    assert own == make_row(b"x", deliver_at_ms=9, key="mine", max_retry=3)
+    assert row_of("y", defaults) == make_row("y", **defaults)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a" * 201, "ä", "a\n"])
+def test_a_topic_that_no_broker_takes_is_told_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match="a topic is named"):
+        check_topic(name)
+    with pytest.raises(TypeError):
+        check_topic(5)  # type: ignore[arg-type]

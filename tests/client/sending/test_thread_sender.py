@@ -1,0 +1,233 @@
+"""ThreadSender over a broker in memory: gathering, back pressure, forks, exits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import AnswerLost, BadRequest, ClientError
+from delaylog.client.sending.outbox import Outbox, SendLimits
+from delaylog.client.sending.row import make_row
+from delaylog.client.sending.sending import ThreadSending
+from delaylog.client.sending.thread_sender import ThreadSender
+from tests.client.sending.fake_broker import REFUSED, FakeBroker
+
+WAIT_S = 20.0
+
+
+class Stage:
+    """A sender whose requests wait until `gate` is open."""
+
+    def __init__(self, limits: SendLimits | None = None) -> None:
+        self.broker = FakeBroker()
+        self.outbox = Outbox(limits or SendLimits(), random=lambda: 0.0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = threading.Event()
+        self.sender = ThreadSender(self.post, self.outbox, lock=threading.Lock(), shard="here")
+
+    def post(self, topic: str, wire: bytes) -> SendAnswer:
+        self.asked.set()
+        assert self.gate.wait(WAIT_S)
+        return self.broker.send(topic, wire)
+
+    def put(self, body: bytes, topic: str = "t", **members: Any) -> ThreadSending:
+        return self.sender.put(topic, make_row(body, **members))
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for _, body in self.broker.taken]
+
+
+@pytest.fixture
+def stages() -> Iterator[Callable[..., Stage]]:
+    made: list[Stage] = []
+
+    def make(limits: SendLimits | None = None) -> Stage:
+        made.append(Stage(limits))
+        return made[-1]
+
+    yield make
+    for stage in made:
+        stage.gate.set()
+        stage.sender.abandon(ClientError("the test is over"))
+
+
+def test_rows_gather_while_a_request_is_under_way(stages: Callable[..., Stage]) -> None:
+    stage = stages()
+    stage.gate.clear()
+    first = stage.put(b"0", id="a")
+    assert stage.asked.wait(WAIT_S)
+    more = [stage.put(b"%d" % number) for number in range(1, 50)]
+    assert not first.done()
+    with pytest.raises(TimeoutError):
+        first.result(0.01)
+    stage.gate.set()
+    assert first.result(WAIT_S) == ("a", 0, "created", "here")
+    assert [sending.result(WAIT_S).deliver_at_ms for sending in more] == [
+        10 * number for number in range(1, 50)
+    ]
+    assert stage.broker.requests == 2
+
+
+def test_many_threads_send_and_each_learns_its_own(stages: Callable[..., Stage]) -> None:
+    stage = stages(SendLimits(batch_max=7, pending_max=20))
+
+    def send(number: int) -> None:
+        sent = stage.put(b"%d" % number, topic=f"t{number % 3}").result(WAIT_S)
+        assert stage.bodies[sent.deliver_at_ms // 10] == b"%d" % number
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(send, range(500)))
+    assert sorted(map(int, stage.bodies)) == list(range(500))
+
+
+def test_who_puts_waits_for_room(stages: Callable[..., Stage]) -> None:
+    stage = stages(SendLimits(batch_max=5, pending_max=10))
+    stage.gate.clear()
+    for number in range(10):
+        stage.put(b"%d" % number)
+    waited = threading.Thread(target=stage.put, args=(b"10",))
+    waited.start()
+    waited.join(0.05)
+    assert waited.is_alive()
+    stage.gate.set()
+    waited.join(WAIT_S)
+    stage.sender.flush(WAIT_S)
+    assert stage.bodies == [b"%d" % number for number in range(11)]
+    assert (stage.outbox.rows, stage.outbox.size_bytes) == (0, 0)
+
+
+def test_flush_ends_the_linger_and_waits(stages: Callable[..., Stage]) -> None:
+    stage = stages(SendLimits(linger_ms=60_000))
+    for number in range(3):
+        stage.put(b"%d" % number)
+    stage.gate.clear()
+    with pytest.raises(TimeoutError):
+        stage.sender.flush(0.01)
+    stage.gate.set()
+    stage.sender.flush(WAIT_S)
+    assert stage.bodies == [b"0", b"1", b"2"]
+
+
+def test_a_lane_that_pauses_does_not_hold_up_another(stages: Callable[..., Stage]) -> None:
+    stage = stages()
+    post = stage.broker.send
+    stage.broker.fault = lambda: "unreached"
+    paused = stage.put(b"paused")
+    while stage.broker.requests < 3:
+        time.sleep(0.001)
+
+    def choosing(topic: str, wire: bytes) -> SendAnswer:
+        stage.broker.fault = lambda: "unreached" if topic == "t" else "none"
+        return post(topic, wire)
+
+    stage.broker.send = choosing  # type: ignore[method-assign]
+    assert stage.put(b"goes", topic="u").result(WAIT_S).result == "created"
+    assert not paused.done()
+    stage.broker.send = post  # type: ignore[method-assign]
+    stage.broker.fault = lambda: "none"
+    assert paused.result(WAIT_S).result == "created"
+
+
+def test_failures_are_raised_to_who_asks_and_kept_for_who_does_not(
+    stages: Callable[..., Stage],
+) -> None:
+    stage = stages()
+    asked = stage.put(REFUSED)
+    with pytest.raises(BadRequest):
+        asked.result(WAIT_S)
+    stage.put(REFUSED)
+    stage.sender.flush(WAIT_S)
+    unseen = stage.outbox.take_unseen()
+    assert unseen is not None
+    assert unseen.rows == 1
+
+
+def test_abandoning_says_what_may_be_there(stages: Callable[..., Stage]) -> None:
+    stage = stages()
+    stage.gate.clear()
+    out = stage.put(b"out there")
+    assert stage.asked.wait(WAIT_S)
+    queued = stage.put(b"queued")
+    stage.sender.abandon(ClientError("closed"))
+    with pytest.raises(AnswerLost):
+        out.result(0)
+    with pytest.raises(ClientError, match="closed"):
+        queued.result(0)
+    with pytest.raises(ClientError, match="closed"):
+        stage.put(b"late")
+    stage.gate.set()
+
+
+def test_a_forked_child_sends_its_own_and_the_parent_its_own(
+    stages: Callable[..., Stage],
+) -> None:
+    """The child writes down what its copy of the broker got; the parent goes on meanwhile."""
+    stage = stages(SendLimits(pending_max=10, batch_max=5))
+    stage.put(b"before").result(WAIT_S)
+    stage.gate.clear()
+    stage.asked.clear()
+    queued = [stage.put(b"%d" % number) for number in range(10)]
+    assert stage.asked.wait(WAIT_S)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            stage.gate.set()
+            known = set(stage.broker._known)
+            told = all(isinstance(each.exception(), ClientError) for each in queued)
+            stage.put(b"child").result(WAIT_S)
+            fresh = all(
+                name[1] not in {old[1] for old in known}
+                for name in set(stage.broker._known) - known
+            )
+            os.write(writing, repr((told, fresh, stage.bodies)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    assert said == repr((True, True, [b"before", b"child"]))
+    stage.gate.set()
+    for sending in queued:
+        sending.result(WAIT_S)
+    assert stage.bodies == [b"before", *(b"%d" % number for number in range(10))]
+
+
+EXITING = """
+import sys, threading, time
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.sending.outbox import Outbox, SendLimits
+from delaylog.client.sending.row import make_row
+from delaylog.client.sending.thread_sender import ThreadSender
+import msgpack, numpy as np
+
+def post(topic, wire):
+    time.sleep(0.02)
+    n = msgpack.unpackb(wire)["n"]
+    print(n, flush=True)
+    return SendAnswer(n, np.arange(n), np.arange(n), np.zeros(n, np.uint8))
+
+sender = ThreadSender(post, Outbox(SendLimits(batch_max=10)), lock=threading.Lock())
+for _ in range(100):
+    sender.put("t", make_row(b"x"))
+"""
+
+
+def test_what_is_queued_when_the_interpreter_exits_is_sent_first() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", EXITING], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert sum(map(int, ended.stdout.split())) == 100
+    assert ended.stderr == ""
