@@ -64,11 +64,15 @@ class QueuePort(Protocol):
     def get(self, topic: str, id: str) -> MessageInfo:
         """One message with its state. NotFound."""
 
-    def messages(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
+    def messages(
+        self, topic: str, *, state: str | Sequence[str] | None = None, bodies: bool = False
+    ) -> Iterator[MessageInfo]:
         """All of some states, in due order."""
 
-    def dead(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
-        """Dead letters."""
+    def dead(
+        self, topic: str, *, bodies: bool = False, history: bool = True
+    ) -> Iterator[MessageInfo]:
+        """Dead letters, in due order."""
 
     def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
         """End one before delivery. NotFound, TooLate."""

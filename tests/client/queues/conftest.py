@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from delaylog.client.child_broker import ChildBroker
-from tests.client.queues.plain_port import PlainPort
+from delaylog.client.client import Client
 
 T = TypeVar("T")
 _numbers = count()
@@ -69,8 +69,8 @@ def broker(tmp_path: Path) -> Iterator[LiveBroker]:
 
 
 @pytest.fixture
-def client(shared: LiveBroker) -> Iterator[PlainPort]:
-    client = PlainPort(shared.url)
+def client(shared: LiveBroker) -> Iterator[Client]:
+    client = Client(shared.url)
     yield client
     client.close()
 

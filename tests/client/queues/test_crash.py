@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
@@ -30,11 +31,10 @@ from delaylog.client.queues import (
     TopicKind,
 )
 from tests.client.queues.conftest import LiveBroker
-from tests.client.queues.plain_port import PlainPort
 
 T = TypeVar("T")
-BODIES = 240
-KILLS = 3
+BODIES = 120
+KILLS = 2
 
 
 def now_ms() -> int:
@@ -66,7 +66,7 @@ def fixed_time(body: str) -> RmqMessage:
 def test_rmq(
     broker: LiveBroker, in_threads: Callable[..., None], make: Callable[[str], RmqMessage]
 ) -> None:
-    client = PlainPort(broker.url)
+    client = Client(broker.url)
     producer = RmqProducer(client, "t", TopicKind.of(make("b")), slots=4)
     committed: set[str] = set()
     ended: set[int] = set()
@@ -110,7 +110,7 @@ def test_rmq(
 
 def test_a_change_during_the_work_outlives_a_kill(broker: LiveBroker) -> None:
     """The delivery in work, its lease, and the change that waits behind it are all there again."""
-    client = PlainPort(broker.url)
+    client = Client(broker.url)
     producer, consumer = RmqProducer(client, "t"), RmqConsumer(client, "t")
     producer.send(PriorityMessage("b", 20))
     [first] = consumer.prepare(wait_ms=10_000)
@@ -127,7 +127,7 @@ def test_a_change_during_the_work_outlives_a_kill(broker: LiveBroker) -> None:
 def test_run_goes_on_when_the_broker_comes_back(
     broker: LiveBroker, in_threads: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = PlainPort(broker.url)
+    client = Client(broker.url)
     RmqProducer(client, "t").send(FixedTimeMessage("b", now_ms() + 300))
     stop, seen = threading.Event(), []
 
@@ -148,7 +148,7 @@ def test_run_goes_on_when_the_broker_comes_back(
 
 
 def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
-    client = PlainPort(broker.url)
+    client = Client(broker.url)
     queue = DynoQueue(client, "q", unack_ms=1_000)
     count = 600
     ended: Counter[str] = Counter()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from delaylog.client.client import Client
 from delaylog.client.message import Message
 from delaylog.client.queues import DynoMessage, DynoQueue
 from delaylog.client.queues.dyno.held import Held
-from tests.client.queues.plain_port import PlainPort
 
 
-def deliveries(client: PlainPort, name: str, count: int) -> list[Message]:
+def deliveries(client: Client, name: str, count: int) -> list[Message]:
     """Of the messages 0, 1, …, in that order."""
     queue = DynoQueue(client, name)
     for n in range(count):
@@ -19,7 +19,7 @@ def deliveries(client: PlainPort, name: str, count: int) -> list[Message]:
     return sorted(received, key=lambda message: int(message.id))
 
 
-def test_the_newest_delivery_of_an_id_counts(client: PlainPort, name: str) -> None:
+def test_the_newest_delivery_of_an_id_counts(client: Client, name: str) -> None:
     held = Held()
     [old] = deliveries(client, name, 1)
     client.extend(old, lease_ms=0)
@@ -34,7 +34,7 @@ def test_the_newest_delivery_of_an_id_counts(client: PlainPort, name: str) -> No
     held.drop("0", new)
 
 
-def test_the_newest_are_remembered(client: PlainPort, name: str) -> None:
+def test_the_newest_are_remembered(client: Client, name: str) -> None:
     held = Held(held_max=3)
     messages = deliveries(client, name, 6)
     held.keep("a", messages[:3])

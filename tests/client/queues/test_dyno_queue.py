@@ -12,22 +12,22 @@ from collections.abc import Callable
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.errors import NotReached
 from delaylog.client.models import NewMessage
 from delaylog.client.queues import DynoMessage, DynoQueue, TopicMismatch, by_id
 from tests.client.queues.conftest import LiveBroker
-from tests.client.queues.plain_port import PlainPort
 
 WAIT_MS = 10_000
 
 
 @pytest.fixture
-def queue(client: PlainPort, name: str) -> DynoQueue:
+def queue(client: Client, name: str) -> DynoQueue:
     return DynoQueue(client, name)
 
 
 @pytest.fixture
-def sharded(client: PlainPort, name: str) -> DynoQueue:
+def sharded(client: Client, name: str) -> DynoQueue:
     return DynoQueue(client, name, shards=["a", "b", "c"], own_shard="a")
 
 
@@ -71,7 +71,7 @@ def test_a_push_of_a_taken_id_comes_after_it(queue: DynoQueue) -> None:
     assert queue.get_all_messages() == []
 
 
-def test_shards_take_turns_beginning_with_the_second(sharded: DynoQueue, client: PlainPort) -> None:
+def test_shards_take_turns_beginning_with_the_second(sharded: DynoQueue, client: Client) -> None:
     sharded.push([DynoMessage(str(n)) for n in range(6)])
     counts = {"size": 2, "uacked": 0}
     assert sharded.shard_sizes() == {"a": counts, "b": counts, "c": counts}
@@ -91,7 +91,7 @@ def test_shards_take_turns_beginning_with_the_second(sharded: DynoQueue, client:
     assert sharded.get_all_messages() == []
 
 
-def test_a_strategy_of_ones_own(client: PlainPort, name: str) -> None:
+def test_a_strategy_of_ones_own(client: Client, name: str) -> None:
     """By id: an id that is pushed again stays in its shard, so it is in one queue only."""
     queue = DynoQueue(client, name, shards=["a", "b"], strategy=by_id)
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_a_pop_waits_until_it_is_full(
     assert len(popped) == wanted
 
 
-def test_what_a_pop_waits_with_keeps_its_whole_unack_time(client: PlainPort, name: str) -> None:
+def test_what_a_pop_waits_with_keeps_its_whole_unack_time(client: Client, name: str) -> None:
     """The first message is taken at once and the pop waits three unack times for a second one:
     nobody else gets the first meanwhile, and it is still there to acknowledge.
     """
@@ -156,7 +156,7 @@ def test_what_a_pop_waits_with_keeps_its_whole_unack_time(client: PlainPort, nam
     assert taken_elsewhere == []
 
 
-def test_pop_with_msg_id_takes_what_is_not_due(queue: DynoQueue, client: PlainPort) -> None:
+def test_pop_with_msg_id_takes_what_is_not_due(queue: DynoQueue, client: Client) -> None:
     queue.push([DynoMessage("due"), DynoMessage("later", "p", timeout_ms=3_600_000)])
     assert queue.atomic_pop_with_msg_id_all_shards("later") is None
     taken = queue.pop_with_msg_id("later")
@@ -176,7 +176,7 @@ def test_pop_with_msg_id_takes_what_is_not_due(queue: DynoQueue, client: PlainPo
 
 
 def test_pop_with_msg_id_of_one_that_nobody_may_have_puts_its_time_back(
-    queue: DynoQueue, client: PlainPort
+    queue: DynoQueue, client: Client
 ) -> None:
     """A paused topic hands nothing out: the message must not stay due for having been asked for."""
     queue.push([DynoMessage("x", timeout_ms=3_600_000)])
@@ -216,7 +216,7 @@ def test_one_of_many_gets_a_message_by_its_id(
     """Four callers ask for the same 60 ids, due and not, while a fifth pops what is due: each
     message once, and what nobody asked for by id stays until its time.
     """
-    clients = [PlainPort(shared.url) for _ in range(5)]
+    clients = [Client(shared.url) for _ in range(5)]
     queues = [DynoQueue(client, name) for client in clients]
     wanted = [f"m{n}" for n in range(60)]
     queues[0].push([DynoMessage(m, timeout_ms=3_600_000 * (at % 2)) for at, m in enumerate(wanted)])
@@ -247,7 +247,7 @@ def test_one_of_many_gets_a_message_by_its_id(
 
 
 def test_an_id_that_another_object_took_is_settled_by_force(
-    queue: DynoQueue, client: PlainPort
+    queue: DynoQueue, client: Client
 ) -> None:
     other = DynoQueue(client, queue.name)
     queue.push([DynoMessage("x"), DynoMessage("y")])
@@ -261,7 +261,7 @@ def test_an_id_that_another_object_took_is_settled_by_force(
     assert ids(queue.get_all_messages()) == ["y"]
 
 
-def test_who_acknowledges_too_late_ends_nothing(client: PlainPort, name: str) -> None:
+def test_who_acknowledges_too_late_ends_nothing(client: Client, name: str) -> None:
     """Its unack time is over and another consumer works on the message: the original ends it."""
     late, other = DynoQueue(client, name, unack_ms=50), DynoQueue(client, name)
     late.push([DynoMessage("x")])
@@ -333,7 +333,7 @@ def test_ensure_pushes_what_is_nowhere(sharded: DynoQueue) -> None:
 def test_of_many_who_ensure_one_pushes(
     shared: LiveBroker, name: str, in_threads: Callable[..., None]
 ) -> None:
-    clients = [PlainPort(shared.url) for _ in range(4)]
+    clients = [Client(shared.url) for _ in range(4)]
     queues = [DynoQueue(client, name, shards=["a", "b"]) for client in clients]
     pushed: Counter[str] = Counter()
     guard = threading.Lock()
@@ -404,7 +404,7 @@ def test_the_first_due_match_is_taken(sharded: DynoQueue) -> None:
     assert sharded.ack("1")
 
 
-def test_of_one_millisecond_the_lowest_priority_is_taken(client: PlainPort, name: str) -> None:
+def test_of_one_millisecond_the_lowest_priority_is_taken(client: Client, name: str) -> None:
     """Over all shards, whatever the order of arrival."""
     queue = DynoQueue(client, name, shards=["a", "b"])
     due = time.time_ns() // 1_000_000
@@ -429,7 +429,7 @@ def test_chores_have_nothing_to_do(queue: DynoQueue) -> None:
     assert queue.stats["process_unack"].count == 2
 
 
-def test_close_forgets_and_leaves_the_client(queue: DynoQueue, client: PlainPort) -> None:
+def test_close_forgets_and_leaves_the_client(queue: DynoQueue, client: Client) -> None:
     with queue:
         queue.push([DynoMessage("x")])
         queue.pop(1, wait_ms=WAIT_MS)
@@ -437,14 +437,14 @@ def test_close_forgets_and_leaves_the_client(queue: DynoQueue, client: PlainPort
     assert queue.ack("x"), "by its bare id"
 
 
-def test_a_topic_of_another_use_is_left_alone(client: PlainPort, name: str) -> None:
+def test_a_topic_of_another_use_is_left_alone(client: Client, name: str) -> None:
     client.send_many(name, [NewMessage("b", id="b")])
     with pytest.raises(TopicMismatch, match="merge is 'keep' and has to be 'replace'"):
         DynoQueue(client, name)
     assert client.get_topic(name).settings.merge == "keep"
 
 
-def test_the_shards_make_sense(client: PlainPort, name: str) -> None:
+def test_the_shards_make_sense(client: Client, name: str) -> None:
     for wrong, words in (
         ({"shards": ["a", "a"]}, "named twice"),
         ({"shards": []}, "at least one shard"),
@@ -457,7 +457,7 @@ def test_the_shards_make_sense(client: PlainPort, name: str) -> None:
         DynoQueue({"a": client}, name, shards=["a", "b"])
 
 
-class Unreachable(PlainPort):
+class Unreachable(Client):
     """A client whose broker has gone."""
 
     def send_many(self, *_: object, **__: object) -> list:
@@ -466,7 +466,7 @@ class Unreachable(PlainPort):
 
 def test_a_client_for_each_shard_and_failover_of_a_push(shared: LiveBroker, name: str) -> None:
     """A broker each, as the original has an endpoint in each zone; one of them goes away."""
-    here, there = PlainPort(shared.url), Unreachable(shared.url)
+    here, there = Client(shared.url), Unreachable(shared.url)
     queue = DynoQueue({"a": here, "b": there}, name, own_shard="a")
     assert queue.push([DynoMessage(str(n)) for n in range(4)]) == ["0", "1", "2", "3"]
     assert {message.shard for message in queue.pop(4, wait_ms=WAIT_MS)} == {"a"}
@@ -480,7 +480,7 @@ def test_a_client_for_each_shard_and_failover_of_a_push(shared: LiveBroker, name
     there.close()
 
 
-def test_what_others_sent_is_read_as_it_can_be(queue: DynoQueue, client: PlainPort) -> None:
+def test_what_others_sent_is_read_as_it_can_be(queue: DynoQueue, client: Client) -> None:
     rows = [
         NewMessage(b"\xff\xfe", id="raw", priority=5),
         NewMessage("p", priority=-1_000, headers={"dyno-timeout-ms": "soon"}),

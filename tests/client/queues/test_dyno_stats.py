@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.queues import DynoMessage, DynoQueue, DynoStats
 from delaylog.client.queues.dyno.stats import STATISTICS, TIMERS
-from tests.client.queues.plain_port import PlainPort
 
 
 def test_figures_are_least_greatest_mean_and_sum() -> None:
@@ -43,7 +43,7 @@ def test_no_value_is_lost_among_threads(in_threads: Callable[..., None]) -> None
     assert (stats["push"].total, stats.queue_miss) == (6_000, 6_000)
 
 
-def test_calls_are_counted(client: PlainPort, name: str) -> None:
+def test_calls_are_counted(client: Client, name: str) -> None:
     queue = DynoQueue(client, name)
     queue.push([DynoMessage(str(n)) for n in range(4)])
     queue.peek(2)

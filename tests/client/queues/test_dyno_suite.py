@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.queues import DynoMessage, DynoQueue
 from tests.client.queues.conftest import LiveBroker
-from tests.client.queues.plain_port import PlainPort
 
 
 @pytest.fixture
-def queue(client: PlainPort, name: str) -> DynoQueue:
+def queue(client: Client, name: str) -> DynoQueue:
     return DynoQueue(client, name, unack_ms=1_000)
 
 
@@ -128,7 +128,7 @@ def test_each_message_once_among_many_hands(
     count, producers = 10_000, 3
     received: Counter[str] = Counter()
     guard = threading.Lock()
-    clients = [PlainPort(shared.url) for _ in range(5 if apart else 1)]
+    clients = [Client(shared.url) for _ in range(5 if apart else 1)]
     queues = [DynoQueue(client, name) for client in clients] * (1 if apart else 5)
 
     def produce(queue: DynoQueue, first: int) -> None:

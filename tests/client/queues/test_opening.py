@@ -8,23 +8,23 @@ from collections.abc import Callable
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
 from delaylog.client.queues.opening import change_topic, open_topic
 from tests.client.queues.conftest import LiveBroker
-from tests.client.queues.plain_port import PlainPort
 
 NEEDED = {"merge": "replace", "backoff": {"first_ms": 0}, "slots": 4}
 
 
-def test_a_topic_is_made_once(client: PlainPort, name: str) -> None:
+def test_a_topic_is_made_once(client: Client, name: str) -> None:
     made = open_topic(client, name, NEEDED, {"lease_ms": 5_000})
     assert (made.merge, made.slots, made.lease_ms) == ("replace", 4, 5_000)
     again = open_topic(client, name, NEEDED, {"lease_ms": 9_000})
     assert again == made, "what is only for a new topic is left as it is"
 
 
-def test_what_differs_is_named(client: PlainPort, name: str) -> None:
+def test_what_differs_is_named(client: Client, name: str) -> None:
     client.put_topic(name, {"slots": 2, "backoff": {"first_ms": 5}})
     before = client.get_topic(name).settings
     with pytest.raises(TopicMismatch) as refused:
@@ -37,7 +37,7 @@ def test_what_differs_is_named(client: PlainPort, name: str) -> None:
         assert str(other) == str(refused.value)
 
 
-def test_a_change_keeps_the_rest(client: PlainPort, name: str) -> None:
+def test_a_change_keeps_the_rest(client: Client, name: str) -> None:
     made = open_topic(client, name, NEEDED)
     changed = change_topic(client, name, rate_limit={"per_second": 3, "burst": 2})
     assert dict(changed.rate_limit or {}) == {"per_second": 3, "burst": 2}
@@ -51,9 +51,9 @@ def test_of_two_who_open_it_at_once_one_is_told(
 ) -> None:
     """They want other slots: whoever comes second finds a topic that does not serve."""
     told: list[TopicMismatch] = []
-    clients = [PlainPort(shared.url) for _ in range(6)]
+    clients = [Client(shared.url) for _ in range(6)]
 
-    def open_it(client: PlainPort, slots: int) -> None:
+    def open_it(client: Client, slots: int) -> None:
         try:
             open_topic(client, name, {"slots": slots})
         except TopicMismatch as mismatch:

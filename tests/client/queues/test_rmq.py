@@ -12,6 +12,7 @@ from zlib import crc32
 
 import pytest
 
+from delaylog.client.client import Client
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
     FixedTimeMessage,
@@ -25,7 +26,6 @@ from delaylog.client.queues import (
     TopicKind,
     TopicMismatch,
 )
-from tests.client.queues.plain_port import PlainPort
 
 WAIT_MS = 10_000
 
@@ -40,12 +40,12 @@ def one(consumer: RmqConsumer, wait_ms: int = WAIT_MS) -> RmqDelivery:
 
 
 @pytest.fixture
-def producer(client: PlainPort, name: str) -> RmqProducer:
+def producer(client: Client, name: str) -> RmqProducer:
     return RmqProducer(client, name)
 
 
 @pytest.fixture
-def consumer(client: PlainPort, name: str) -> RmqConsumer:
+def consumer(client: Client, name: str) -> RmqConsumer:
     return RmqConsumer(client, name)
 
 
@@ -97,7 +97,7 @@ def test_long_bodies_that_begin_alike_do_not_merge(
     assert found == bodies
 
 
-def test_what_makes_no_sense_is_refused(client: PlainPort, name: str) -> None:
+def test_what_makes_no_sense_is_refused(client: Client, name: str) -> None:
     for slots in (0, 3, 12, 1 << 15):
         with pytest.raises(ValueError, match="power of two"):
             RmqProducer(client, name, slots=slots)
@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_refused(client: PlainPort, name: str) -> None:
         RmqConsumer(client, name, timeout_s=0)
 
 
-def test_slots_and_kind_are_fixed_with_the_topic(client: PlainPort, name: str) -> None:
+def test_slots_and_kind_are_fixed_with_the_topic(client: Client, name: str) -> None:
     """Who says otherwise is told what differs, and nothing changes."""
     RmqProducer(client, name, TopicKind.PRIORITY, slots=4)
     before = client.get_topic(name).settings
@@ -156,7 +156,7 @@ def test_range_merge_keeps_the_first_time(producer: RmqProducer, consumer: RmqCo
 )
 @pytest.mark.parametrize("end", ["commit", "roll back", "time"])
 def test_a_change_during_the_work_is_never_swallowed(
-    client: PlainPort, name: str, first: RmqMessage, changed: RmqMessage, end: str
+    client: Client, name: str, first: RmqMessage, changed: RmqMessage, end: str
 ) -> None:
     """It is handed out once, after the one in work has ended, however often it was sent meanwhile
     and however the work ends.
@@ -201,7 +201,7 @@ def test_the_longest_overdue_comes_first(producer: RmqProducer, consumer: RmqCon
 
 
 def test_a_later_time_or_priority_replaces(
-    client: PlainPort, name: str, producer: RmqProducer, consumer: RmqConsumer
+    client: Client, name: str, producer: RmqProducer, consumer: RmqConsumer
 ) -> None:
     assert producer.send(FixedTimeMessage("b", now_ms() + 3_600_000))
     assert not producer.send(FixedTimeMessage("b", 1))
@@ -271,7 +271,7 @@ def test_a_body_that_was_sent_anew_is_not_replayed_beside_it(
     assert consumer.replay([]) == []
 
 
-def test_what_is_not_settled_in_time_comes_again(client: PlainPort, name: str) -> None:
+def test_what_is_not_settled_in_time_comes_again(client: Client, name: str) -> None:
     RmqProducer(client, name).send(PriorityMessage("b", 17))
     hasty = RmqConsumer(client, name, timeout_s=0.3)
     began = time.monotonic()
@@ -301,7 +301,7 @@ def test_messages_of_a_slot_basis_are_worked_on_one_at_a_time(
         consumer.commit(delivery)
 
 
-def test_a_rate_limit_paces_and_ends(client: PlainPort, name: str) -> None:
+def test_a_rate_limit_paces_and_ends(client: Client, name: str) -> None:
     pace = {"per_second": 0.01, "burst": 2}
     producer = RmqProducer(client, name, TopicKind.PRIORITY, rate_limit=pace)
     consumer = RmqConsumer(client, name)
@@ -317,7 +317,7 @@ def test_a_rate_limit_paces_and_ends(client: PlainPort, name: str) -> None:
 
 
 def test_run_commits_rolls_back_and_gives_back(
-    producer: RmqProducer, client: PlainPort, name: str, caplog: pytest.LogCaptureFixture
+    producer: RmqProducer, client: Client, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer.send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(6))
     consumer, stop = RmqConsumer(client, name), threading.Event()
@@ -348,7 +348,7 @@ def test_run_commits_rolls_back_and_gives_back(
     assert {body for body, _ in seen} == {f"b{n}" for n in range(6)}
 
 
-def test_run_leaves_alone_what_it_has_no_time_for(client: PlainPort, name: str) -> None:
+def test_run_leaves_alone_what_it_has_no_time_for(client: Client, name: str) -> None:
     RmqProducer(client, name).send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(2))
     consumer, stop = RmqConsumer(client, name, timeout_s=0.3), threading.Event()
     seen: list[tuple[str, int]] = []
@@ -377,7 +377,7 @@ def test_an_interrupted_handler_rolls_back(producer: RmqProducer, consumer: RmqC
 
 
 def test_many_producers_and_consumers_of_few_bodies(
-    client: PlainPort, name: str, in_threads: Callable[..., None]
+    client: Client, name: str, in_threads: Callable[..., None]
 ) -> None:
     """Bodies are sent again and again while they are worked on: no body is in two hands at once,
     and each is handed out after it was last sent.
