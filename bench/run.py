@@ -34,6 +34,7 @@ import memory
 import order
 import restart
 import scale
+import sdk
 import singles
 import transactions
 from broker_process import Brokers, broker_program
@@ -54,6 +55,7 @@ SECTIONS: Final = (
     "transactions",
     "cluster",
     "resp",
+    "sdk",
     "memory",
     "restart",
     "spark",
@@ -136,6 +138,8 @@ def _sections(
 
         yield "resp", lambda: iter([resp.commands(brokers, settings)])
         yield "resp delay queues", lambda: iter([resp.delay_queues(brokers, settings)])
+    if "sdk" in wanted:
+        yield "sdk", lambda: sdk.measure(brokers, settings)
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if "spark" in wanted:

@@ -24,6 +24,8 @@ FILL_BATCH: Final = 10_000
 FILL_LANES: Final = 4
 CONTROL_BATCH: Final = 10_000
 CONTROL_LANES: Final = 4
+# Tasks that await their sends one by one.
+SDK_TASKS: Final = (500, 4_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Settings:
     # Of the parquet that Spark reads, and how often each case runs: the first run is a slow one.
     spark_rows: int
     spark_runs: int
+    # Single sends of one run, sends that go at once beside bare round trips, and rounds of both.
+    sdk_messages: int
+    sdk_direct_calls: int
+    sdk_rounds: int
 
 
 SMALL: Final = Settings(
@@ -96,6 +102,9 @@ SMALL: Final = Settings(
     transaction_rows=1_000_000,
     spark_rows=1_000_000,
     spark_runs=2,
+    sdk_messages=300_000,
+    sdk_direct_calls=1_000,
+    sdk_rounds=3,
 )
 
 FULL: Final = Settings(
@@ -125,4 +134,7 @@ FULL: Final = Settings(
     transaction_rows=10_000_000,
     spark_rows=2_000_000,
     spark_runs=5,
+    sdk_messages=2_000_000,
+    sdk_direct_calls=5_000,
+    sdk_rounds=5,
 )

@@ -7,9 +7,10 @@ out once, and its failure is told as nothing done or nobody knows.
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 import time
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -29,6 +30,7 @@ from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.tokens import authorization
 
 T = TypeVar("T")
+WHOLE_BYTES_MAX: Final = 1 << 20
 
 
 class AsyncTransport:
@@ -104,7 +106,7 @@ class AsyncTransport:
             async with session.request(
                 ask.method,
                 target,
-                data=ask.body,
+                data=_readable(ask.body),
                 headers=ask.headers,
                 timeout=timeout,
                 allow_redirects=False,
@@ -121,6 +123,11 @@ class AsyncTransport:
             return _because(NotReached(f"{ask.name}: {error}"), error)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
+
+
+def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A large body as a file, which goes out in pieces: aiohttp warns of one that does not."""
+    return io.BytesIO(body) if body is not None and len(body) > WHOLE_BYTES_MAX else body
 
 
 E = TypeVar("E", NotReached, AnswerLost)

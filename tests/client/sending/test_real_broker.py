@@ -1,0 +1,258 @@
+"""Both clients' sends against a real broker that is killed with -9 in their middle.
+
+Method: messages carry their numbers as ids or bodies; after the broker has come back and everything
+has its end, the broker's own list is compared with what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from delaylog.client import AsyncClient, Client, NewMessage, NotReached, SendFailed, Sent
+from delaylog.client.bulk import ref_to_id
+from delaylog.client.child_broker import ChildBroker
+
+FAR_MS = 3_600_000
+ROUNDS = 3
+
+
+async def bodies_there(url: str, topic: str) -> list[bytes]:
+    """All bodies of a topic, waiting ones too."""
+    async with AsyncClient(url) as client:
+        return [found.body or b"" async for found in client.messages(topic, bodies=True)]
+
+
+async def beaten(broker: ChildBroker, stop: asyncio.Event) -> None:
+    """Kill the broker and start it again, a few times, then let the others end."""
+    for _ in range(ROUNDS):
+        await asyncio.sleep(0.15)
+        await broker.kill()
+        await asyncio.sleep(0.05)
+        await broker.start()
+    stop.set()
+
+
+def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
+    async def run() -> None:
+        sent: dict[str, str] = {}
+        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+            stop = asyncio.Event()
+
+            async def sender(task: int) -> None:
+                number = 0
+                while not stop.is_set():
+                    body = f"{task}-{number}"
+                    found = await client.send("t", body, delay_ms=FAR_MS)
+                    assert found.result == "created"
+                    sent[body] = found.id
+                    number += 1
+
+            await asyncio.gather(beaten(broker, stop), *(sender(task) for task in range(40)))
+            there = await bodies_there(broker.url, "t")
+        assert len(sent) > 40
+        assert sorted(there) == sorted(body.encode() for body in sent)
+        assert len(set(sent.values())) == len(sent)
+
+    asyncio.run(asyncio.wait_for(run(), 90))
+
+
+def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+            stop = asyncio.Event()
+            beating = asyncio.create_task(beaten(broker, stop))
+            number = 0
+            while not stop.is_set() and number < 10_000:
+                for _ in range(50):
+                    client.send("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
+                    number += 1
+                await client.room()
+                await asyncio.sleep(0.001)
+            await beating
+            await client.flush()
+            there = await bodies_there(broker.url, "t")
+        # In one lane nothing overtakes, and all of it is due in the order it came in.
+        assert sorted(map(int, there)) == list(range(number))
+
+    asyncio.run(asyncio.wait_for(run(), 90))
+
+
+def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            stop = asyncio.Event()
+            over = threading.Event()
+            sent: list[set[bytes]] = [set() for _ in range(4)]
+            with Client(broker.url) as client:
+
+                def at_once(task: int) -> None:
+                    number = 0
+                    while not over.is_set():
+                        body = b"%d-%d" % (task, number)
+                        client.send("t", body, delay_ms=FAR_MS)
+                        sent[task].add(body)
+                        number += 1
+
+                def soon(task: int) -> None:
+                    number = 0
+                    while not over.wait(0.001):
+                        body = b"%d-%d" % (task, number)
+                        client.send_soon("t", body, delay_ms=FAR_MS)
+                        sent[task].add(body)
+                        number += 1
+
+                working = [
+                    asyncio.create_task(asyncio.to_thread(work, task))
+                    for task, work in enumerate((at_once, at_once, soon, soon))
+                ]
+                await beaten(broker, stop)
+                over.set()
+                await asyncio.gather(*working)
+                await asyncio.to_thread(client.flush)
+            there = await bodies_there(broker.url, "t")
+        assert all(sent)
+        assert sorted(there) == sorted(set.union(*sent))
+
+    asyncio.run(asyncio.wait_for(run(), 90))
+
+
+def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            async with AsyncClient(broker.url) as client:
+                plain = client.send("t", b"plain")
+                sent = await client.send(
+                    "t",
+                    "body",
+                    deliver_at_ms=0,
+                    id="a",
+                    key="k",
+                    tags=["x", "y"],
+                    headers={"h": "v"},
+                    priority=7,
+                    ttl_ms=60_000,
+                    max_retry=3,
+                )
+                again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
+                kept = await client.send("t", "third", id="a", merge="keep")
+                refused = await client.send("t", "fourth", id="a", merge="reject")
+                results = [each.result for each in (sent, again, kept, refused)]
+                assert results == ["created", "replaced", "kept", "rejected"]
+                assert (await plain).id.startswith("~")
+                await client.send(
+                    "t",
+                    "b",
+                    id="b",
+                    key="k",
+                    tags=["x"],
+                    headers={"h": "v"},
+                    priority=7,
+                    max_retry=3,
+                )
+                found = {each.id: each for each in await client.receive("t", max=10, wait_ms=5_000)}
+            assert set(found) == {(await plain).id, "b"}
+            message = found["b"]
+            assert (message.key, message.tags, message.headers, message.priority) == (
+                "k",
+                ("x",),
+                {"h": "v"},
+                7,
+            )
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
+    async def run() -> None:
+        many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=5)]
+        async with ChildBroker(tmp_path / "data") as broker:
+            async with AsyncClient(broker.url) as client:
+                sent = await client.send_many("t", many, delay_ms=FAR_MS)
+            with Client(broker.url) as direct:
+                same = await asyncio.to_thread(direct.send_many, "u", many, delay_ms=FAR_MS)
+            for found in (sent, same):
+                assert [each.result for each in found] == ["created"] * 3
+                assert found[2].id == "c"
+                assert found[2].deliver_at_ms < found[0].deliver_at_ms - FAR_MS / 2
+            assert sorted(await bodies_there(broker.url, "t")) == [b"a", b"b", b"c"]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+            large = bytes((4 << 20) + 1)
+            sendings = [client.send("t", large if n == 3 else b"%d" % n) for n in range(8)]
+            outcomes = await asyncio.gather(*sendings, return_exceptions=True)
+            assert [n for n, each in enumerate(outcomes) if not isinstance(each, Sent)] == [3]
+            assert "4194304" in str(outcomes[3])
+            there = await bodies_there(broker.url, "t")
+            assert sorted(there) == [b"%d" % n for n in range(8) if n != 3]
+            with pytest.raises(ValueError, match="topic"):
+                client.send("no/topic", b"x")
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            client = AsyncClient(broker.url, retry_for_s=0.3)
+            soon = Client(broker.url, retry_for_s=0.3)
+            await client.send("t", b"there", delay_ms=FAR_MS)
+            await broker.kill()
+            for number in range(3):
+                client.send("t", b"%d" % number)
+                soon.send_soon("t", b"%d" % number)
+            with pytest.raises(SendFailed) as failed:
+                await client.close()
+            assert failed.value.rows == 3
+            assert isinstance(failed.value.failures[0], NotReached)
+            await client.close()
+            with pytest.raises(SendFailed, match="3 messages"):
+                await asyncio.to_thread(soon.close)
+            with pytest.raises(NotReached):
+                await asyncio.to_thread(Client(broker.url, retry_for_s=0.0).send, "t", b"x")
+            await broker.start()
+            assert await bodies_there(broker.url, "t") == [b"there"]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "a") as first, ChildBroker(tmp_path / "b") as second:
+            async with AsyncClient(first.url, second.url) as client:
+                await second.kill()
+                free = await client.send_many("t", [b"%d" % n for n in range(20)])
+                assert {sent.shard for sent in free} == {first.url}
+                keyed = [client.send("t", f"k{n}", key=f"k{n}") for n in range(20)]
+                await asyncio.sleep(0.1)
+                away = [sending for sending in keyed if not sending.done()]
+                assert 0 < len(away) < 20
+                await second.start()
+                assert {(await sending).shard for sending in away} == {second.url}
+            there = [*await bodies_there(first.url, "t"), *await bodies_there(second.url, "t")]
+            assert len(there) == len(set(there)) == 40
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+            answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
+            sent = await client.send("t", b"y", delay_ms=FAR_MS)
+            assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
+            assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
+
+    asyncio.run(asyncio.wait_for(run(), 60))
