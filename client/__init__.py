@@ -1,21 +1,69 @@
-"""A small async client of the broker's HTTP API; it imports nothing from the server."""
+"""The SDK: clients of the broker's HTTP API for threads and asyncio; nothing of the server's."""
 
-from delaylog.client.http_client import (
+from delaylog.client.errors import (
     AnswerLost,
     ApiError,
-    AsyncClient,
+    BadRequest,
     ClientError,
-    Message,
+    Conflict,
+    DiskFull,
+    Forbidden,
+    Gone,
+    NotFound,
     NotReached,
-    Received,
+    NotReady,
+    QuotaExceeded,
+    SendFailed,
+    TooLarge,
+    TooLate,
+    Unauthorized,
+    Unsupported,
 )
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    Counts,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+    TopicSettings,
+)
+from delaylog.client.plain_client import PlainClient
+from delaylog.client.plain_sync_client import PlainSyncClient
 
 __all__ = [
     "AnswerLost",
     "ApiError",
-    "AsyncClient",
+    "BadRequest",
+    "Changed",
     "ClientError",
+    "Conflict",
+    "Counts",
+    "DiskFull",
+    "Forbidden",
+    "Gone",
+    "GroupInfo",
     "Message",
+    "MessageInfo",
+    "NewMessage",
+    "NotFound",
     "NotReached",
-    "Received",
+    "NotReady",
+    "PlainClient",
+    "PlainSyncClient",
+    "QuotaExceeded",
+    "SendFailed",
+    "Sent",
+    "Settled",
+    "Stats",
+    "TooLarge",
+    "TooLate",
+    "TopicInfo",
+    "TopicSettings",
+    "Unauthorized",
+    "Unsupported",
 ]

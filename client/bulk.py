@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -45,11 +46,16 @@ class SendAnswer:
     refs: Int64Array
     deliver_at_ms: Int64Array
     result: npt.NDArray[np.uint8]
+    shard: str = ""
+    """Which broker took it, where a client has several; the body itself does not say."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReceivedBatch:
-    """Messages under one lease, as columns. `ids` are the clients' own ids, else server-made."""
+    """Messages under one lease, as columns. What costs time for each row is made when it is read.
+
+    A text column that was not asked for is empty in every row; `priority` is then 0.
+    """
 
     n: int
     lease: int
@@ -60,7 +66,24 @@ class ReceivedBatch:
     attempts: npt.NDArray[np.uint16]
     body_sizes: Int64Array
     body_block: bytes
-    ids: list[str]
+    id_sizes: Int64Array
+    id_block: bytes
+    key_sizes: Int64Array
+    key_block: bytes
+    tags_sizes: Int64Array
+    tags_block: bytes
+    headers_sizes: Int64Array
+    headers_block: bytes
+    priority: npt.NDArray[np.int32]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The clients' own ids, else server-made ones."""
+        if not self.id_block:
+            return list(map(ref_to_id, self.refs.tolist()))
+        own = split_block(self.id_sizes, self.id_block)
+        named = zip(own, self.refs.tolist(), strict=True)
+        return [raw.decode() if raw else ref_to_id(ref) for raw, ref in named]
 
     def bodies(self) -> list[bytes]:
         """Each body as bytes."""
@@ -160,10 +183,13 @@ def encode_change(
     refs: Numbers | None = None,
     ids: Texts | None = None,
     deliver_at_ms: Numbers | None = None,
+    delay_ms: Numbers | None = None,
 ) -> bytes:
-    """A bulk cancel body, or with `deliver_at_ms` a bulk reschedule."""
+    """A bulk cancel body, or with a time a bulk reschedule or replay."""
     if (refs is None) == (ids is None):
         raise ValueError("give either refs or ids")
+    if deliver_at_ms is not None and delay_ms is not None:
+        raise ValueError("give deliver_at_ms or delay_ms, not both")
     fields: dict[str, Any] = {"v": BULK_VERSION}
     if ids is not None:
         fields["n"] = len(ids[0]) if isinstance(ids, tuple) else len(ids)
@@ -173,6 +199,7 @@ def encode_change(
         fields["n"] = len(column)
         fields["refs"] = column.tobytes()
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", fields["n"])
+    _put_numbers(fields, "delay_ms", delay_ms, "<i8", fields["n"])
     return _pack(fields)
 
 
@@ -187,27 +214,43 @@ def decode_send_answer(wire: bytes) -> SendAnswer:
     )
 
 
+def encode_receive(**members: Any) -> bytes:
+    """A receive as a bulk body: the members of its JSON form; those that are None stay out."""
+    return _pack({"v": BULK_VERSION, "n": 0}, **members)
+
+
 def decode_received(wire: bytes) -> ReceivedBatch:
     """Read a bulk receive answer; n = 0 when nothing became ready in time."""
     fields, n = _unpack(wire)
-    refs = _numbers(fields, "refs", "<i8", n)
-    sizes, block = _texts(fields, "body", "bodies", "<u4", n)
-    id_sizes, id_block = _texts(fields, "id", "id", "<u2", n)
-    raw_ids = [raw.decode() for raw in split_block(id_sizes, id_block)]
     now_ms = fields.get("now_ms")
     if n and not isinstance(fields.get("lease"), int):
         raise BulkError("the lease of the rows is missing", "lease")
+    body_sizes, body_block = _texts(fields, "body", "bodies", "<u4", n)
+    id_sizes, id_block = _utf8(fields, "id", n)
+    key_sizes, key_block = _utf8(fields, "key", n)
+    tags_sizes, tags_block = _utf8(fields, "tags", n)
+    headers_sizes, headers_block = _texts(fields, "headers", "headers", "<u2", n)
     return ReceivedBatch(
         n=n,
         lease=fields.get("lease") or 0,
         lease_until_ms=fields.get("lease_until_ms") or 0,
         now_ms=now_ms if isinstance(now_ms, int) else None,
-        refs=refs,
+        refs=_numbers(fields, "refs", "<i8", n),
         deliver_at_ms=_numbers(fields, "deliver_at_ms", "<i8", n),
         attempts=_numbers(fields, "attempts", "<u2", n),
-        body_sizes=sizes,
-        body_block=block,
-        ids=[own or ref_to_id(ref) for own, ref in zip(raw_ids, refs.tolist(), strict=True)],
+        body_sizes=body_sizes,
+        body_block=body_block,
+        id_sizes=id_sizes,
+        id_block=id_block,
+        key_sizes=key_sizes,
+        key_block=key_block,
+        tags_sizes=tags_sizes,
+        tags_block=tags_block,
+        headers_sizes=headers_sizes,
+        headers_block=headers_block,
+        priority=_numbers(fields, "priority", "<i4", n)
+        if "priority" in fields
+        else np.zeros(n, "<i4"),
     )
 
 
@@ -236,8 +279,8 @@ def split_block(sizes: Int64Array, block: bytes) -> list[bytes]:
     return values
 
 
-def _pack(fields: dict[str, Any], **optional: str | int | None) -> bytes:
-    """The map as bytes; optional scalars that are None stay out."""
+def _pack(fields: dict[str, Any], **optional: object) -> bytes:
+    """The map as bytes; optional members that are None stay out."""
     given = {name: value for name, value in optional.items() if value is not None}
     packed: bytes = msgpack.packb({**fields, **given})
     return packed
@@ -323,4 +366,20 @@ def _texts(
         raise BulkError(
             f"adds up to {int(sizes.sum())}, {block_name} holds {len(block)}", size_name
         )
+    return sizes, block
+
+
+def _utf8(fields: dict[str, Any], name: str, n: int) -> tuple[Int64Array, bytes]:
+    """A text column whose values are UTF-8, each by itself; it is looked at as a whole."""
+    sizes, block = _texts(fields, name, name, "<u2", n)
+    if block and not block.isascii():
+        starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+        # The block is UTF-8 and no value begins inside of a character: so each value is UTF-8.
+        cut = (np.frombuffer(block, np.uint8)[starts] & 0xC0) == 0x80
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            raise BulkError(f"not UTF-8 ({error.reason})", name) from None
+        if cut.any():
+            raise BulkError("a value is cut inside of a character", name)
     return sizes, block

@@ -2,38 +2,39 @@
 
 The one rule: calls, and the token in them, go only to nodes that the caller named or that a node
 of those names as a member of its cluster. HTTP's own redirects are not followed: they would drop
-the token, or bring it wherever somebody says.
+the token, or bring it wherever somebody says. Threads may share a route: at worst two of them pass
+over a node that one would have asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from yarl import URL
+from urllib.parse import urlsplit
 
 
 class LeaderRoute:
     """The nodes that one client knows."""
 
     def __init__(self, base_url: str, members: Sequence[str] = ()) -> None:
-        self._base = base_url.rstrip("/")
-        self._known = [self._base, *(url.rstrip("/") for url in members)]
+        self._known = [url.rstrip("/") for url in (base_url, *members)]
         self._at = 0
 
     @property
-    def knows_others(self) -> bool:
-        """Whether there is another node to try."""
-        return len(self._known) > 1
+    def node(self) -> str:
+        """The address of the node to ask now, without a slash at its end."""
+        return self._known[self._at]
 
-    def to(self, url: str) -> str:
-        """Where to send a call whose address was made for the first node."""
-        return self._known[self._at] + url.removeprefix(self._base)
+    @property
+    def known(self) -> int:
+        """How many nodes there are to try."""
+        return len(self._known)
 
     def learn(self, status: Mapping[str, Any]) -> None:
         """A node that is asked has named its cluster's members."""
-        for member in status.get("members", ()):
-            url = str(member.get("http", "")).rstrip("/")
+        members = status.get("members")
+        for member in members if isinstance(members, list) else ():
+            url = str(member.get("http", "")).rstrip("/") if isinstance(member, dict) else ""
             if url and url not in self._known:
                 self._known.append(url)
 
@@ -46,13 +47,18 @@ class LeaderRoute:
                 return True
         return False
 
-    def next(self) -> None:
-        """Try another node."""
-        self._at = (self._at + 1) % len(self._known)
+    def next(self, failed: str) -> None:
+        """Try another node than the one that failed, unless somebody has gone on already."""
+        if self.node == failed:
+            self._at = (self._at + 1) % len(self._known)
 
 
-def _origin(url: str) -> URL | None:
+def _origin(url: str) -> tuple[str, str, int] | None:
     try:
-        return URL(url).origin()
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
         return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)

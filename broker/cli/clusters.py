@@ -7,12 +7,12 @@ from typing import Any
 
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import emit
-from delaylog.client.http_client import AsyncClient
+from delaylog.client.plain_client import PlainClient
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members` and `handover`."""
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         if args.action == "handover":
             _print_handover(await client.hand_over(args.to), args)
         elif args.action == "members":

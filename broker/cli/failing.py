@@ -16,7 +16,7 @@ import orjson
 from delaylog.broker.backup.manifest import BackupError
 from delaylog.broker.config import ConfigError
 from delaylog.broker.drills.kinds import DrillError
-from delaylog.client.answers import AnswerLost, ApiError, ClientError, NotReached
+from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,

@@ -13,8 +13,8 @@ import orjson
 from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
-from delaylog.client.answers import with_body
-from delaylog.client.http_client import AsyncClient, Message
+from delaylog.client.models import Delivered, with_body
+from delaylog.client.plain_client import PlainClient
 
 _LINES_A_CALL = 1_000
 
@@ -58,7 +58,7 @@ async def send_command(args: argparse.Namespace) -> int:
     one = args.body is not None and args.body != "-"
     if args.id is not None and not one:
         raise ConfigError("--id goes with one body, not with lines")
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         if one:
             if args.id is not None:
                 members["id"] = args.id
@@ -99,7 +99,7 @@ async def receive_command(args: argparse.Namespace) -> int:
         options |= {"tags": args.tag, "tags_mode": "all" if args.all_tags else "any"}
     elif args.all_tags:
         raise ConfigError("--all-tags goes with --tag")
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         while True:
             received = await client.receive(args.topic, max=args.max, **options)
             for message in received.messages:
@@ -110,7 +110,7 @@ async def receive_command(args: argparse.Namespace) -> int:
                 return DONE if received.messages else NOTHING
 
 
-def _print_message(message: Message, args: argparse.Namespace) -> None:
+def _print_message(message: Delivered, args: argparse.Namespace) -> None:
     if args.json:
         shape = {
             "id": message.id,
@@ -128,7 +128,7 @@ async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
     if args.group is not None and args.topic is None:
         raise ConfigError("--group goes with a topic")
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         if args.topic is not None:
             rows = [await client.stats(args.topic, group=args.group)]
         else:
@@ -146,7 +146,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         rows = list((await client.topics())["topics"])
     for row in rows:
         if args.json:
@@ -159,7 +159,7 @@ async def topics_command(args: argparse.Namespace) -> int:
 
 async def clock_command(args: argparse.Namespace) -> int:
     """`delaylog clock`."""
-    async with AsyncClient(args.url) as client:
+    async with PlainClient(args.url) as client:
         shown = await client.clock(accept=args.accept)
     if args.json:
         emit(shown)

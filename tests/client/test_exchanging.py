@@ -7,14 +7,13 @@ keeps on with the last; what it was asked stays to be looked at.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from delaylog.client import AnswerLost, ApiError, AsyncClient, NotReached
+from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
 from delaylog.client.leader_route import LeaderRoute
 
 NOT_READY = {"code": "not_ready", "detail": "no leader"}
@@ -87,7 +86,7 @@ def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
-        async with AsyncClient(one.url, token="secret") as client:
+        async with PlainClient(one.url, token="secret") as client:
             for _ in range(2):
                 assert (await client.send("t", "x")).id == "~1"
         assert one.calls == [PATH, CLUSTER]
@@ -102,7 +101,7 @@ def test_strangers_get_nothing() -> None:
     async def scene(one: Node, two: Node) -> None:
         one.cluster = {"members": [{"http": one.url}]}
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
-        async with AsyncClient(one.url, token="secret") as client:
+        async with PlainClient(one.url, token="secret") as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
         assert caught.value.status == 307
@@ -117,7 +116,7 @@ def test_nodes_that_name_each_other() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
-        async with AsyncClient(one.url, members=[two.url]) as client:
+        async with PlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
         assert caught.value.status == 307
@@ -131,7 +130,7 @@ def test_what_may_be_repeated_waits_for_a_leader() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         two.script = [(503, NOT_READY, {})]
-        async with AsyncClient(one.url, members=[two.url]) as client:
+        async with PlainClient(one.url, members=[two.url]) as client:
             one.script = [(503, NOT_READY, {}), (503, NOT_READY, {}), (200, SENT, {})]
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
             one.script = [(503, NOT_READY, {}), (200, {"topics": []}, {})]
@@ -140,7 +139,7 @@ def test_what_may_be_repeated_waits_for_a_leader() -> None:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
             assert caught.value.code == "not_ready"
-        async with AsyncClient(one.url, failover_s=0.3) as client:
+        async with PlainClient(one.url, failover_s=0.3) as client:
             before = len(one.calls)
             with pytest.raises(ApiError):
                 await client.send("t", "x", idempotency_key="k")
@@ -155,9 +154,9 @@ def test_a_node_that_is_gone() -> None:
     async def scene(one: Node, two: Node) -> None:
         two.script = [(200, SENT, {})]
         await one.stop()
-        async with AsyncClient(one.url, members=[two.url]) as client:
+        async with PlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x")).id == "~1"
-        async with AsyncClient(one.url) as client:
+        async with PlainClient(one.url) as client:
             with pytest.raises(NotReached):
                 await client.send("t", "x", idempotency_key="k")
 
@@ -178,9 +177,9 @@ def test_an_answer_that_was_lost() -> None:
         one.handle = lose  # type: ignore[method-assign]
         await one.stop()
         await one.start()
-        async with AsyncClient(one.url, members=[two.url]) as client:
+        async with PlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
-        async with AsyncClient(one.url, members=[two.url]) as client:
+        async with PlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(AnswerLost):
                 await client.send("t", "x")
 
@@ -190,9 +189,9 @@ def test_an_answer_that_was_lost() -> None:
 def test_addresses() -> None:
     """The path in front of the first address is its own; odd places are followed nowhere."""
     route = LeaderRoute("http://front/delaylog/", ["https://b:1/"])
-    assert route.to("http://front/delaylog/v1/topics") == "http://front/delaylog/v1/topics"
+    assert route.node == "http://front/delaylog"
     assert route.follow("https://b:1/v1/topics?x=1")
-    assert route.to("http://front/delaylog/v1/topics") == "https://b:1/v1/topics"
+    assert route.node == "https://b:1"
     for odd in (
         "http://b:1/",
         "https://b:2/",
@@ -203,6 +202,15 @@ def test_addresses() -> None:
         "http://[",
     ):
         assert not route.follow(odd), odd
-    route.learn({"members": [{"http": "http://c:3"}, {}, {"http": "https://b:1"}]})
+    route.learn({"members": [{"http": "http://c:3"}, {}, {"http": "https://b:1"}, "odd"]})
+    route.learn({"members": "odd"})
     assert route.follow("http://c:3/v1")
-    assert json.dumps(route.to("http://front/delaylog")) == '"http://c:3"'
+    assert (route.node, route.known) == ("http://c:3", 3)
+
+
+def test_two_that_fail_at_one_node_go_on_once() -> None:
+    """Else the node between them would be passed over."""
+    route = LeaderRoute("http://a", ["http://b", "http://c"])
+    for _ in range(2):
+        route.next("http://a")
+    assert route.node == "http://b"

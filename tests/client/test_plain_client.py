@@ -1,4 +1,4 @@
-"""AsyncClient against a scripted server: what each call puts on the wire and how failures read.
+"""PlainClient against a scripted server: what each call puts on the wire and how failures read.
 
 The server records requests and answers what the test says; the contract itself is tried against
 the real broker by the drills and the demo.
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from delaylog.client import AnswerLost, ApiError, AsyncClient, NotReached
+from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
 from delaylog.client.bulk import BULK_TYPE
 
 MESSAGE = {
@@ -59,7 +59,7 @@ class Script:
         return msgpack.unpackb(self.seen[-1][2])
 
 
-def play(script: Script, scene: Callable[[AsyncClient], Awaitable[Any]], **options: Any) -> Any:
+def play(script: Script, scene: Callable[[PlainClient], Awaitable[Any]], **options: Any) -> Any:
     """Run a scene with a client of a server that follows the script."""
 
     async def run() -> Any:
@@ -71,7 +71,7 @@ def play(script: Script, scene: Callable[[AsyncClient], Awaitable[Any]], **optio
         await site.start()
         host, port = runner.addresses[0][:2]
         try:
-            async with AsyncClient(f"http://{host}:{port}/", **options) as client:
+            async with PlainClient(f"http://{host}:{port}/", **options) as client:
                 return await scene(client)
         finally:
             await runner.cleanup()
@@ -82,7 +82,7 @@ def play(script: Script, scene: Callable[[AsyncClient], Awaitable[Any]], **optio
 def test_send_puts_text_as_text_and_bytes_as_base64() -> None:
     script = Script({"id": "~1", "deliver_at_ms": 7, "result": "created"})
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         sent = await client.send("t", "hé", deliver_at_ms=7, id="own", idempotency_key="once")
         assert (sent.id, sent.deliver_at_ms, sent.result) == ("~1", 7, "created")
         await client.send("t", b"\xff", delay_ms=0)
@@ -129,7 +129,7 @@ def test_receive_reads_messages_and_the_brokers_clock() -> None:
 
 
 def test_a_lease_of_unsaid_length_is_the_topics() -> None:
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         await client.receive("t")
         assert script.json == {"max": 1, "wait_ms": 0}
         with pytest.raises(AnswerLost):
@@ -151,7 +151,7 @@ def test_receive_bulk_asks_in_json_for_columns() -> None:
 def test_settling_by_receipt() -> None:
     script = Script({"results": ["done"]})
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         assert await client.ack("t", ["r"]) == ["done"]
         assert script.json == {"receipts": ["r"]}
         await client.nack("t", ["r"])
@@ -173,7 +173,7 @@ def test_settling_by_receipt() -> None:
 def test_settling_a_lease_whole() -> None:
     script = Script(msgpack.packb({"n": 3, "done": 3, "gone": b"", "unknown": b""}))
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         assert (await client.ack_bulk("t", 7)).done == 3
         assert script.columns == {"v": 1, "n": 0, "lease": 7, "all": True}
         await client.nack_bulk("t", 7, except_refs=[1], delay_ms=5)
@@ -187,7 +187,7 @@ def test_settling_a_lease_whole() -> None:
 def test_one_message_by_an_awkward_id() -> None:
     script = Script({"result": "done", "state": "deleted"})
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         await client.get("t", "a/b %é")
         assert script.path == "GET /v1/ns/default/topics/t/messages/a%2Fb%20%25%C3%A9"
         await client.cancel("t", "..", force=True)
@@ -202,7 +202,7 @@ def test_one_message_by_an_awkward_id() -> None:
 def test_many_messages_by_ref() -> None:
     script = Script(msgpack.packb({"n": 1, "result": 1}))
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         assert (await client.cancel_bulk("t", refs=[1])).result.tolist() == [1]
         assert script.path.endswith("/topics/t/messages:cancel")
         await client.reschedule_bulk("t", ids=["a"], deliver_at_ms=4)
@@ -214,7 +214,7 @@ def test_many_messages_by_ref() -> None:
 def test_topics_and_stats() -> None:
     script = Script({"counts": {}})
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         await client.put_topic("t", {"lease_ms": 5})
         assert (script.path, script.json) == ("PUT /v1/ns/default/topics/t", {"lease_ms": 5})
         await client.topics()
@@ -263,7 +263,7 @@ def test_no_listener_means_nothing_was_done() -> None:
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+        async with PlainClient(f"http://127.0.0.1:{port}") as client:
             with pytest.raises(NotReached):
                 await client.topics()
 
@@ -273,7 +273,7 @@ def test_no_listener_means_nothing_was_done() -> None:
 @pytest.mark.parametrize("url", ["localhost:8711", "ftp://localhost", "nonsense", ""])
 def test_an_address_that_is_none_means_nothing_was_done(url: str) -> None:
     async def scene() -> None:
-        async with AsyncClient(url) as client:
+        async with PlainClient(url) as client:
             with pytest.raises(NotReached):
                 await client.topics()
 
@@ -295,7 +295,7 @@ def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+        async with PlainClient(f"http://127.0.0.1:{port}") as client:
             await client.get("t", "a")
             with pytest.raises(AnswerLost):
                 await client.cancel("t", "a")
@@ -321,7 +321,7 @@ def test_closing_ends_waiting_calls() -> None:
             await asyncio.sleep(0.5)
             return await super().handle(request)
 
-    async def scene(client: AsyncClient) -> None:
+    async def scene(client: PlainClient) -> None:
         call = asyncio.ensure_future(client.receive("t", wait_ms=400))
         await asyncio.sleep(0.05)
         await client.close()

@@ -1,0 +1,16 @@
+"""The calls of the API as values: what is asked, and how the answer is read; nothing is sent here.
+
+Each function returns a `Call`, which any transport can carry, so that a call is written once for
+threads and for asyncio.
+"""
+
+from delaylog.client.calls.call import (
+    BULK_FORM,
+    JSON_TYPE,
+    Call,
+    json_call,
+    segment,
+    with_query,
+)
+
+__all__ = ["BULK_FORM", "JSON_TYPE", "Call", "json_call", "segment", "with_query"]

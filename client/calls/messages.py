@@ -1,0 +1,190 @@
+"""Calls that send, receive and settle messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from delaylog.client.bulk import (
+    BULK_TYPE,
+    Numbers,
+    ReceivedBatch,
+    SendAnswer,
+    SettleAnswer,
+    Texts,
+    decode_received,
+    decode_send_answer,
+    decode_settled,
+    encode_receive,
+    encode_send,
+    encode_settle,
+)
+from delaylog.client.calls.call import (
+    BULK_FORM,
+    JSON_TYPE,
+    Call,
+    Form,
+    given,
+    json_call,
+)
+from delaylog.client.calls.places import Places
+from delaylog.client.models import Delivered, Received, Sent, with_body
+
+ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
+_JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
+
+
+def send(
+    places: Places,
+    topic: str,
+    body: bytes | str,
+    *,
+    deliver_at_ms: int | None = None,
+    delay_ms: int | None = None,
+    idempotency_key: str | None = None,
+    **members: Any,
+) -> Call[Sent]:
+    """One message as JSON; `members` are the optional ones of the API."""
+    shape = with_body(dict(members), body) | given(deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
+    headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+    path = places.of(topic, "messages")
+    call = json_call("POST", path, shape, repeatable=bool(headers), headers=headers)
+    return call.read(_sent)
+
+
+def send_many(
+    places: Places, topic: str, messages: Sequence[Mapping[str, Any]]
+) -> Call[list[Sent]]:
+    """An array of JSON shapes, judged whole for syntax and per item for merging."""
+    shapes = []
+    for each in messages:
+        rest = {name: value for name, value in each.items() if name != "body"}
+        shapes.append(with_body(rest, each.get("body", b"")))
+    call = json_call("POST", places.of(topic, "messages"), shapes)
+    return call.read(lambda answer: list(map(_sent, answer["messages"])))
+
+
+def send_columns(
+    places: Places,
+    topic: str,
+    bodies: Texts,
+    *,
+    deliver_at_ms: Numbers | None = None,
+    delay_ms: Numbers | None = None,
+    **columns: Any,
+) -> Call[SendAnswer]:
+    """Many messages as columns; see `encode_send` for the optional ones.
+
+    With `producer` and `sequence` the call may be repeated: the broker then answers what it
+    answered first and adds nothing.
+    """
+    wire = encode_send(bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns)
+    repeatable = columns.get("producer") is not None and columns.get("sequence") is not None
+    return send_wire(places, topic, wire, repeatable=repeatable)
+
+
+def send_wire(
+    places: Places,
+    topic: str,
+    wire: bytes,
+    *,
+    repeatable: bool = True,
+    headers: Mapping[str, str] | None = None,
+) -> Call[SendAnswer]:
+    """A bulk body that is made already; `repeatable` where it has a producer and a sequence."""
+    path = places.of(topic, "messages")
+    return Call(
+        "POST", path, wire, BULK_FORM, decode_send_answer, repeatable, headers=headers or {}
+    )
+
+
+def receive(
+    places: Places, topic: str, *, max: int, wait_ms: int, lease_ms: int | None, **members: Any
+) -> Call[Received]:
+    """Lease up to `max` ready messages, as JSON."""
+    shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
+    call = json_call("POST", places.of(topic, "receive"), shape, extra_s=wait_ms / 1000)
+    return call.read(
+        lambda answer: Received(list(map(Delivered.of, answer["messages"])), answer["now_ms"])
+    )
+
+
+def receive_columns(
+    places: Places, topic: str, *, max: int, wait_ms: int, lease_ms: int | None, **members: Any
+) -> Call[ReceivedBatch]:
+    """The same asked in JSON and answered as columns, all under one lease."""
+    shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
+    body = json.dumps(shape).encode()
+    path = places.of(topic, "receive")
+    return Call("POST", path, body, _JSON_TO_BULK, decode_received, extra_s=wait_ms / 1000)
+
+
+def receive_batch(
+    places: Places,
+    topic: str,
+    *,
+    max: int,
+    wait_ms: int,
+    lease_ms: int | None = None,
+    group: str | None = None,
+    tags: Sequence[str] = (),
+    tags_mode: str = "any",
+    ids: Sequence[str] = (),
+) -> Call[ReceivedBatch]:
+    """The same asked and answered in columns, with all that a message has."""
+    wire = encode_receive(
+        max=max,
+        wait_ms=wait_ms,
+        lease_ms=lease_ms,
+        group=group,
+        tags=list(tags) or None,
+        tags_mode=tags_mode if tags else None,
+        ids=list(ids) or None,
+        columns=ALL_COLUMNS,
+    )
+    path = places.of(topic, "receive")
+    return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=wait_ms / 1000)
+
+
+def peek(places: Places, topic: str, **members: Any) -> Call[dict[str, Any]]:
+    """What is ready, without leasing it."""
+    return json_call("POST", places.of(topic, "peek"), members, repeatable=True)
+
+
+def settle(
+    places: Places, topic: str, verb: str, receipts: Sequence[str], **members: Any
+) -> Call[list[str]]:
+    """ack, nack or extend by receipts: per receipt done, gone or unknown."""
+    shape = {"receipts": list(receipts)} | given(**members)
+    call = json_call("POST", places.of(topic, verb), shape)
+    return call.read(lambda answer: list(answer["results"]))
+
+
+def settle_forced(
+    places: Places, topic: str, verb: str, ids: Sequence[str], **members: Any
+) -> Call[list[str]]:
+    """ack, nack or extend by bare ids, whoever has the messages."""
+    shape = {"ids": list(ids), "force": True} | given(**members)
+    call = json_call("POST", places.of(topic, verb), shape)
+    return call.read(lambda answer: list(answer["results"]))
+
+
+def settle_columns(
+    places: Places,
+    topic: str,
+    verb: str,
+    lease: int,
+    refs: Numbers | None = None,
+    *,
+    except_refs: Numbers | None = None,
+    delay_ms: int | None = None,
+    lease_ms: int | None = None,
+) -> Call[SettleAnswer]:
+    """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
+    wire = encode_settle(lease, refs, except_refs=except_refs, delay_ms=delay_ms, lease_ms=lease_ms)
+    return Call("POST", places.of(topic, verb), wire, BULK_FORM, decode_settled)
+
+
+def _sent(shape: Mapping[str, Any]) -> Sent:
+    return Sent(shape["id"], shape["deliver_at_ms"], shape["result"])

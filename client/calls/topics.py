@@ -1,0 +1,105 @@
+"""Calls about topics as a whole, their groups, and the broker itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delaylog.client.calls.call import Call, given, json_call, with_query
+from delaylog.client.calls.places import Places
+
+CLUSTER: Final = "/v1/cluster"
+
+
+def topics(places: Places) -> Call[dict[str, Any]]:
+    """The topics of the namespace."""
+    return json_call("GET", places.topics)
+
+
+def get_topic(places: Places, topic: str) -> Call[dict[str, Any]]:
+    """A topic and its settings."""
+    return json_call("GET", places.of(topic))
+
+
+def put_topic(places: Places, topic: str, settings: Mapping[str, Any]) -> Call[dict[str, Any]]:
+    """Make a topic, or change its settings."""
+    return json_call("PUT", places.of(topic), dict(settings))
+
+
+def drop_topic(places: Places, topic: str, *, force: bool = False) -> Call[dict[str, Any]]:
+    """Delete a topic: an empty one, or any by force."""
+    return json_call("DELETE", with_query(places.of(topic), force=force or None))
+
+
+def stats(
+    places: Places, topic: str, *, group: str | None = None, delay_buckets: bool = True
+) -> Call[dict[str, Any]]:
+    """Counts by state as a group sees them, rates, the oldest due time."""
+    path = places.of(topic, "stats")
+    return json_call(
+        "GET", with_query(path, group=group, delay_buckets=None if delay_buckets else False)
+    )
+
+
+def forecast(
+    places: Places,
+    topic: str,
+    *,
+    minutes: int | None = None,
+    hours: int | None = None,
+    group: str | None = None,
+) -> Call[dict[str, Any]]:
+    """Messages to come, per minute and per hour."""
+    path = places.of(topic, "forecast")
+    return json_call("GET", with_query(path, minutes=minutes, hours=hours, group=group))
+
+
+def groups(places: Places, topic: str) -> Call[dict[str, Any]]:
+    """The topic's groups."""
+    return json_call("GET", places.of(topic, "groups"))
+
+
+def put_group(
+    places: Places, topic: str, group: str, *, ephemeral: bool = False
+) -> Call[dict[str, Any]]:
+    """Make a group, or change how it ends."""
+    return json_call("PUT", places.of(topic, "groups", group), {"ephemeral": ephemeral})
+
+
+def drop_group(places: Places, topic: str, group: str) -> Call[dict[str, Any]]:
+    """Drop a group."""
+    return json_call("DELETE", places.of(topic, "groups", group))
+
+
+def purge(
+    places: Places, topic: str, *, group: str | None = None, force: bool = False
+) -> Call[dict[str, Any]]:
+    """End what waits or is ready; `force`: what is leased too."""
+    return json_call("POST", places.of(topic, "purge"), {"force": force} | given(group=group))
+
+
+def pause(places: Places, topic: str) -> Call[dict[str, Any]]:
+    """Hand nothing out."""
+    return json_call("POST", places.of(topic, "pause"), {})
+
+
+def resume(places: Places, topic: str) -> Call[dict[str, Any]]:
+    """Hand out again."""
+    return json_call("POST", places.of(topic, "resume"), {})
+
+
+def clock(*, accept: bool = False) -> Call[dict[str, Any]]:
+    """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
+    if accept:
+        return json_call("POST", "/v1/clock", {"accept": True})
+    return json_call("GET", "/v1/clock")
+
+
+def cluster() -> Call[dict[str, Any]]:
+    """What the node that is asked knows of its cluster."""
+    return json_call("GET", CLUSTER)
+
+
+def hand_over(to: int | str | None = None) -> Call[dict[str, Any]]:
+    """Have another node lead."""
+    return json_call("POST", f"{CLUSTER}/handover", given(to=to))

@@ -1,0 +1,71 @@
+"""When a message is due, in the four ways a caller may say it.
+
+The one rule: what is wrong with a time is said at once, where it was given, and never sent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+HORIZON_HINT: Final = "give exactly one of deliver_at_ms, delay_ms, at, delay"
+_MS: Final = timedelta(milliseconds=1)
+
+
+def due_of(
+    deliver_at_ms: int | None = None,
+    delay_ms: int | None = None,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+) -> tuple[int, bool] | None:
+    """(milliseconds, whether they count from now), None when no time is given.
+
+    A part of a millisecond counts as a whole one: never early. TypeError for another type,
+    ValueError for two times, a negative one, or an `at` without a time zone.
+    """
+    given = sum(value is not None for value in (deliver_at_ms, delay_ms, at, delay))
+    if given == 0:
+        return None
+    if given > 1:
+        raise ValueError(f"{given} times are given; {HORIZON_HINT}")
+    if deliver_at_ms is not None:
+        return _whole("deliver_at_ms", deliver_at_ms), False
+    if delay_ms is not None:
+        return _whole("delay_ms", delay_ms), True
+    if at is not None:
+        return _unix_ms(at), False
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay is a timedelta, not {type(delay).__name__}")
+    return _whole("delay", -(-delay // _MS)), True
+
+
+def due_members(
+    deliver_at_ms: int | None = None,
+    delay_ms: int | None = None,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+) -> dict[str, int]:
+    """The same as members of a request: `deliver_at_ms`, `delay_ms`, or none."""
+    due = due_of(deliver_at_ms, delay_ms, at, delay)
+    if due is None:
+        return {}
+    return {"delay_ms" if due[1] else "deliver_at_ms": due[0]}
+
+
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number of milliseconds, not {type(value).__name__}")
+    if value < 0:
+        raise ValueError(f"{name} is not negative: {value}")
+    return value
+
+
+def _unix_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise TypeError(f"at is a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise ValueError("at has no time zone: use datetime.now(timezone.utc), .astimezone() …")
+    return _whole("at", -(-(at - _EPOCH) // _MS))
+
+
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -1,0 +1,238 @@
+"""One HTTP/1.1 answer, read from bytes as they come, however they are cut.
+
+The one rule: an answer is whole or it is an error; what ends early, is too long, or is no HTTP at
+all raises MalformedAnswer. It reads what answers of a broker, or of a proxy before it, are made of:
+a length, chunks, or everything until the end; interim answers (100 Continue) are passed over.
+Nothing is read from a socket here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+HEAD_BYTES_MAX: Final = 64 << 10
+CHUNK_LINE_MAX: Final = 1 << 10
+_NO_BODY: Final = (204, 304)
+
+
+class MalformedAnswer(Exception):
+    """What came is not a whole HTTP answer."""
+
+
+class _Part(IntEnum):
+    HEAD = 0
+    LENGTH = 1
+    CHUNKS = 2
+    UNTIL_END = 3
+    WHOLE = 4
+
+
+class AnswerReader:
+    """Takes bytes until the answer is whole; then `status`, `headers`, `body` and `reusable` hold.
+
+    `headers` has lower-case names; of a repeated name the last counts.
+    """
+
+    __slots__ = ("_buffer", "_left", "_part", "_parts", "headers", "reusable", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.reusable = True
+        """Whether another request may follow on the same connection."""
+        self._part = _Part.HEAD
+        self._buffer = b""
+        self._parts: list[bytes] = []
+        self._left = 0
+
+    @property
+    def body(self) -> bytes:
+        """The body of a whole answer."""
+        parts = self._parts
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def wanted(self) -> int:
+        """How many more bytes are known to come; 0 where nobody knows."""
+        return self._left if self._part is _Part.LENGTH else 0
+
+    def header(self, name: bytes) -> str | None:
+        """A header as text, None when it is not there."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes; True when the answer is whole."""
+        if self._part is _Part.HEAD:
+            if self._buffer:
+                data = self._buffer + data
+            rest = self._take_heads(data)
+            if rest is None:
+                return False
+            data = rest
+        if self._part is _Part.LENGTH:
+            return self._take_length(data)
+        if self._part is _Part.CHUNKS:
+            return self._take_chunks(data)
+        if self._part is _Part.UNTIL_END:
+            if data:
+                self._parts.append(data)
+            return False
+        if data:
+            # Nobody asked for more: what it means is not known, so nothing follows it.
+            self.reusable = False
+        return True
+
+    def end(self) -> None:
+        """The connection has ended. MalformedAnswer unless the answer is whole by that."""
+        if self._part is _Part.UNTIL_END:
+            self._part = _Part.WHOLE
+        if self._part is not _Part.WHOLE:
+            where = "in its head" if self._part is _Part.HEAD else "in its body"
+            raise MalformedAnswer(f"the answer broke off {where}")
+
+    def _take_heads(self, data: bytes) -> bytes | None:
+        """Read the head, passing over interim ones; what is behind it, or None if it goes on."""
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(data) > HEAD_BYTES_MAX:
+                    raise MalformedAnswer("the head of the answer has no end")
+                self._check_start(data)
+                self._buffer = data
+                return None
+            self._read_head(data[:end])
+            data = data[end + 4 :]
+            if self.status >= 200:
+                self._buffer = b""
+                self._choose_part()
+                return data
+
+    def _check_start(self, data: bytes) -> None:
+        """Say early that a peer does not speak HTTP at all."""
+        start = b"HTTP/1."
+        if data[: len(start)] != start[: len(data)]:
+            raise MalformedAnswer("the answer is not HTTP/1")
+
+    def _read_head(self, head: bytes) -> None:
+        lines = head.split(b"\r\n")
+        first = lines[0]
+        digits = first[9:12]
+        if first[:7] != b"HTTP/1." or first[8:9] != b" " or not digits.isdigit():
+            raise MalformedAnswer("the answer is not HTTP/1")
+        if first[12:13] not in (b"", b" "):
+            raise MalformedAnswer("the answer has no status")
+        self.status = int(digits)
+        if self.status < 100 or self.status == 101:
+            raise MalformedAnswer(f"status {self.status} is no answer")
+        headers: dict[bytes, bytes] = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(b":")
+            if not colon or not name or name[-1:] in b" \t" or name[:1] in b" \t":
+                raise MalformedAnswer("a header of the answer cannot be read")
+            name = name.lower()
+            value = value.strip(b" \t")
+            if name == b"content-length" and headers.get(name, value) != value:
+                raise MalformedAnswer("the answer has two lengths")
+            headers[name] = value
+        self.headers = headers
+        said = headers.get(b"connection", b"").lower()
+        self.reusable = said != b"close" if first[7:8] == b"1" else said == b"keep-alive"
+
+    def _choose_part(self) -> None:
+        headers = self.headers
+        coding = headers.get(b"transfer-encoding")
+        if self.status in _NO_BODY:
+            self._part = _Part.WHOLE
+        elif coding is not None:
+            if coding.lower() != b"chunked":
+                raise MalformedAnswer("the answer comes in a coding that nobody asked for")
+            self._part = _Part.CHUNKS
+        elif (length := headers.get(b"content-length")) is not None:
+            if not length.isdigit():
+                raise MalformedAnswer("the length of the answer is no number")
+            self._left = int(length)
+            self._part = _Part.LENGTH
+        else:
+            self._part = _Part.UNTIL_END
+            self.reusable = False
+
+    def _take_length(self, data: bytes) -> bool:
+        size = len(data)
+        if size > self._left:
+            data = data[: self._left]
+            size = self._left
+            self.reusable = False
+        if size:
+            self._parts.append(data)
+        self._left -= size
+        if self._left:
+            return False
+        self._part = _Part.WHOLE
+        return True
+
+    def _take_chunks(self, data: bytes) -> bool:
+        """`_left` is what the chunk under way still needs, with its end of line; 0 = none is."""
+        data = self._buffer + data if self._buffer else data
+        at = 0
+        while True:
+            if self._left:
+                taken = data[at : at + self._left]
+                at += len(taken)
+                self._left -= len(taken)
+                self._keep_chunk(taken)
+                if self._left:
+                    self._buffer = b""
+                    return False
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                if len(data) - at > CHUNK_LINE_MAX:
+                    raise MalformedAnswer("a chunk of the answer has no size")
+                self._buffer = data[at:]
+                return False
+            size = _chunk_size(data[at:end])
+            if size == 0:
+                return self._take_trailers(data, at, end)
+            at = end + 2
+            self._left = size + 2
+
+    def _keep_chunk(self, taken: bytes) -> None:
+        """Keep what is not the end of line behind the chunk."""
+        left = self._left
+        body = taken
+        if left < 2:
+            # The last `2 - left` bytes of what came are the end of line, or a part of it.
+            tail = min(2 - left, len(taken))
+            body, line = taken[: len(taken) - tail], taken[len(taken) - tail :]
+            expected = b"\r\n"[2 - left - tail : 2 - left]
+            if line != expected:
+                raise MalformedAnswer("a chunk of the answer is longer than its size")
+        if body:
+            self._parts.append(body)
+
+    def _take_trailers(self, data: bytes, at: int, end: int) -> bool:
+        """Behind the last chunk: lines that nobody needs, up to an empty one."""
+        line = end + 2
+        while True:
+            after = data.find(b"\r\n", line)
+            if after < 0:
+                if len(data) - at > HEAD_BYTES_MAX:
+                    raise MalformedAnswer("the trailers of the answer have no end")
+                self._buffer = data[at:]
+                return False
+            if after == line:
+                break
+            line = after + 2
+        if len(data) > after + 2:
+            self.reusable = False
+        self._buffer = b""
+        self._part = _Part.WHOLE
+        return True
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.partition(b";")[0].strip(b" \t")
+    if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise MalformedAnswer("a chunk of the answer has no size")
+    return int(digits, 16)
