@@ -1,0 +1,218 @@
+"""Batch: rows of one topic and kind that go out together, and what became of each.
+
+Rows are kept as columns from the start, so that encoding needs no work for each of them. A batch
+is open while it takes rows, then closed, and settled when every row has its end. The one rule: a
+row ends exactly once, as sent or as failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.client.bulk import BULK_VERSION, SendAnswer, ref_to_id
+from delaylog.client.models import Sent
+from delaylog.client.sending.row import (
+    NO_MEMBERS,
+    RETRY_DEFAULT,
+    TTL_DEFAULT,
+    Kind,
+    Members,
+    is_relative,
+    merge_of,
+)
+
+RESULTS: Final = ("created", "kept", "replaced", "rejected")
+assert sys.byteorder == "little", "columns are written as the processor has them"
+
+
+class Batch:
+    """Rows that share a request. `left` counts those without an end."""
+
+    __slots__ = (
+        "_answers",
+        "_columns",
+        "answered",
+        "bodies",
+        "failed",
+        "free",
+        "kind",
+        "left",
+        "members",
+        "opened_at_s",
+        "rows",
+        "seconds",
+        "shard",
+        "size_bytes",
+        "times_ms",
+        "topic",
+        "tried",
+        "unseen",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, kind: Kind, opened_at_s: float, *, free: bool = False) -> None:
+        self.topic = topic
+        self.kind = kind
+        self.free = free
+        """Whether any shard may take it."""
+        self.opened_at_s = opened_at_s
+        self.bodies: list[bytes] = []
+        self.times_ms: list[int] = []
+        self.members: list[Members] | None = None
+        """One a row as soon as any row has some."""
+        self.size_bytes = 0
+        self.rows = 0
+        """Rows of a closed batch."""
+        self.left = 0
+        self.answered = False
+        """Whether all of it was taken by one answer."""
+        self.failed: dict[int, BaseException] = {}
+        self.unseen: set[int] = set()
+        """Failed rows that nobody looked at."""
+        self.waiters: dict[Any, None] = {}
+        """Whoever wants to be woken when rows have ended, in order."""
+        self.shard = ""
+        self.tried: set[str] = set()
+        """Shards that could not be reached since it last waited."""
+        self.seconds = 0.0
+        self._columns: tuple[list[int], list[int], list[int]] | SendAnswer | None = None
+        self._answers: dict[int, Sent] = {}
+
+    def add(self, body: bytes, time_ms: int, members: Members | None) -> int:
+        """One more row; its number."""
+        bodies = self.bodies
+        row = len(bodies)
+        bodies.append(body)
+        self.times_ms.append(time_ms)
+        if members is not None or self.members is not None:
+            self._add_members(row, members)
+        return row
+
+    def close(self) -> None:
+        """No more rows."""
+        self.rows = self.left = len(self.bodies)
+
+    def encode(self, rows: Sequence[int] | None, producer: str, sequence: int) -> bytes:
+        """A bulk send body of these rows, or of all."""
+        bodies, times_ms, members = self.bodies, self.times_ms, self.members
+        if rows is not None:
+            bodies = [bodies[row] for row in rows]
+            times_ms = [times_ms[row] for row in rows]
+            members = None if members is None else [members[row] for row in rows]
+        n = len(bodies)
+        fields: dict[str, Any] = {
+            "v": BULK_VERSION,
+            "n": n,
+            "delay_ms" if is_relative(self.kind) else "deliver_at_ms": _numbers("q", times_ms),
+            "body_size": _numbers("I", list(map(len, bodies))),
+            "bodies": b"".join(bodies),
+            "producer": producer,
+            "sequence": sequence,
+        }
+        merge = merge_of(self.kind)
+        if merge is not None:
+            fields["merge"] = merge
+        if members is not None:
+            _put_members(fields, members)
+        packed: bytes = msgpack.packb(fields)
+        return packed
+
+    def is_settled(self, row: int) -> bool:
+        """Whether this row has its end."""
+        return self.answered or row in self._answers or row in self.failed
+
+    def sent(self, rows: Sequence[int] | None, answer: SendAnswer) -> None:
+        """These rows, or all, were accepted."""
+        assert self.left >= answer.n, "a row ends once"
+        self.left -= answer.n
+        self.shard = answer.shard or self.shard
+        if rows is None:
+            self._columns = answer
+            self.answered = True
+            return
+        refs, due = answer.refs.tolist(), answer.deliver_at_ms.tolist()
+        for index, row in enumerate(rows):
+            assert not self.is_settled(row), "a row ends once"
+            result = RESULTS[int(answer.result[index])]
+            self._answers[row] = Sent(
+                self._id(row) or ref_to_id(refs[index]), due[index], result, self.shard
+            )
+
+    def fail(self, rows: Sequence[int], error: BaseException) -> None:
+        """These rows will not be sent any more."""
+        for row in rows:
+            assert not self.is_settled(row), "a row ends once"
+            self.failed[row] = error
+        self.unseen.update(rows)
+        self.left -= len(rows)
+
+    def drop_bodies(self) -> None:
+        """All rows have ended: keep what their ends need, and no bodies."""
+        assert self.left == 0
+        self.bodies = []
+        self.times_ms = []
+
+    def outcome(self, row: int) -> Sent | BaseException:
+        """What became of a settled row; a failure counts as looked at."""
+        if self.answered:
+            columns = self._columns
+            if isinstance(columns, SendAnswer):
+                columns = self._columns = (
+                    columns.refs.tolist(),
+                    columns.deliver_at_ms.tolist(),
+                    columns.result.tolist(),
+                )
+            assert columns is not None
+            own = self._id(row)
+            return Sent(
+                own or ref_to_id(columns[0][row]),
+                columns[1][row],
+                RESULTS[columns[2][row]],
+                self.shard,
+            )
+        error = self.failed.get(row)
+        if error is None:
+            return self._answers[row]
+        self.unseen.discard(row)
+        return error
+
+    def _id(self, row: int) -> str:
+        return "" if self.members is None else self.members[row].id.decode()
+
+    def _add_members(self, row: int, members: Members | None) -> None:
+        if self.members is None:
+            self.members = [NO_MEMBERS] * row
+        if members is None:
+            members = NO_MEMBERS
+        self.members.append(members)
+
+
+def _numbers(code: str, values: list[int]) -> int | bytes:
+    """A column: one number where all rows have the same."""
+    first = values[0]
+    if values.count(first) == len(values):
+        return first
+    return array(code, values).tobytes()
+
+
+def _put_members(fields: dict[str, Any], members: list[Members]) -> None:
+    """The columns that any row has a value in."""
+    ids, keys, tags, headers, priorities, ttls, retries = zip(*members, strict=True)
+    texts = {"id": ids, "key": keys, "tags": tags, "headers": headers}
+    for name, column in texts.items():
+        block = b"".join(column)
+        if block:
+            fields[f"{name}_size"] = np.fromiter(map(len, column), "<u2", len(column)).tobytes()
+            fields[name] = block
+    if any(priorities):
+        fields["priority"] = array("i", priorities).tobytes()
+    if ttls.count(TTL_DEFAULT) < len(ttls):
+        fields["ttl_ms"] = array("q", ttls).tobytes()
+    if retries.count(RETRY_DEFAULT) < len(retries):
+        fields["max_retry"] = array("H", retries).tobytes()

@@ -1,0 +1,114 @@
+"""DirectSender: sends on the caller's own thread, for programs that wait for each answer anyway.
+
+Every call has a lane of its own, whose numbering comes from a pool, so any number of threads send
+at once and none waits for another. The one rule: when a call returns or raises, everything it was
+given has its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from delaylog.client.errors import NotReached
+from delaylog.client.models import Sent
+from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.lane import Lane
+from delaylog.client.sending.outbox import ROW_BYTES, Outbox
+from delaylog.client.sending.row import Row
+from delaylog.client.sending.thread_sender import Post
+
+Place: TypeAlias = tuple[str, Post]
+"""A shard's name and the way there."""
+
+
+class DirectSender:
+    """Sends of one client that go at once."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._sleep = sleep
+
+    def send(self, topic: str, row: Row, places: Sequence[Place]) -> Sent:
+        """Send one message to the first of these shards that can be reached."""
+        outcome = self.send_rows(topic, (row,), places)[0]
+        if isinstance(outcome, BaseException):
+            raise outcome.with_traceback(None)
+        return outcome
+
+    def send_rows(
+        self, topic: str, rows: Iterable[Row], places: Sequence[Place]
+    ) -> list[Sent | BaseException]:
+        """Send these in order, in as few requests as may be; what became of each."""
+        outbox = self._outbox
+        numbering = outbox.producers.take()
+        try:
+            lane = Lane(
+                topic, numbering, retry_for_s=outbox.limits.retry_for_s, random=outbox.random
+            )
+            batches = self._queue(lane, rows)
+            self._run(lane, list(places))
+        finally:
+            outbox.producers.give_back(numbering)
+        return [batch.outcome(row) for batch in batches for row in range(batch.rows)]
+
+    def _queue(self, lane: Lane, rows: Iterable[Row]) -> list[Batch]:
+        limits = self._outbox.limits
+        now_s = self._clock()
+        for row in rows:
+            batch = lane.open
+            size_bytes = len(row.body) + ROW_BYTES
+            if (
+                batch is None
+                or batch.kind != row.kind
+                or len(batch.bodies) >= limits.batch_max
+                or batch.size_bytes + size_bytes > limits.batch_bytes_max
+            ):
+                batch = lane.begin(row.kind, now_s)
+            batch.add(row.body, row.time_ms, row.members)
+            batch.size_bytes += size_bytes
+        lane.close_open()
+        return list(lane.batches)
+
+    def _run(self, lane: Lane, places: list[Place]) -> None:
+        outbox = self._outbox
+        unreached = 0
+        while (attempt := lane.attempt()) is not None:
+            batch, n = attempt.batch, attempt.n
+            shard, post = places[0]
+            error: BaseException | None
+            try:
+                answer = post(lane.topic, attempt.wire)
+                error = lane.answered(answer, self._clock())
+            except Exception as failure:
+                error = failure
+            except BaseException as interruption:
+                lane.give_up(interruption, in_flight=True)
+                raise
+            if error is None:
+                unreached = 0
+                batch.shard = batch.shard or shard
+                outbox.sent(batch, n, self._clock())
+                continue
+            if isinstance(error, NotReached) and not attempt.lost and unreached < len(places) - 1:
+                # Nothing of it can be anywhere, so it may go to another shard as it is.
+                unreached += 1
+                places.append(places.pop(0))
+                outbox.retried(lane.topic, n, error)
+                continue
+            unreached = 0
+            verdict = lane.failed(error, self._clock())
+            if verdict.rows_failed:
+                outbox.failed(lane.topic, verdict.rows_failed, error)
+            else:
+                outbox.retried(lane.topic, n, error)
+            if verdict.pause_s:
+                self._sleep(verdict.pause_s)

@@ -1,0 +1,300 @@
+"""Lane: the sends of one topic at one shard, in order, one request at a time.
+
+Pure: it is told the time and what came of each exchange, and says what to send next and when. The
+rules it keeps: a request is repeated only as the same bytes under the same (producer, sequence),
+and gives way to other rows only when it is certain that it was not carried out; so nothing is sent
+twice, and nothing overtakes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import AnswerLost, ApiError, NotReached
+from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.producers import Numbering
+from delaylog.client.sending.row import Kind
+
+PAUSE_FIRST_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+RETRY_FOR_S_MAX: Final = 500.0
+"""A broker remembers sequences for ten minutes: the last repeat has to arrive well before."""
+
+# What stands wrong in every row of a body, so that a part of it fares no better.
+_OF_THE_BODY: Final = frozenset({"producer", "sequence", "merge", "v", "n", "topic", "namespace"})
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request, repeated until it has an end."""
+
+    batch: Batch
+    rows: list[int] | None
+    """Rows of the batch, None = all."""
+    producer: str
+    sequence: int
+    lost: bool = False
+    """Whether it may have been carried out already."""
+    _wire: bytes = field(default=b"", repr=False)
+
+    @property
+    def n(self) -> int:
+        """How many rows it holds."""
+        return self.batch.rows if self.rows is None else len(self.rows)
+
+    @property
+    def wire(self) -> bytes:
+        """Its bytes, the same each time."""
+        if not self._wire:
+            self._wire = self.batch.encode(self.rows, self.producer, self.sequence)
+        return self._wire
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a failure comes to: go on after `pause_s`; so many rows have failed for good."""
+
+    pause_s: float
+    rows_failed: int = 0
+
+
+class Lane:
+    """Batches of one topic, the oldest first; the last one may be open."""
+
+    __slots__ = (
+        "_answered_at_s",
+        "_attempt",
+        "_failures",
+        "_numbering",
+        "_parts",
+        "_random",
+        "_retry_for_s",
+        "batches",
+        "free",
+        "open",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        numbering: Numbering,
+        *,
+        retry_for_s: float,
+        random: Callable[[], float],
+        free: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.free = free
+        self.open: Batch | None = None
+        self.batches: deque[Batch] = deque()
+        self._numbering = numbering
+        self._retry_for_s = retry_for_s
+        self._random = random
+        self._answered_at_s = float("-inf")
+        self._attempt: Attempt | None = None
+        self._parts: deque[list[int]] = deque()
+        """Rows of the first batch that were not tried yet, when it did not go as a whole."""
+        self._failures = 0
+        """In a row."""
+
+    @property
+    def numbering(self) -> Numbering:
+        """Its producer's name and where its sequences are."""
+        return self._numbering
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits here."""
+        return not self.batches
+
+    @property
+    def linger_from_s(self) -> float | None:
+        """When the first row came, while only an open batch waits for more; None = go on."""
+        first = self.batches[0] if self.batches else None
+        return None if first is None or first is not self.open else first.opened_at_s
+
+    def begin(self, kind: Kind, now_s: float) -> Batch:
+        """A new open batch, behind what there is."""
+        self.close_open()
+        batch = self.open = Batch(self.topic, kind, now_s, free=self.free)
+        self.batches.append(batch)
+        return batch
+
+    def close_open(self) -> None:
+        """No more rows into the last batch."""
+        if self.open is not None:
+            self.open.close()
+            self.open = None
+
+    def adopt(self, batch: Batch) -> None:
+        """A closed batch that another lane could not bring to its shard."""
+        self.close_open()
+        self.batches.append(batch)
+
+    def attempt(self) -> Attempt | None:
+        """What to send now: the same as before if that has no end yet, None if nothing waits."""
+        if self._attempt is None and self.batches:
+            batch = self.batches[0]
+            if batch is self.open:
+                self.close_open()
+            rows = self._parts.popleft() if self._parts else None
+            self._attempt = Attempt(batch, rows, self._numbering.producer, self._numbering.take())
+        return self._attempt
+
+    def answered(self, answer: SendAnswer, now_s: float) -> AnswerLost | None:
+        """The request was carried out; if this cannot be its answer, how it failed instead."""
+        attempt = self._under_way()
+        if answer.n != attempt.n:
+            return AnswerLost(f"{attempt.n} messages were sent, the answer is about {answer.n}")
+        attempt.batch.sent(attempt.rows, answer)
+        self._answered_at_s = now_s
+        self._failures = 0
+        self._end_attempt()
+        return None
+
+    def failed(self, error: BaseException, now_s: float) -> Verdict:
+        """The request was not answered, or refused: repeat it, part it, or give rows up."""
+        attempt = self._under_way()
+        match error:
+            case NotReached():
+                return self._again(error, now_s)
+            case AnswerLost():
+                attempt.lost = True
+                return self._again(error, now_s)
+            case ApiError(code="not_ready"):
+                # Docs: what got 503 may have come through.
+                attempt.lost = True
+                return self._again(error, now_s)
+            case ApiError(code="timeout"):
+                return self._again(error, now_s)
+            case ApiError(code="quota"):
+                # The broker looks for a repeat first: so this one was never carried out.
+                attempt.lost = False
+                return self._over_quota(error, now_s)
+            case ApiError(code="bad_request" | "too_large") if not attempt.lost:
+                return self._refused(error)
+            case ApiError(code="disk_full"):
+                attempt.lost = False
+        return self._give_up_batch(error)
+
+    def release_unreached(self) -> Batch | None:
+        """The first batch, for another shard to take, if none of it was or may have been sent."""
+        attempt = self._attempt
+        if attempt is None or attempt.lost or attempt.rows is not None or not attempt.batch.free:
+            return None
+        self._attempt = None
+        self._failures = 0
+        return self.batches.popleft()
+
+    def give_up(self, error: BaseException, *, in_flight: bool) -> list[tuple[Batch, int]]:
+        """Fail all that waits: each batch and how many of its rows. `in_flight`: a request of the
+        first one is out there, and may yet be carried out.
+        """
+        self.close_open()
+        if self._attempt is not None and in_flight:
+            self._attempt.lost = True
+        ended = []
+        while self.batches:
+            batch = self.batches[0]
+            if self._attempt is None:
+                self.attempt()
+            ended.append((batch, self._give_up_batch(error).rows_failed))
+        return ended
+
+    def _under_way(self) -> Attempt:
+        assert self._attempt is not None, "only an attempt has an end"
+        return self._attempt
+
+    def _deadline_s(self) -> float:
+        # While requests are answered a batch that waits its turn is not late. A repeat of one
+        # attempt never begins later than this after its first try, which came after both.
+        return max(self._under_way().batch.opened_at_s, self._answered_at_s) + self._retry_for_s
+
+    def _again(self, error: BaseException, now_s: float) -> Verdict:
+        pause_s = self._pause_s()
+        if now_s + pause_s > self._deadline_s():
+            return self._give_up_batch(error)
+        return Verdict(pause_s)
+
+    def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
+        attempt = self._under_way()
+        deadline_s = self._deadline_s()
+        if attempt.n > 1 and now_s < deadline_s:
+            # A part may fit where the whole does not, and one row that is too far ahead must not
+            # hold up the others.
+            self._halve()
+            return Verdict(0.0)
+        backoff_s = self._pause_s()
+        pause_s = backoff_s if error.retry_after_s is None else error.retry_after_s
+        if now_s + pause_s > deadline_s:
+            return self._give_up_attempt(error)
+        return Verdict(pause_s)
+
+    def _refused(self, error: ApiError) -> Verdict:
+        attempt = self._under_way()
+        rows = attempt.rows if attempt.rows is not None else list(range(attempt.n))
+        if error.field in _OF_THE_BODY:
+            return self._give_up_batch(error)
+        if len(rows) == 1:
+            return self._give_up_attempt(error)
+        if error.item is None or not 0 <= error.item < len(rows):
+            self._halve()
+            return Verdict(0.0)
+        row = rows.pop(error.item)
+        attempt.batch.fail([row], error)
+        self._attempt = None
+        self._parts.appendleft(rows)
+        return Verdict(0.0, 1)
+
+    def _halve(self) -> None:
+        attempt = self._under_way()
+        rows = attempt.rows if attempt.rows is not None else list(range(attempt.n))
+        middle = len(rows) // 2
+        self._attempt = None
+        self._parts.extendleft((rows[middle:], rows[:middle]))
+
+    def _give_up_attempt(self, error: BaseException) -> Verdict:
+        attempt = self._under_way()
+        rows = attempt.rows if attempt.rows is not None else range(attempt.n)
+        attempt.batch.fail(rows, _told(error, attempt))
+        self._end_attempt()
+        return Verdict(0.0, len(rows))
+
+    def _give_up_batch(self, error: BaseException) -> Verdict:
+        """Fail what is under way, and the parts behind it, which were never tried."""
+        batch = self._under_way().batch
+        parts = list(self._parts)
+        self._parts.clear()
+        # All of the batch ends here, so the rest goes first: ending the attempt drops the batch.
+        for rows in parts:
+            batch.fail(rows, error)
+        verdict = self._give_up_attempt(error)
+        return Verdict(0.0, verdict.rows_failed + sum(map(len, parts)))
+
+    def _end_attempt(self) -> None:
+        batch = self._under_way().batch
+        self._attempt = None
+        if not self._parts:
+            assert batch.left == 0, "what is not parted ends as a whole"
+            self.batches.popleft()
+            batch.drop_bodies()
+
+    def _pause_s(self) -> float:
+        """Longer each time, and never all at once."""
+        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return pause_s * (0.5 + self._random() / 2)
+
+
+def _told(error: BaseException, attempt: Attempt) -> BaseException:
+    """The failure as the rows see it: never more certain than it is."""
+    if not attempt.lost or isinstance(error, AnswerLost):
+        return error
+    told = AnswerLost(f"an earlier try had no answer, and then: {error}")
+    told.__cause__ = error
+    return told

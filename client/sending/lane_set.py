@@ -1,0 +1,187 @@
+"""LaneSet: the lanes of one shard, a message's way into them, and what their exchanges come to.
+
+Pure, and shared by the senders of asyncio programs and of threads, which differ only in how they
+wait. The one rule: what is counted into the outbox when a message comes is counted out when its
+batch has ended, wherever that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import NotReached
+from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.lane import Attempt, Lane
+from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
+from delaylog.client.sending.row import Row
+
+UNREACHED_FOR_S: Final = 1.0
+"""A shard that refused a connection is passed over for so long."""
+
+
+class LaneSet:
+    """Lanes by topic. Those of messages that any shard may have are apart from those of the others.
+
+    `on_work(lane)` is called when a lane was made, and when its first batch has got all its rows;
+    `on_progress(batch)` when rows of a batch have their ends. `spare(tried)` names the lanes of
+    another shard that may take a batch over, given the shards that could not be reached.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        clock: Callable[[], float],
+        *,
+        shard: str,
+        on_work: Callable[[Lane], None],
+        on_progress: Callable[[Batch], None],
+        spare: Callable[[set[str]], LaneSet | None],
+    ) -> None:
+        self.shard = shard
+        self._outbox = outbox
+        self._clock = clock
+        self._on_work = on_work
+        self._on_progress = on_progress
+        self._spare = spare
+        self._pinned: dict[str, Lane] = {}
+        self._free: dict[str, Lane] = {}
+        self._unreached_until_s = float("-inf")
+        limits = outbox.limits
+        self._batch_max = limits.batch_max
+        self._batch_bytes_max = limits.batch_bytes_max
+        self._rows_hard = OVERRUN * limits.pending_max
+        self._bytes_hard = OVERRUN * limits.pending_bytes_max
+
+    @property
+    def reachable(self) -> bool:
+        """False for a while after a connection was refused."""
+        return self._clock() >= self._unreached_until_s
+
+    def all(self) -> list[Lane]:
+        """The lanes there are."""
+        return [*self._pinned.values(), *self._free.values()]
+
+    def add(self, topic: str, row: Row, *, free: bool) -> tuple[Batch, int]:
+        """Queue a message: its batch, and its number there. OutboxFull, and it is not queued."""
+        outbox = self._outbox
+        if outbox.rows >= self._rows_hard or outbox.size_bytes >= self._bytes_hard:
+            outbox.check_room()
+        body, kind, time_ms, members = row
+        size_bytes = len(body) + ROW_BYTES
+        if members is not None:
+            size_bytes += len(members.tags) + len(members.headers)
+        lane = (self._free if free else self._pinned).get(topic)
+        batch = None if lane is None else lane.open
+        if (
+            batch is None
+            or batch.kind != kind
+            or batch.size_bytes + size_bytes > self._batch_bytes_max
+        ):
+            lane, batch = self._begin_batch(topic, row, free=free)
+        number = batch.add(body, time_ms, members)
+        batch.size_bytes += size_bytes
+        outbox.rows += 1
+        outbox.size_bytes += size_bytes
+        if number + 1 >= self._batch_max:
+            assert lane is not None
+            lane.close_open()
+            self._on_work(lane)
+        return batch, number
+
+    def adopt(self, batch: Batch) -> None:
+        """Take a batch that the lanes of another shard could not bring there."""
+        lane = self._free.get(batch.topic) or self._begin_lane(batch.topic, free=True)
+        lane.adopt(batch)
+        self._on_work(lane)
+
+    def close_open(self) -> list[Batch]:
+        """What waits goes as it is; the batches that have not ended."""
+        waiting: list[Batch] = []
+        for lane in self.all():
+            lane.close_open()
+            self._on_work(lane)
+            waiting.extend(lane.batches)
+        return waiting
+
+    def drop(self, lane: Lane) -> None:
+        """The lane is idle: another one is made when its topic is sent to again."""
+        lanes = self._free if lane.free else self._pinned
+        assert lane.idle
+        assert lanes.get(lane.topic) is lane
+        del lanes[lane.topic]
+        self._outbox.producers.give_back(lane.numbering)
+
+    def answered(self, lane: Lane, attempt: Attempt, answer: SendAnswer) -> float:
+        """An exchange brought this; how long to pause."""
+        batch, n = attempt.batch, attempt.n
+        now_s = self._clock()
+        error = lane.answered(answer, now_s)
+        if error is not None:
+            return self.failed(lane, attempt, error)
+        batch.shard = batch.shard or self.shard
+        self._outbox.sent(batch, n, now_s)
+        self._progress(batch)
+        return 0.0
+
+    def failed(self, lane: Lane, attempt: Attempt, error: BaseException) -> float:
+        """An exchange failed like this; how long to pause."""
+        batch, n = attempt.batch, attempt.n
+        if isinstance(error, NotReached):
+            self._unreached_until_s = self._clock() + UNREACHED_FOR_S
+            if batch.free and self._moved(lane, batch):
+                self._outbox.retried(lane.topic, n, error)
+                return 0.0
+        verdict = lane.failed(error, self._clock())
+        if verdict.rows_failed:
+            self._outbox.failed(lane.topic, verdict.rows_failed, error)
+            self._progress(batch)
+        else:
+            self._outbox.retried(lane.topic, n, error)
+        return verdict.pause_s
+
+    def give_up(self, lane: Lane, error: BaseException, *, in_flight: bool) -> None:
+        """All that waits in a lane has failed; `in_flight`: a request of it is out there."""
+        for batch, rows in lane.give_up(error, in_flight=in_flight):
+            self._outbox.failed(lane.topic, rows, error)
+            self._progress(batch)
+
+    def _begin_batch(self, topic: str, row: Row, *, free: bool) -> tuple[Lane, Batch]:
+        lane = (self._free if free else self._pinned).get(topic)
+        if lane is None:
+            lane = self._begin_lane(topic, free=free)
+        batch = lane.begin(row.kind, self._clock())
+        self._on_work(lane)
+        return lane, batch
+
+    def _begin_lane(self, topic: str, *, free: bool) -> Lane:
+        outbox = self._outbox
+        lane = Lane(
+            topic,
+            outbox.producers.take(),
+            retry_for_s=outbox.limits.retry_for_s,
+            random=outbox.random,
+            free=free,
+        )
+        (self._free if free else self._pinned)[topic] = lane
+        return lane
+
+    def _moved(self, lane: Lane, batch: Batch) -> bool:
+        """Whether another shard takes the batch over."""
+        batch.tried.add(self.shard)
+        other = self._spare(batch.tried)
+        if other is None:
+            # All were tried: wait here, then begin again.
+            batch.tried.clear()
+            return False
+        released = lane.release_unreached()
+        if released is None:
+            return False
+        other.adopt(released)
+        return True
+
+    def _progress(self, batch: Batch) -> None:
+        if not batch.left:
+            self._outbox.ended(batch)
+        self._on_progress(batch)

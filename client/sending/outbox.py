@@ -1,0 +1,174 @@
+"""Outbox: what a client's senders share: its limits, its producers, and what has failed unseen.
+
+The one rule: what waits to be sent is bounded, in messages and in bytes. A program that asks for
+`room()` before it sends never meets the bound; one that does not is told by OutboxFull, before its
+messages have eaten the memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.lane import RETRY_FOR_S_MAX
+from delaylog.client.sending.producers import Producers
+
+_log = logging.getLogger("delaylog.client")
+
+ROW_BYTES: Final = 64
+"""Counted for each message beside its body, so that empty ones are bounded too."""
+OVERRUN: Final = 2
+"""`room()` waits at the limits; a send is refused at so many times as much."""
+FAILURES_SHOWN: Final = 100
+UNSEEN_BATCHES_MAX: Final = 1_000
+"""Batches with failures that nobody looked at; of more only the count is kept."""
+
+
+class OutboxFull(ClientError):
+    """Too many messages wait to be sent; this one was not taken. Await `client.room()` first."""
+
+
+class SendHooks(Protocol):
+    """What senders tell; a subset of the client's hooks."""
+
+    def on_sent(self, topic: str, n: int, seconds: float) -> None:
+        """n messages were accepted, so long after the first of them was handed over."""
+
+    def on_send_retry(self, topic: str, n: int, error: BaseException) -> None:
+        """A request with n messages is sent again."""
+
+    def on_send_failed(self, topic: str, n: int, error: BaseException) -> None:
+        """n messages were given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """How much goes into a request, how much waits, and for how long it is tried."""
+
+    linger_ms: float = 0
+    batch_max: int = 10_000
+    batch_bytes_max: int = 4 << 20
+    pending_max: int = 100_000
+    pending_bytes_max: int = 256 << 20
+    retry_for_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.linger_ms <= 60_000:
+            raise ValueError(f"linger_ms lies from 0 to 60000: {self.linger_ms}")
+        if not 1 <= self.batch_max <= 100_000:
+            raise ValueError(f"batch_max lies from 1 to 100000: {self.batch_max}")
+        if not 1 <= self.batch_bytes_max <= 32 << 20:
+            raise ValueError(f"batch_bytes_max lies from 1 to 32 MiB: {self.batch_bytes_max}")
+        if self.pending_max < self.batch_max:
+            raise ValueError(f"pending_max is at least batch_max, {self.batch_max}")
+        if self.pending_bytes_max < self.batch_bytes_max:
+            raise ValueError(f"pending_bytes_max is at least batch_bytes_max: {self}")
+        if not 0 <= self.retry_for_s <= RETRY_FOR_S_MAX:
+            raise ValueError(
+                f"retry_for_s lies from 0 to {RETRY_FOR_S_MAX:.0f}, since brokers forget after "
+                f"ten minutes what was sent: {self.retry_for_s}"
+            )
+
+
+@dataclass(slots=True)
+class Outbox:
+    """One of a client; its senders count what waits in it."""
+
+    limits: SendLimits = field(default_factory=SendLimits)
+    producers: Producers = field(default_factory=Producers)
+    hooks: SendHooks | None = None
+    random: Callable[[], float] = random.random
+    rows: int = 0
+    size_bytes: int = 0
+    room_waiters: dict[Any, None] = field(default_factory=dict)
+    """Whoever waits for room, woken by the senders."""
+    _unseen: list[Batch] = field(default_factory=list)
+    _uncounted: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who asks for room waits."""
+        limits = self.limits
+        return self.rows >= limits.pending_max or self.size_bytes >= limits.pending_bytes_max
+
+    def check_room(self) -> None:
+        """OutboxFull where even a send that did not ask for room is refused."""
+        limits = self.limits
+        if (
+            self.rows >= OVERRUN * limits.pending_max
+            or self.size_bytes >= OVERRUN * limits.pending_bytes_max
+        ):
+            raise OutboxFull(
+                f"{self.rows} messages ({self.size_bytes} bytes) wait to be sent, pending_max is "
+                f"{limits.pending_max}: await client.room() before further sends"
+            )
+
+    def sent(self, batch: Batch, n: int, now_s: float) -> None:
+        """n rows of a batch were accepted."""
+        if self.hooks is not None:
+            self._tell(self.hooks.on_sent, batch.topic, n, now_s - batch.opened_at_s)
+
+    def retried(self, topic: str, n: int, error: BaseException) -> None:
+        """A request is sent again."""
+        if self.hooks is not None:
+            self._tell(self.hooks.on_send_retry, topic, n, error)
+
+    def failed(self, topic: str, n: int, error: BaseException) -> None:
+        """n rows were given up."""
+        if self.hooks is not None:
+            self._tell(self.hooks.on_send_failed, topic, n, error)
+
+    def ended(self, batch: Batch) -> None:
+        """All rows of a batch have their ends."""
+        self.rows -= batch.rows
+        self.size_bytes -= batch.size_bytes
+        if batch.unseen:
+            if len(self._unseen) >= UNSEEN_BATCHES_MAX:
+                self._forget_seen()
+            if len(self._unseen) < UNSEEN_BATCHES_MAX:
+                self._unseen.append(batch)
+            else:
+                self._uncounted += len(batch.unseen)
+                _log.warning("%d sends to %s failed unseen", len(batch.unseen), batch.topic)
+
+    def take_unseen(self) -> SendFailed | None:
+        """What failed and nobody looked at, since it was last asked for."""
+        batches, self._unseen = self._unseen, []
+        rows, self._uncounted = self._uncounted, 0
+        shown: dict[BaseException, None] = {}
+        for batch in batches:
+            rows += len(batch.unseen)
+            for row in sorted(batch.unseen):
+                if len(shown) < FAILURES_SHOWN:
+                    shown[batch.failed[row]] = None
+            batch.unseen.clear()
+        return SendFailed(list(shown), rows) if rows else None
+
+    def begin_afresh(self) -> None:
+        """In a forked child: what is queued, and what has failed, is the parent's."""
+        self.rows = self.size_bytes = self._uncounted = 0
+        self._unseen = []
+        self.room_waiters = {}
+
+    def _forget_seen(self) -> None:
+        self._unseen = [batch for batch in self._unseen if batch.unseen]
+
+    def _tell(self, hook: Callable[..., None], *facts: object) -> None:
+        try:
+            hook(*facts)
+        except Exception:
+            _log.exception("a hook failed; the sends go on")
+
+
+def with_headers(
+    headers: Mapping[str, str] | None, more: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """The sender's headers with those of a hook; the sender's own win."""
+    if not more:
+        return headers
+    return {**more, **headers} if headers else more

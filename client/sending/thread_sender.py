@@ -1,0 +1,257 @@
+"""ThreadSender: sends of a program with threads to one shard, posted by a thread of its own.
+
+The thread begins with the first message and ends when the sender is closed. The one rule: `put`
+waits for room and for nothing else. A forked child begins afresh: what was queued is the parent's
+to send. What is queued when the interpreter exits is sent first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import ClientError
+from delaylog.client.sending.batch import Batch
+from delaylog.client.sending.lane import Attempt, Lane
+from delaylog.client.sending.lane_set import LaneSet
+from delaylog.client.sending.outbox import Outbox
+from delaylog.client.sending.row import Row
+from delaylog.client.sending.sending import ThreadSending
+
+_log = logging.getLogger("delaylog.client")
+
+
+class Post(Protocol):
+    """One repeatable exchange with a shard: a bulk send body there, its answer back."""
+
+    def __call__(self, topic: str, wire: bytes) -> SendAnswer:
+        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused."""
+
+
+class ThreadSender:
+    """One shard's lanes and their thread. All senders of an outbox share a lock."""
+
+    def __init__(
+        self,
+        post: Post,
+        outbox: Outbox,
+        *,
+        lock: threading.Lock,
+        shard: str = "",
+        spare: Callable[[set[str]], ThreadSender | None] = lambda tried: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`spare` names a sender to take what any shard may have, given those tried in vain."""
+        self.shard = shard
+        self._post = post
+        self._outbox = outbox
+        self._spare = spare
+        self._clock = clock
+        self._linger_s = outbox.limits.linger_ms / 1000
+        self._closed = False
+        self._begin(lock)
+        _senders.add(self)
+
+    @property
+    def reachable(self) -> bool:
+        """False for a while after a connection was refused."""
+        return self._lanes.reachable
+
+    def put(self, topic: str, row: Row, *, free: bool = False) -> ThreadSending:
+        """Queue a message, when there is room; `free`: another shard may take it."""
+        with self._lock:
+            if self._outbox.crowded:
+                self._wait_for_room()
+            if self._closed:
+                raise ClientError("the client is closed")
+            batch, number = self._lanes.add(topic, row, free=free)
+        return ThreadSending(batch, number, self._lock)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that is queued now has been sent or given up; raises nothing of it.
+
+        TimeoutError when that takes longer; it goes on.
+        """
+        deadline_s = None if timeout_s is None else self._clock() + timeout_s
+        with self._lock:
+            waiting = self._lanes.close_open()
+        for batch in waiting:
+            while batch.left:
+                waiter = threading.Event()
+                with self._lock:
+                    if not batch.left:
+                        break
+                    batch.waiters[waiter] = None
+                left_s = None if deadline_s is None else deadline_s - self._clock()
+                if not waiter.wait(left_s):
+                    raise TimeoutError(f"messages are not sent after {timeout_s} s")
+
+    def abandon(self, error: BaseException) -> None:
+        """Give up whatever still waits, and end the thread once its request has an end."""
+        with self._lock:
+            self._closed = True
+            for lane in self._lanes.all():
+                self._give_up(lane, error)
+            self._woken.notify_all()
+            _wake_all(self._outbox.room_waiters)
+
+    def _begin(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._woken = threading.Condition(lock)
+        self._thread: threading.Thread | None = None
+        self._paused_until_s: dict[Lane, float] = {}
+        self._under_way: Lane | None = None
+
+        def spare_lanes(tried: set[str]) -> LaneSet | None:
+            other = self._spare(tried)
+            return None if other is None else other._lanes
+
+        self._lanes = LaneSet(
+            self._outbox,
+            self._clock,
+            shard=self.shard,
+            on_work=self._work,
+            on_progress=self._progress,
+            spare=spare_lanes,
+        )
+
+    def _begin_afresh(self, lock: threading.Lock) -> None:
+        """In a forked child: its parent has the thread, and sends what is queued."""
+        lanes = self._lanes.all()
+        self._begin(lock)
+        error = ClientError("the process was forked: its parent sends this message")
+        for lane in lanes:
+            for batch, _ in lane.give_up(error, in_flight=False):
+                _wake_all(batch.waiters)
+
+    def _wait_for_room(self) -> None:
+        while self._outbox.crowded and not self._closed:
+            waiter = threading.Event()
+            self._outbox.room_waiters[waiter] = None
+            self._lock.release()
+            try:
+                waiter.wait()
+            finally:
+                self._lock.acquire()
+                self._outbox.room_waiters.pop(waiter, None)
+
+    def _work(self, lane: Lane) -> None:
+        if lane not in self._paused_until_s:
+            self._paused_until_s[lane] = float("-inf")
+        if self._thread is None:
+            name = f"delaylog-send-{self.shard or 'broker'}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+        self._woken.notify_all()
+
+    def _run(self) -> None:
+        woken = self._woken
+        while True:
+            with woken:
+                lane = self._next_lane()
+                while lane is None:
+                    if self._closed and not self._paused_until_s:
+                        return
+                    woken.wait(self._wait_s())
+                    lane = self._next_lane()
+                attempt = lane.attempt()
+                assert attempt is not None, "a lane that is not idle has something to send"
+                self._under_way = lane
+            outcome = self._exchange(attempt)
+            with woken:
+                self._under_way = None
+                self._judge(lane, attempt, outcome)
+
+    def _exchange(self, attempt: Attempt) -> SendAnswer | Exception:
+        try:
+            # Encoded without the lock: a batch that is attempted takes no more rows.
+            return self._post(attempt.batch.topic, attempt.wire)
+        except Exception as error:
+            return error
+
+    def _judge(self, lane: Lane, attempt: Attempt, outcome: SendAnswer | Exception) -> None:
+        if lane not in self._paused_until_s:
+            return  # It was given up meanwhile.
+        if isinstance(outcome, SendAnswer):
+            pause_s = self._lanes.answered(lane, attempt, outcome)
+        else:
+            pause_s = self._lanes.failed(lane, attempt, outcome)
+        if lane.idle:
+            self._drop(lane)
+            return
+        # To the end of the line, behind the lanes that had to wait for this request.
+        del self._paused_until_s[lane]
+        self._paused_until_s[lane] = self._clock() + pause_s if pause_s else float("-inf")
+
+    def _next_lane(self) -> Lane | None:
+        """The lane that waited longest of those whose time has come."""
+        now_s = self._clock()
+        for lane in self._paused_until_s:
+            if self._ready_at_s(lane) <= now_s:
+                return lane
+        return None
+
+    def _wait_s(self) -> float | None:
+        """How long nothing will be ready; None = until something comes."""
+        ready_at_s = min(map(self._ready_at_s, self._paused_until_s), default=None)
+        return None if ready_at_s is None else max(0.0, ready_at_s - self._clock())
+
+    def _ready_at_s(self, lane: Lane) -> float:
+        from_s = lane.linger_from_s
+        paused_s = self._paused_until_s[lane]
+        return paused_s if from_s is None else max(paused_s, from_s + self._linger_s)
+
+    def _give_up(self, lane: Lane, error: BaseException) -> None:
+        self._lanes.give_up(lane, error, in_flight=lane is self._under_way)
+        self._drop(lane)
+
+    def _drop(self, lane: Lane) -> None:
+        del self._paused_until_s[lane]
+        self._lanes.drop(lane)
+
+    def _progress(self, batch: Batch) -> None:
+        _wake_all(batch.waiters)
+        if self._outbox.room_waiters and not self._outbox.crowded:
+            _wake_all(self._outbox.room_waiters)
+
+
+def _wake_all(waiters: dict[threading.Event, None]) -> None:
+    for waiter in waiters:
+        waiter.set()
+    waiters.clear()
+
+
+_senders: weakref.WeakSet[ThreadSender] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    """Threads are gone and locks may be held for ever: begin afresh, one lock for each outbox."""
+    locks: dict[int, threading.Lock] = {}
+    for sender in list(_senders):
+        outbox = sender._outbox
+        if id(outbox) not in locks:
+            locks[id(outbox)] = threading.Lock()
+            outbox.begin_afresh()
+        sender._begin_afresh(locks[id(outbox)])
+
+
+def _at_exit() -> None:
+    """Daemon threads still run here: let them send what is queued, as long as they would try."""
+    for sender in list(_senders):
+        with contextlib.suppress(TimeoutError):
+            sender.flush(sender._outbox.limits.retry_for_s)
+        failed = sender._outbox.take_unseen()
+        if failed is not None:
+            _log.error("at exit: %s", failed)
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+atexit.register(_at_exit)
