@@ -1,5 +1,7 @@
 """The SDK: clients of the broker's HTTP API for threads and asyncio; nothing of the server's."""
 
+from delaylog.client.async_client import AsyncClient
+from delaylog.client.client import Client
 from delaylog.client.errors import (
     AnswerLost,
     ApiError,
@@ -23,6 +25,7 @@ from delaylog.client.message import Message
 from delaylog.client.models import (
     Changed,
     Counts,
+    Forecast,
     GroupInfo,
     MessageInfo,
     NewMessage,
@@ -34,17 +37,24 @@ from delaylog.client.models import (
 )
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.plain_sync_client import PlainSyncClient
+from delaylog.client.settling import SettleFailed
+from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 
 __all__ = [
     "AnswerLost",
     "ApiError",
+    "AsyncClient",
     "BadRequest",
+    "ByKey",
+    "BySlot",
     "Changed",
+    "Client",
     "ClientError",
     "Conflict",
     "Counts",
     "DiskFull",
     "Forbidden",
+    "Forecast",
     "Gone",
     "GroupInfo",
     "Message",
@@ -56,9 +66,12 @@ __all__ = [
     "PlainClient",
     "PlainSyncClient",
     "QuotaExceeded",
+    "RoundRobin",
     "SendFailed",
     "Sent",
+    "SettleFailed",
     "Settled",
+    "Shard",
     "Stats",
     "TooLarge",
     "TooLate",

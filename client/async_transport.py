@@ -74,10 +74,12 @@ class AsyncTransport:
         if session is not None:
             await session.close()
 
-    async def carry(self, call: Call[T], *, failover_s: float | None = None) -> T:
-        """The value of the call's answer. NotReached, AnswerLost, ApiError."""
-        patience_s = self._failover_s if failover_s is None else failover_s
-        plan = exchange(call, self.route, time.monotonic, patience_s)
+    async def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+        """The value of the call's answer. NotReached, AnswerLost, ApiError.
+
+        `doubts` gets the failures after which it was asked again and may have been done before.
+        """
+        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts)
         try:
             step = next(plan)
             while True:

@@ -68,11 +68,16 @@ Plan: TypeAlias = Generator[Step, Outcome, bytes]
 
 
 def exchange(
-    call: Call[Any], route: LeaderRoute, clock: Callable[[], float], failover_s: float
+    call: Call[Any],
+    route: LeaderRoute,
+    clock: Callable[[], float],
+    failover_s: float,
+    doubts: list[Exception] | None = None,
 ) -> Plan:
     """The plan of one call: ends with the body of a 2xx answer, or one of the three errors.
 
-    `clock` gives seconds that only go forward; it is not asked while all goes well.
+    `clock` gives seconds that only go forward; it is not asked while all goes well. `doubts` gets
+    the failures after which the call was asked again although it may have been carried out.
     """
     headers = call.form.headers()
     if call.headers:
@@ -101,6 +106,8 @@ def exchange(
             until, untried = clock() + failover_s, route.known - 1
         if not may_repeat or clock() >= until:
             raise error
+        if doubts is not None and not isinstance(error, NotReached):
+            doubts.append(error)
         hops = 0
         route.next(node)
         if untried > 0 and isinstance(error, NotReached):

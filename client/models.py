@@ -263,6 +263,34 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class ForecastSlot:
+    """A minute or an hour, and how many messages are due in it."""
+
+    from_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Messages to come: minutes and hours one by one, and how many come later than these."""
+
+    topic: str
+    now_ms: int
+    minutes: tuple[ForecastSlot, ...]
+    hours: tuple[ForecastSlot, ...]
+    later: int
+
+    @classmethod
+    def of(cls, shape: Mapping[str, Any]) -> Self:
+        """From the API's JSON."""
+        minutes, hours = (
+            tuple(ForecastSlot(each["from_ms"], each["count"]) for each in shape[name])
+            for name in ("minutes", "hours")
+        )
+        return cls(shape["topic"], shape["now_ms"], minutes, hours, shape["later"])
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """The messages of one receive in JSON and the broker's clock when it leased them."""
 

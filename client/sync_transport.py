@@ -70,10 +70,12 @@ class SyncTransport:
         for node in list(self._nodes.values()):
             node.drop()
 
-    def carry(self, call: Call[T], *, failover_s: float | None = None) -> T:
-        """The value of the call's answer. NotReached, AnswerLost, ApiError."""
-        patience_s = self._failover_s if failover_s is None else failover_s
-        plan = exchange(call, self.route, time.monotonic, patience_s)
+    def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+        """The value of the call's answer. NotReached, AnswerLost, ApiError.
+
+        `doubts` gets the failures after which it was asked again and may have been done before.
+        """
+        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts)
         try:
             step = next(plan)
             while True:

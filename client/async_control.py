@@ -1,0 +1,208 @@
+"""Calls of AsyncClient about messages by their ids, and lists of messages.
+
+The one rule: with several shards an id is asked for where it may be: the shard that is named, else
+its home first and then the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from delaylog.client.async_link import AsyncLink
+from delaylog.client.calls import control
+from delaylog.client.calls.call import Call
+from delaylog.client.calls.places import Places
+from delaylog.client.due import due_members
+from delaylog.client.errors import NotFound
+from delaylog.client.merging import merged_async
+from delaylog.client.models import Changed, MessageInfo
+from delaylog.client.sharding import Topology
+
+T = TypeVar("T")
+PAGE = 500
+
+
+class AsyncControlCalls:
+    """The calls; the class that inherits them knows the shards."""
+
+    _links: Sequence[AsyncLink]
+    _places: Places
+    _topology: Topology
+
+    async def get(
+        self,
+        topic: str,
+        id: str,
+        *,
+        group: str | None = None,
+        life: bool = False,
+        shard: str | None = None,
+    ) -> MessageInfo:
+        """One message as a group sees it; `life` adds what happened to it. NotFound."""
+        call = control.get(self._places, topic, id, life=life, group=group)
+        return await self._where_it_is(id, shard, call, MessageInfo.of)
+
+    async def cancel(
+        self, topic: str, id: str, *, force: bool = False, shard: str | None = None
+    ) -> Changed:
+        """End one before delivery; `force` also under lease, and dead. NotFound, TooLate."""
+        call = control.cancel(self._places, topic, id, force=force)
+        return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
+
+    async def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int | None = None,
+        shard: str | None = None,
+    ) -> Changed:
+        """Another time (0 = now), or another priority, for one that waits or is ready.
+
+        NotFound, TooLate.
+        """
+        members = due_members(deliver_at_ms, delay_ms, at, delay)
+        if not members and priority is None:
+            raise ValueError("give a time, or a priority")
+        call = control.reschedule(self._places, topic, id, priority=priority, **members)
+        return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
+
+    async def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        shard: str | None = None,
+    ) -> list[Changed]:
+        """Let dead messages live again, now or at a time: `done`, `too_late` or `unknown` each."""
+        members = due_members(deliver_at_ms, delay_ms, at, delay)
+        results = [Changed("unknown")] * len(ids)
+        for index, asked in self._topology.rounds(ids, shard):
+            left = [place for place in asked if results[place].result == "unknown"]
+            if not left:
+                continue
+            named = [ids[place] for place in left]
+            call = control.change_many(self._places, topic, "replay", named, **members)
+            try:
+                answer = await self._links[index].carry(call)
+            except NotFound:
+                # This shard does not have the topic.
+                if len(self._links) == 1 or shard is not None:
+                    raise
+                continue
+            for place, shape in zip(left, answer, strict=True):
+                results[place] = Changed.of(shape)
+        return results
+
+    def messages(
+        self,
+        topic: str,
+        *,
+        state: str | Sequence[str] | None = None,
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+        shard: str | None = None,
+    ) -> AsyncIterator[MessageInfo]:
+        """The topic's messages in due order, page by page as they are read; see Lists in HTTP.md.
+
+        `state` is one or some of waiting, ready, leased, acked, expired, dead, deleted.
+        """
+        states = state if state is None or isinstance(state, str) else ",".join(state)
+        return self._listed(
+            topic,
+            "messages",
+            shard,
+            state=states,
+            due_from=due_from,
+            due_to=due_to,
+            tag=tag,
+            key=key,
+            group=group,
+            bodies=bodies or None,
+        )
+
+    def dead(
+        self,
+        topic: str,
+        *,
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+        history: bool = True,
+        shard: str | None = None,
+    ) -> AsyncIterator[MessageInfo]:
+        """Dead letters in due order, with how each died (`life`) unless `history` is False."""
+        return self._listed(
+            topic,
+            "dead",
+            shard,
+            due_from=due_from,
+            due_to=due_to,
+            tag=tag,
+            key=key,
+            group=group,
+            bodies=bodies or None,
+            history=None if history else False,
+        )
+
+    def _listed(
+        self, topic: str, kind: str, shard: str | None, **query: str | int | bool | None
+    ) -> AsyncIterator[MessageInfo]:
+        places = range(len(self._links)) if shard is None else [self._topology.at(shard)]
+        several = len(places) > 1
+        lists = [self._one_list(self._links[at], topic, kind, several, query) for at in places]
+        return merged_async(lists) if several else lists[0]
+
+    async def _one_list(
+        self, link: AsyncLink, topic: str, kind: str, several: bool, query: dict[str, Any]
+    ) -> AsyncIterator[MessageInfo]:
+        cursor: str | None = None
+        while True:
+            asked = {"limit": PAGE} | query | {"cursor": cursor}
+            try:
+                page = await link.carry(control.page(self._places, topic, kind, **asked))
+            except NotFound:
+                # Of several shards one need not have the topic.
+                if not several:
+                    raise
+                return
+            for shape in page["messages"]:
+                yield MessageInfo.of(shape, link.name)
+            cursor = page["cursor"]
+            if cursor is None:
+                return
+
+    async def _where_it_is(
+        self,
+        id: str,
+        shard: str | None,
+        call: Call[dict[str, Any]],
+        read: Callable[[dict[str, Any], str], T],
+    ) -> T:
+        """The call where the message is: NotFound where no shard has it."""
+        missing: NotFound | None = None
+        for at in self._topology.of_id(id, shard):
+            link = self._links[at]
+            try:
+                return read(await link.carry(call), link.name)
+            except NotFound as error:
+                missing = missing or error
+        assert missing is not None, "there is a shard"
+        raise missing

@@ -1,0 +1,105 @@
+"""Link: one shard as a client with threads uses it; any number of them may.
+
+The one rule: a link speaks of one shard only, so nothing that it does waits for another one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TypeVar
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.calls import messages as message_calls
+from delaylog.client.calls.call import Call
+from delaylog.client.calls.places import Places
+from delaylog.client.errors import ClientError
+from delaylog.client.exact_tags import split_by_tags
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import Settled
+from delaylog.client.receiving import Wanted
+from delaylog.client.settling import Share, Verb, shares
+from delaylog.client.sharding import Shard
+from delaylog.client.sync_transport import SyncTransport
+
+T = TypeVar("T")
+log = logging.getLogger("delaylog.client")
+
+
+class Link:
+    """The connections of a shard and the calls that clients are made of."""
+
+    def __init__(self, shard: Shard, places: Places, transport: SyncTransport) -> None:
+        self.shard = shard
+        self.name = shard.name
+        self.places = places
+        self.transport = transport
+        self.mismatched = 0
+        """Messages that were given back because their tags were not the ones asked for."""
+
+    def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+        """The value of a call. `doubts` gets the failures after which it was asked again."""
+        return self.transport.carry(call, doubts=doubts)
+
+    def post(self, topic: str, wire: bytes) -> SendAnswer:
+        """One exchange of a bulk send body that has a producer and a sequence."""
+        return self.carry(message_calls.send_wire(self.places, topic, wire))
+
+    def receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
+    ) -> list[Message]:
+        """Lease up to `max` messages of this shard, all under one lease."""
+        call = message_calls.receive_batch(
+            self.places,
+            wanted.topic,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
+            group=wanted.group,
+            tags=wanted.tags,
+            tags_mode=wanted.tags_mode,
+            ids=wanted.ids,
+        )
+        columns = self.carry(call.again())
+        found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
+        if not wanted.exact_tags:
+            return found
+        found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
+        if others:
+            self.mismatched += len(others)
+            self.give_back(others)
+        return found
+
+    def settle(
+        self,
+        verb: Verb,
+        share: Share,
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Settle messages of one lease, with a result each."""
+        doubts: list[Exception] = []
+        call = message_calls.settle_columns(
+            self.places,
+            share.batch.topic,
+            verb,
+            share.batch.columns.lease,
+            share.refs,
+            delay_ms=delay_ms,
+            lease_ms=lease_ms,
+        )
+        answer = self.carry(call.again(), doubts=doubts)
+        return share.results(answer, doubtful=bool(doubts))
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """End leases at once; where that fails they end by themselves."""
+        for share in shares(messages):
+            try:
+                self.settle("extend", share, lease_ms=0)
+            except ClientError as error:
+                log.info("leases on %s end by themselves: %s", self.name, error)
+
+    def close(self) -> None:
+        """Drop the connections. Those in use end with their calls."""
+        self.transport.close()

@@ -1,0 +1,126 @@
+"""Answers of several shards as one.
+
+The one rule: counts are summed and lists put in one order; what cannot be summed is that of the
+first shard, or left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heapreplace, merge
+from typing import Any
+
+from delaylog.client.models import Forecast, ForecastSlot, GroupInfo, MessageInfo, Stats, TopicInfo
+
+Shapes = Sequence[Mapping[str, Any]]
+
+
+def merged(lists: Sequence[Iterator[MessageInfo]]) -> Iterator[MessageInfo]:
+    """Lists in due order as one in due order; each is read only as far as is needed."""
+    return merge(*lists, key=_due_ms)
+
+
+async def merged_async(lists: Sequence[AsyncIterator[MessageInfo]]) -> AsyncIterator[MessageInfo]:
+    """The same of asynchronous lists."""
+    heads: list[tuple[int, int, MessageInfo]] = []
+    for number, each in enumerate(lists):
+        async for head in each:
+            heads.append((head.deliver_at_ms, number, head))
+            break
+    heapify(heads)
+    while heads:
+        _, number, head = heads[0]
+        yield head
+        async for following in lists[number]:
+            heapreplace(heads, (following.deliver_at_ms, number, following))
+            break
+        else:
+            heappop(heads)
+
+
+def _due_ms(message: MessageInfo) -> int:
+    return message.deliver_at_ms
+
+
+def merged_topic(shapes: Shapes) -> TopicInfo:
+    """One topic of several shards: counts summed, groups of any."""
+    first, *others = map(TopicInfo.of, shapes)
+    for other in others:
+        groups = tuple(dict.fromkeys((*first.groups, *other.groups)))
+        first = replace(
+            first,
+            groups=groups,
+            counts=first.counts + other.counts,
+            paused=first.paused or other.paused,
+        )
+    return first
+
+
+def merged_topics(answers: Shapes) -> list[TopicInfo]:
+    """The topics of all shards, by name."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in answers:
+        for shape in answer["topics"]:
+            by_name.setdefault(shape["topic"], []).append(shape)
+    return [merged_topic(by_name[name]) for name in sorted(by_name)]
+
+
+def merged_group(shapes: Shapes) -> GroupInfo:
+    """One group of several shards."""
+    first, *others = map(GroupInfo.of, shapes)
+    for other in others:
+        first = replace(
+            first, counts=first.counts + other.counts, delivered=first.delivered + other.delivered
+        )
+    return first
+
+
+def merged_groups(answers: Shapes) -> list[GroupInfo]:
+    """The groups of a topic over all shards, in the order of the first that has them."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in answers:
+        for shape in answer["groups"]:
+            by_name.setdefault(shape["group"], []).append(shape)
+    return list(map(merged_group, by_name.values()))
+
+
+def merged_stats(shapes: Shapes) -> Stats:
+    """Stats of a topic over all shards."""
+    first, *others = map(Stats.of, shapes)
+    for other in others:
+        due = [each for each in (first.oldest_due_ms, other.oldest_due_ms) if each is not None]
+        rates = {name: first.rates[name] + other.rates.get(name, 0.0) for name in first.rates}
+        first = replace(
+            first,
+            counts=first.counts + other.counts,
+            oldest_due_ms=min(due, default=None),
+            rates=rates,
+            sent=first.sent + other.sent,
+            delivered=first.delivered + other.delivered,
+            now_ms=max(first.now_ms, other.now_ms),
+            delay_buckets=None,
+        )
+    return first
+
+
+def merged_forecast(shapes: Shapes) -> Forecast:
+    """A forecast over all shards, minute by minute and hour by hour from the first one's now."""
+    first, *others = map(Forecast.of, shapes)
+    for other in others:
+        first = replace(
+            first,
+            minutes=_summed(first.minutes, other.minutes),
+            hours=_summed(first.hours, other.hours),
+            later=first.later + other.later,
+        )
+    return first
+
+
+def _summed(one: Sequence[ForecastSlot], other: Sequence[ForecastSlot]) -> tuple[ForecastSlot, ...]:
+    """By when they begin: brokers asked around a full minute begin with different ones."""
+    counts: Counter[int] = Counter()
+    for slot in (*one, *other):
+        counts[slot.from_ms] += slot.count
+    return tuple(ForecastSlot(from_ms, counts[from_ms]) for from_ms in sorted(counts))

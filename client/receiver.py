@@ -1,0 +1,167 @@
+"""Receiver: one receive over several shards, asked all at once; the side for threads.
+
+The one rule: a poll that is under way is never thrown away, since it may have leased something. A
+receive that has enough leaves its other polls, a daemon thread each, to the next one of the same
+kind; `close` ends them. A process that was forked off has none of its parent's messages.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TypeAlias
+
+from delaylog.client.errors import ClientError
+from delaylog.client.link import Link
+from delaylog.client.message import Message
+from delaylog.client.receiving import REPOLL_S, Gathering, Wanted, bearable, verdict
+from delaylog.client.settling import by_shard
+from delaylog.client.sharding import Topology
+
+Poll: TypeAlias = "Future[tuple[list[Message], float]]"
+
+
+class Receiver:
+    """Receives of one client; each one under way has a gathering of its own."""
+
+    def __init__(self, links: Sequence[Link], topology: Topology) -> None:
+        self._links = links
+        self._topology = topology
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._free: dict[Wanted, list[Gathering[Poll]]] = {}
+
+    def receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
+    ) -> list[Message]:
+        """Up to `max` messages, of whichever shards have some."""
+        if len(self._links) == 1:
+            return self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        if self._process_id != os.getpid():
+            self._begin()
+        with self._lock:
+            free = self._free.get(wanted)
+            gathering = free.pop() if free else Gathering[Poll]()
+        try:
+            if wait_ms > 0:
+                return self._gather(gathering, wanted, max, wait_ms, lease_ms)
+            return self._ask_in_turn(gathering, wanted, max, lease_ms)
+        finally:
+            with self._lock:
+                if gathering.polls or gathering.held:
+                    self._free.setdefault(wanted, []).append(gathering)
+                elif not self._free.get(wanted):
+                    self._free.pop(wanted, None)
+
+    def close(self) -> None:
+        """Give back what nobody took. Polls under way end when their connections are dropped."""
+        if self._process_id != os.getpid():
+            return
+        with self._lock:
+            gatherings = [each for free in self._free.values() for each in free]
+            self._free.clear()
+        for gathering in gatherings:
+            self._harvest(gathering, {})
+            self._give_back(gathering.all_held())
+
+    def _gather(
+        self,
+        gathering: Gathering[Poll],
+        wanted: Wanted,
+        max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+    ) -> list[Message]:
+        """Ask all shards at once and wait for the first that has something."""
+        until_s = time.monotonic() + wait_ms / 1000
+        errors: dict[int, ClientError] = {}
+        again_s: dict[int, float] = {}
+        while True:
+            self._harvest(gathering, errors)
+            if found := self._take(gathering, max):
+                return found
+            now_s = time.monotonic()
+            left_s = until_s - now_s
+            wrong = verdict(list(errors.values()), len(self._links))
+            if wrong is not None and (left_s <= 0 or not bearable(wrong)):
+                raise wrong
+            if left_s <= 0:
+                return []
+            for at in self._topology.order():
+                if at in errors:
+                    if now_s < again_s.setdefault(at, now_s + REPOLL_S):
+                        continue
+                    del errors[at], again_s[at]
+                if at not in gathering.polls:
+                    wait_left_ms = round(left_s * 1000) or 1
+                    gathering.polls[at] = self._poll(at, wanted, max, wait_left_ms, lease_ms)
+            pause_s = min([left_s, *(at_s - now_s for at_s in again_s.values())])
+            if gathering.polls:
+                wait(gathering.polls.values(), timeout=pause_s, return_when=FIRST_COMPLETED)
+            else:
+                time.sleep(pause_s)
+
+    def _ask_in_turn(
+        self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
+    ) -> list[Message]:
+        """What is ready now, from one shard after another until it is enough."""
+        errors: dict[int, ClientError] = {}
+        self._harvest(gathering, errors)
+        found = self._take(gathering, max)
+        for at in self._topology.order():
+            if len(found) >= max:
+                break
+            link = self._links[at]
+            room = max - len(found)
+            try:
+                found += link.receive(wanted, max=room, wait_ms=0, lease_ms=lease_ms)
+            except ClientError as error:
+                errors[at] = error
+        wrong = verdict(list(errors.values()), len(self._links))
+        if wrong is None or found:
+            return found
+        raise wrong
+
+    def _poll(self, at: int, wanted: Wanted, max: int, wait_ms: int, lease_ms: int | None) -> Poll:
+        future: Poll = Future()
+        link = self._links[at]
+
+        def run() -> None:
+            try:
+                found = link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result((found, time.monotonic()))
+
+        threading.Thread(target=run, name=f"delaylog receive {link.name}", daemon=True).start()
+        return future
+
+    def _harvest(self, gathering: Gathering[Poll], errors: dict[int, ClientError]) -> None:
+        """Take in the polls that are done."""
+        for at, poll in list(gathering.polls.items()):
+            if not poll.done():
+                continue
+            del gathering.polls[at]
+            error = poll.exception()
+            if error is None:
+                gathering.keep(*poll.result())
+            elif isinstance(error, ClientError):
+                errors[at] = error
+            else:
+                raise error
+
+    def _take(self, gathering: Gathering[Poll], max: int) -> list[Message]:
+        found, stale = gathering.take(max, time.monotonic())
+        self._give_back(stale)
+        return found
+
+    def _give_back(self, messages: list[Message]) -> None:
+        for name, share in by_shard(messages).items():
+            self._links[self._topology.at(name)].give_back(share)

@@ -1,0 +1,102 @@
+"""Receiving from several shards: what was asked for, and what came too late for whoever asked.
+
+The one rule: a message that was leased is handed to somebody or given back. Shards are asked all
+at once, so more may come than one receive takes; the rest is held, and goes first to the next
+receive of the same kind, unless less than half of its lease is left: then it is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
+from delaylog.client.message import Message
+
+P = TypeVar("P")
+REPOLL_S: Final = 1.0
+"""A shard that failed during a receive is asked again after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a receive asks for, apart from how much and how long."""
+
+    topic: str
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    tags_mode: str = "any"
+    exact_tags: bool = False
+    ids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.tags_mode not in ("any", "all"):
+            raise ValueError(f"tags_mode is 'any' or 'all', not {self.tags_mode!r}")
+        if self.exact_tags and not self.tags:
+            raise ValueError("exact_tags goes with tags")
+
+
+@dataclass(slots=True)
+class HeldMessages:
+    """Messages of one lease that nobody took yet, and until when they may be handed out."""
+
+    messages: list[Message]
+    fresh_until_s: float
+
+
+class Gathering(Generic[P]):
+    """What is under way for one receive at a time: a poll for each shard, and what is held.
+
+    `P` is a poll: a task or a future, of the messages and when they came.
+    """
+
+    def __init__(self) -> None:
+        self.polls: dict[int, P] = {}
+        """By the index of the shard."""
+        self.held: list[HeldMessages] = []
+
+    def keep(self, messages: list[Message], came_s: float) -> None:
+        """Hold what came then, until half of its lease is over."""
+        if not messages:
+            return
+        batch = messages[0].batch
+        until_ms, leased_at_ms = batch.lease_until_ms, batch.columns.now_ms
+        lease_s = 0.0 if leased_at_ms is None else (until_ms - leased_at_ms) / 1000
+        self.held.append(HeldMessages(messages, came_s + lease_s / 2))
+
+    def take(self, max: int, now_s: float) -> tuple[list[Message], list[Message]]:
+        """(up to `max` of what is held, those that have to be given back)."""
+        taken: list[Message] = []
+        stale: list[Message] = []
+        left: list[HeldMessages] = []
+        for held in self.held:
+            if now_s >= held.fresh_until_s:
+                stale += held.messages
+                continue
+            room = max - len(taken)
+            taken += held.messages[:room]
+            held.messages = held.messages[room:]
+            if held.messages:
+                left.append(held)
+        self.held = left
+        return taken, stale
+
+    def all_held(self) -> list[Message]:
+        """All that is held, which is let go by this."""
+        found = [message for held in self.held for message in held.messages]
+        self.held = []
+        return found
+
+
+def bearable(error: BaseException) -> bool:
+    """Whether other shards may still be received from: the shard is away, the call is right."""
+    return isinstance(error, NotReached | AnswerLost | NotReady)
+
+
+def verdict(errors: Sequence[ClientError], shards: int) -> ClientError | None:
+    """What a receive raises that got nothing: what is wrong with the call, or all shards away."""
+    for error in errors:
+        if not bearable(error):
+            return error
+    return errors[0] if errors and len(errors) >= shards else None

@@ -1,0 +1,111 @@
+"""Messages that are settled: which calls that takes, and what each message's result is.
+
+The one rule: a result is only what is known. Where an answer was lost and the same was asked again,
+`gone` may mean that the first try had done it, so it is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from delaylog.client.bulk import Int64Array, SettleAnswer
+from delaylog.client.errors import ClientError
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import Settled
+
+Verb = Literal["ack", "nack", "extend"]
+
+
+class SettleFailed(ClientError):
+    """Some of several calls failed; `results` has what became of each message, in order.
+
+    A ClientError in it says why nothing is known of that message, or that nothing was done.
+    """
+
+    def __init__(self, results: Sequence[Settled | ClientError]) -> None:
+        self.results = list(results)
+        failed = [each for each in results if isinstance(each, ClientError)]
+        super().__init__(
+            f"{len(failed)} of {len(results)} were not settled; the first: {failed[0]}"
+        )
+
+
+@dataclass(slots=True)
+class Share:
+    """The rows of one lease among the messages that were handed over."""
+
+    batch: MessageBatch
+    places: list[int]
+    """Where they stand among all messages."""
+    rows: list[int]
+
+    @property
+    def refs(self) -> Int64Array:
+        """Their refs."""
+        return self.batch.columns.refs[np.array(self.rows, np.int64)]
+
+    def results(self, answer: SettleAnswer, *, doubtful: bool) -> list[Settled]:
+        """A result for each row. `doubtful`: an answer was lost before this one."""
+        if not len(answer.gone) and not len(answer.unknown):
+            return [Settled.DONE] * len(self.rows)
+        refused = {*answer.gone.tolist(), *answer.unknown.tolist()}
+        known = self.batch.refs
+        lost = Settled.UNKNOWN if doubtful else Settled.GONE
+        return [lost if known[row] in refused else Settled.DONE for row in self.rows]
+
+
+def listed(messages: Message | Iterable[Message]) -> list[Message]:
+    """The messages as a list. TypeError for anything else."""
+    found = [messages] if isinstance(messages, Message) else list(messages)
+    for message in found:
+        if not isinstance(message, Message):
+            raise TypeError(f"messages are settled, not {type(message).__name__}")
+    return found
+
+
+def shares(messages: Sequence[Message]) -> list[Share]:
+    """The messages by the lease they are under, each share one call."""
+    by_batch: dict[int, Share] = {}
+    for at, message in enumerate(messages):
+        batch = message.batch
+        share = by_batch.get(id(batch))
+        if share is None:
+            share = by_batch[id(batch)] = Share(batch, [], [])
+        share.places.append(at)
+        share.rows.append(message.row)
+    return list(by_batch.values())
+
+
+def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    """The messages by the name of their shard."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.shard, []).append(message)
+    return found
+
+
+def joined(
+    count: int, answered: Iterable[tuple[Share, Sequence[Settled] | ClientError]]
+) -> list[Settled]:
+    """Results in the order of the messages. The error itself where no call came through."""
+    results: list[Settled | ClientError] = [Settled.UNKNOWN] * count
+    errors: list[ClientError] = []
+    calls = 0
+    for share, said in answered:
+        calls += 1
+        if isinstance(said, ClientError):
+            errors.append(said)
+            for at in share.places:
+                results[at] = said
+        else:
+            for at, result in zip(share.places, said, strict=True):
+                results[at] = result
+    if not errors:
+        return [each for each in results if isinstance(each, Settled)]
+    if calls == 1:
+        raise errors[0]
+    raise SettleFailed(results)
