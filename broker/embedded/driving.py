@@ -137,7 +137,12 @@ class LoopDriver:
     async def _wait(self, step: Step) -> None:
         if isinstance(step, Safe):
             commits = self._node.commits
-            if commits.position() < step.position:
+            if commits.position() >= step.position:
+                return
+            if self._node.manual:
+                # Nobody commits by itself there.
+                await self._loop.run_in_executor(self._jobs, commits.reach, step.position)
+            else:
                 done: asyncio.Future[None] = self._loop.create_future()
                 commits.tell(step.position, partial(self._told, done))
                 await done

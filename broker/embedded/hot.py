@@ -26,12 +26,11 @@ from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk
 from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.routing import TOPIC_NAME
 from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, parse_receive
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
-from delaylog.client.sending.row import Row, is_relative, merge_of
+from delaylog.client.sending.row import Row, check_topic, is_relative, merge_of
 from delaylog.storage.batch import decode_send
 from delaylog.storage.layout import Int64Array, ref_to_id
 
@@ -41,11 +40,8 @@ Verb = str
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:
-    """The place of a topic. Raises TypeError, Problem."""
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic is named by a text, not {type(topic).__name__}")
-    if not TOPIC_NAME.match(topic):
-        raise Problem("bad_request", "a topic is named [A-Za-z0-9._-]{1,200}", field="topic")
+    """The place of a topic. Raises TypeError, ValueError, as a client does."""
+    check_topic(topic)
     return namespace, topic
 
 
