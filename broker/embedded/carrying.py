@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import orjson
 from aiohttp import web
 
+from delaylog.broker.embedded.hot import DirectMerger, receive_or_wait
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.web.context import BULK, JSON, Context
+from delaylog.broker.web.messages import receive_members, receive_messages, received_answer
 from delaylog.broker.web.operations import TAKES_QUERY
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.routing import resolve
+from delaylog.broker.web.shapes import parse_receive
 from delaylog.client.calls import Call
 
 if TYPE_CHECKING:
@@ -46,11 +49,11 @@ class DirectContext(Context):
     __slots__ = ("_bulk", "_type", "_wire")
 
     def __init__(self, node: EmbeddedNode, call: Call[Answer], query: str) -> None:
-        # To handlers the node is what it is to them in a broker that serves; a test has each of
-        # them called here. Merging single sends is for requests that come in together.
+        # To handlers these are what they are to them in a broker that serves; a test has each of
+        # them called here.
         super().__init__(
             cast("Node", node),
-            cast("SingleMerger", None),
+            cast("SingleMerger", DirectMerger(node)),
             cast(web.BaseRequest, _Headers(dict(call.headers))),
             query,
         )
@@ -98,6 +101,16 @@ async def carry(node: EmbeddedNode, call: Call[Answer]) -> Answer:
     ctx.params.update(route.params)
     if query and route.handler not in TAKES_QUERY:
         ctx.query()
-    answered = await route.handler(ctx)
+    handler = route.handler
+    if handler is receive_messages:
+        # Its waiters wait on an event loop.
+        answered = await _receive(node, ctx)
+    else:
+        answered = await handler(ctx)
     assert isinstance(answered, DirectAnswer), "a handler answers by its context"
     return call.decoded(answered.wire)
+
+
+async def _receive(node: EmbeddedNode, ctx: DirectContext) -> web.StreamResponse:
+    call = parse_receive(await receive_members(ctx), node.engine.limits)
+    return received_answer(ctx, call, await receive_or_wait(node, ctx.topic_key, call))

@@ -26,11 +26,12 @@ from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk
 from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, parse_receive
+from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall, parse_receive
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, check_topic, is_relative, merge_of
+from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
 from delaylog.storage.layout import Int64Array, ref_to_id
 
@@ -46,6 +47,27 @@ def checked_key(namespace: str, topic: str) -> TopicKey:
 
 
 # --------------------------------------------------------------------------- send
+
+
+class DirectMerger:
+    """Single sends of the API, one by one: there are no others of the same turn to merge with."""
+
+    def __init__(self, node: EmbeddedNode) -> None:
+        self._node = node
+
+    async def send(
+        self, key: TopicKey, single: Single, acks: Acks | None = None
+    ) -> tuple[SendResult, int]:
+        """Send one message; its result, and its row in that."""
+        engine = self._node.engine
+        now_ms = self._node.clock.now_ms()
+        batch = decode_send(build_wire([single], now_ms, single.merge), rows_max=1)
+        if key not in engine.state.topics:
+            check_batch(engine.state, batch, now_ms)
+        topic = engine.make_topic(key[1], now_ms, key[0])
+        result = send(engine.state, topic, batch, now_ms, free_bytes=self._node.free_bytes())
+        await self._node.standing.safe(result.position, acks)
+        return result, 0
 
 
 async def send_rows(
@@ -150,7 +172,15 @@ async def receive_batch(
     node: EmbeddedNode, key: TopicKey, members: Mapping[str, Any]
 ) -> ReceivedBatch:
     """Lease what is ready, or wait for it; empty when nothing came. Raises Problem."""
-    call = parse_receive(members, node.engine.limits)
+    delivery = await receive_or_wait(node, key, parse_receive(members, node.engine.limits))
+    now_ms = node.clock.now_ms()
+    if delivery is None:
+        return decode_received(empty_bulk(COLUMNS, now_ms))
+    return decode_received(bulk_delivery(delivery, COLUMNS, now_ms))
+
+
+async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:
+    """Take what is ready in a topic, waiting for it up to `wait_ms`."""
     until = monotonic() + call.wait_ms / 1000
     begun_ms = node.clock.now_ms()
     while True:
@@ -176,7 +206,7 @@ async def receive_batch(
                 # In the file before anybody sees it, as in a broker that serves.
                 if not state.log.write_pending(wait=False):
                     await Safe(delivery.position)
-                return _received(delivery, now_ms)
+                return delivery
             if state.log.pending_size:
                 node.appended()
             if (topic.number, group.number) in state.woken:
@@ -185,12 +215,8 @@ async def receive_batch(
                 continue
         left = until - monotonic()
         if left <= 0 or (node.manual and now_ms - begun_ms >= call.wait_ms):
-            return decode_received(empty_bulk(COLUMNS, now_ms))
+            return None
         await News(left)
-
-
-def _received(delivery: Delivery, now_ms: int) -> ReceivedBatch:
-    return decode_received(bulk_delivery(delivery, COLUMNS, now_ms))
 
 
 # --------------------------------------------------------------------------- settle
