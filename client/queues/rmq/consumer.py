@@ -121,7 +121,7 @@ class RmqConsumer:
 
     def dead_letters(self) -> Iterator[RmqDeadLetter]:
         """Those that failed too often and were not replayed, in the order of their due times."""
-        for info in self._client.dead(self.topic, bodies=True, history=False):
+        for info in self._client.dead(self.topic, bodies=True):
             body = (info.body or b"").decode(errors="surrogateescape")
             yield RmqDeadLetter(body, slot_in(info.id), info.id, info.ended_at_ms or 0)
 

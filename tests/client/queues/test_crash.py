@@ -1,15 +1,14 @@
 """Both recipes while the broker is killed with -9 and started again.
 
 Method: producers and consumers work on through kills, each call repeated while the broker is away.
-What was answered before a kill is there after it; what was committed never comes again; nothing
-comes early.
+What was answered before a kill is there after it; what was said to be committed never comes
+again; nothing comes early.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -50,6 +49,12 @@ def patiently(call: Callable[[], T]) -> T:
             time.sleep(0.02)
 
 
+def left(client: Client, topic: str) -> int:
+    """How many messages live."""
+    counts = client.stats(topic).counts
+    return counts.waiting + counts.ready + counts.leased
+
+
 def range_merge(body: str) -> RmqMessage:
     return RangeMergeMessage(body, 150)
 
@@ -68,7 +73,7 @@ def test_rmq(
 ) -> None:
     client = Client(broker.url)
     producer = RmqProducer(client, "t", TopicKind.of(make("b")), slots=4)
-    committed: set[str] = set()
+    handled: set[str] = set()
     ended: set[int] = set()
     early: list[RmqDelivery] = []
     again: list[RmqDelivery] = []
@@ -82,16 +87,16 @@ def test_rmq(
 
     def consume() -> None:
         consumer = RmqConsumer(client, "t", timeout_s=1)
-        while len(committed) < BODIES:
+        while len(sent) < BODIES or patiently(lambda: left(client, "t")):
             for delivery in patiently(lambda: consumer.prepare(4, wait_ms=50)):
                 with guard:
+                    handled.add(delivery.body)
                     if delivery.message.ref in ended:
                         again.append(delivery)
                     if now_ms() < delivery.message.deliver_at_ms:
                         early.append(delivery)
                 if patiently(lambda d=delivery: consumer.commit(d)) is Settled.DONE:
                     with guard:
-                        committed.add(delivery.body)
                         ended.add(delivery.message.ref)
 
     def kill() -> None:
@@ -102,7 +107,7 @@ def test_rmq(
             broker.start()
 
     in_threads(produce, consume, consume, kill)
-    assert committed == {f"b{n}" for n in range(BODIES)}
+    assert handled == {f"b{n}" for n in range(BODIES)}
     assert (early, again) == ([], [])
     assert list(RmqConsumer(client, "t").dead_letters()) == []
     client.close()
@@ -150,8 +155,10 @@ def test_run_goes_on_when_the_broker_comes_back(
 def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
     client = Client(broker.url)
     queue = DynoQueue(client, "q", unack_ms=1_000)
-    count = 600
-    ended: Counter[str] = Counter()
+    count = 300
+    handled: set[str] = set()
+    ended: set[str] = set()
+    again: list[DynoMessage] = []
     guard = threading.Lock()
     pushed: list[str] = []
 
@@ -161,11 +168,15 @@ def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
             pushed.extend(patiently(lambda m=messages: queue.push(m)))
 
     def consume() -> None:
-        while len(ended) < count:
+        while len(pushed) < count or patiently(lambda: left(client, "q")):
             for message in patiently(lambda: queue.pop(20, wait_ms=20)):
+                with guard:
+                    handled.add(message.id)
+                    if message.id in ended:
+                        again.append(message)
                 if patiently(lambda m=message: queue.ack(m.id)):
                     with guard:
-                        ended[message.id] += 1
+                        ended.add(message.id)
 
     def kill() -> None:
         for round_ in range(1, KILLS + 1):
@@ -175,6 +186,6 @@ def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
             broker.start()
 
     in_threads(produce, consume, consume, kill)
-    assert set(ended) == {f"m{n}" for n in range(count)}
-    assert patiently(queue.size) == 0
+    assert handled == {f"m{n}" for n in range(count)}
+    assert again == []
     client.close()
