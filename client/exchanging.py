@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from delaylog.client.calls.call import READ_FORM, Call
 from delaylog.client.calls.topics import CLUSTER
-from delaylog.client.errors import AnswerLost, ApiError, NotReached, api_error
+from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, api_error
 from delaylog.client.leader_route import LeaderRoute
 
 # Time a call may take beyond what it asked the broker to wait.
@@ -90,13 +90,13 @@ def exchange(
         if isinstance(outcome, Answer):
             if outcome.status < 300:
                 return outcome.body
-            error: Exception = refusal(outcome)
+            refused = refusal(outcome)
+            error: ClientError = refused
             if outcome.location is not None and hops < HOPS_MAX:
                 hops += 1
                 if (yield from _follow(route, outcome.location)):
                     continue
-            may_repeat = call.repeatable and isinstance(error, ApiError)
-            may_repeat = may_repeat and getattr(error, "code", "") == "not_ready"
+            may_repeat = call.repeatable and refused.code == "not_ready"
         else:
             assert outcome is not None, "an Ask has an outcome"
             error = outcome

@@ -101,5 +101,5 @@ class Link:
                 log.info("leases on %s end by themselves: %s", self.name, error)
 
     def close(self) -> None:
-        """Drop the connections. Those in use end with their calls."""
+        """Drop the connections. Calls under way end with AnswerLost."""
         self.transport.close()

@@ -78,7 +78,7 @@ class PlainSyncClient(SyncBrokerCalls):
         self.close()
 
     def close(self) -> None:
-        """Drop the connections that are free; those in use end with their calls."""
+        """Drop the connections. Calls under way end with AnswerLost."""
         self._transport.close()
 
     # Sending

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -62,11 +63,16 @@ class SyncTransport:
         self._tls = tls
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
+        self._in_use: set[_Connection] = set()
         self._closed = False
 
     def close(self) -> None:
-        """Drop the connections that are free; those in use end with their calls."""
+        """Drop the connections. Calls under way, in whatever thread, end with AnswerLost."""
         self._closed = True
+        if self._process_id != os.getpid():
+            return
+        for connection in list(self._in_use):
+            connection.abort()
         for node in list(self._nodes.values()):
             node.drop()
 
@@ -102,12 +108,16 @@ class SyncTransport:
         except OSError as error:
             return _because(NotReached(f"{ask.name}: {error or type(error).__name__}"), error)
         answered = False
+        self._in_use.add(connection)
         try:
+            if self._closed:
+                raise ConnectionAbortedError("the client is closed")
             reader = connection.exchange(head.request(ask), ask.body, until)
             answered = True
         except (OSError, MalformedAnswer) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
         finally:
+            self._in_use.discard(connection)
             if answered and reader.reusable and not self._closed:
                 head.give(connection, self._connections_max)
             else:
@@ -120,7 +130,7 @@ class SyncTransport:
         process_id = os.getpid()
         if process_id != self._process_id:
             # Never shut down, only let go: the connections themselves are the parent's.
-            self._nodes = {}
+            self._nodes, self._in_use = {}, set()
             self._process_id = process_id
         node = self._nodes.get(base)
         if node is None:
@@ -244,7 +254,13 @@ class _Connection:
         return not select.select([self._socket], [], [], 0)[0]
 
     def close(self) -> None:
+        """Let it go."""
         self._socket.close()
+
+    def abort(self) -> None:
+        """Break it off under the hands of the thread that uses it, which hears of it at once."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def exchange(self, head: bytes, body: bytes | None, until: float) -> AnswerReader:
         """Send a request and read its answer. OSError (a TimeoutError too), MalformedAnswer."""

@@ -15,10 +15,17 @@ from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
 from delaylog.client.leader_route import LeaderRoute
+from tests.client.threaded import Threaded
 
 NOT_READY = {"code": "not_ready", "detail": "no leader"}
 SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
 CLUSTER = "/v1/cluster"
+
+
+@pytest.fixture(autouse=True, params=[PlainClient, Threaded], ids=["async", "sync"])
+def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with either client."""
+    monkeypatch.setitem(globals(), "PlainClient", request.param)
 
 
 class Node:

@@ -1,4 +1,4 @@
-"""PlainClient against a scripted server: what each call puts on the wire and how failures read.
+"""The plain clients against a scripted server: what each call sends and how failures read.
 
 The server records requests and answers what the test says; the contract itself is tried against
 the real broker by the drills and the demo.
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
 from delaylog.client.bulk import BULK_TYPE
+from tests.client.threaded import Threaded
 
 MESSAGE = {
     "id": "a",
@@ -31,6 +32,12 @@ MESSAGE = {
     "key": "k",
     "headers": {"h": "v"},
 }
+
+
+@pytest.fixture(autouse=True, params=[PlainClient, Threaded], ids=["async", "sync"])
+def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with either client."""
+    monkeypatch.setitem(globals(), "PlainClient", request.param)
 
 
 class Script:

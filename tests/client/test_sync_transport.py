@@ -1,0 +1,451 @@
+"""The transport for threads against servers made of bare sockets, which do what no good one does.
+
+Each server is a thread that takes connections one after another and follows a script for each:
+what to read, what to write, when to hang up. What is asked of the transport: an answer is whole or
+an error, a kept connection that died is not used, nothing is sent twice, and forks, threads and
+`close` in the middle do no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
+from delaylog.client.calls.call import Call, json_call
+from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.sync_transport import SyncTransport
+
+TOKEN = "s3cret-token"
+SAID = b'{"said": 1}'
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n" + SAID
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + SAID[:5]
+CHUNKED += b"\r\n6\r\n" + SAID[5:] + b"\r\n0\r\n\r\n"
+CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SAID
+CALL: Call[dict[str, Any]] = json_call("POST", "/v1/x", {"n": 1})
+
+
+class Wire:
+    """One connection at the server's side."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.read = b""
+
+    def request(self) -> bytes:
+        """Read one whole request; b"" when the client has gone."""
+        while b"\r\n\r\n" not in self.read:
+            if not self._more():
+                return b""
+        head, _, rest = self.read.partition(b"\r\n\r\n")
+        length = 0
+        for line in head.split(b"\r\n"):
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        while len(rest) < length:
+            if not self._more():
+                return b""
+            rest = self.read.partition(b"\r\n\r\n")[2]
+        self.read = rest[length:]
+        return head + b"\r\n\r\n" + rest[:length]
+
+    def _more(self) -> bool:
+        data = self.socket.recv(65536)
+        self.read += data
+        return bool(data)
+
+
+class Server:
+    """Runs a script for each connection and keeps the requests."""
+
+    def __init__(self, script: Callable[[Wire], object]) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._run, args=(connected,), daemon=True).start()
+
+    def _run(self, connected: socket.socket) -> None:
+        wire = Wire(connected)
+        original = wire.request
+
+        def request() -> bytes:
+            found = original()
+            if found:
+                self.requests.append(found)
+            return found
+
+        wire.request = request  # type: ignore[method-assign]
+        try:
+            self._script(wire)
+        except OSError:
+            return
+        finally:
+            wire.socket.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def serving(script: Callable[[Wire], object]) -> Iterator[Server]:
+    server = Server(script)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def transport(url: str, **options: Any) -> Iterator[SyncTransport]:
+    opened = SyncTransport(LeaderRoute(url), token=TOKEN, **options)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def forever(answer: bytes) -> Callable[[Wire], None]:
+    """A good server."""
+
+    def script(wire: Wire) -> None:
+        while wire.request():
+            wire.socket.sendall(answer)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "answer", [GOOD, CHUNKED, CLOSING, b"HTTP/1.1 100 Continue\r\n\r\n" + GOOD]
+)
+def test_an_answer_that_breaks_off_anywhere_is_a_lost_answer(answer: bytes) -> None:
+    """Cut at every byte; only what is whole is an answer. Each request goes out once."""
+    cuts = list(range(len(answer) + 1))
+    left = iter(cuts)
+
+    def script(wire: Wire) -> None:
+        wire.request()
+        wire.socket.sendall(answer[: next(left)])
+
+    whole, shown = 0, list[str]()
+    with serving(script) as server, transport(server.url) as opened:
+        for _ in cuts:
+            try:
+                assert opened.carry(CALL) == {"said": 1}
+                whole += 1
+            except AnswerLost as error:
+                shown.append("".join(traceback.format_exception(error)))
+        assert len(server.requests) == len(cuts)
+    # A body without a length is whole wherever it ends, so JSON has to say that it is not.
+    assert (whole, len(shown)) == (1, len(answer))
+    assert TOKEN not in "".join(shown)
+
+
+def test_a_slow_answer_in_single_bytes() -> None:
+    def script(wire: Wire) -> None:
+        wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while wire.request():
+            for at in range(len(CHUNKED)):
+                wire.socket.sendall(CHUNKED[at : at + 1])
+
+    with serving(script) as server, transport(server.url) as opened:
+        for _ in range(3):
+            assert opened.carry(CALL) == {"said": 1}
+        assert server.connections == 1
+
+
+def test_the_request_as_it_goes_out() -> None:
+    with serving(forever(GOOD)) as server, transport(server.url + "/prefix/") as opened:
+        opened.carry(CALL)
+        opened.carry(json_call("GET", "/v1/y?a=b"))
+    host = server.url.removeprefix("http://").encode()
+    post, get = server.requests
+    assert post.startswith(b"POST /prefix/v1/x HTTP/1.1\r\nHost: " + host + b"\r\n")
+    assert b"\r\nAuthorization: Bearer s3cret-token\r\n" in post
+    assert post.endswith(b'\r\nContent-Length: 8\r\n\r\n{"n": 1}')
+    assert get.startswith(b"GET /prefix/v1/y?a=b HTTP/1.1\r\n")
+    assert b"Content-Length" not in get
+
+
+def test_a_connection_serves_many_calls_until_it_is_told_to_close() -> None:
+    with serving(forever(GOOD)) as server, transport(server.url) as opened:
+        for _ in range(5):
+            opened.carry(CALL)
+        assert server.connections == 1
+    answer = GOOD.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
+    with serving(forever(answer)) as server, transport(server.url) as opened:
+        for _ in range(3):
+            opened.carry(CALL)
+        assert server.connections == 3
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_is_not_used() -> None:
+    """A send on it would be lost and nobody would know; so it is looked at first."""
+    hung_up = threading.Event()
+
+    def script(wire: Wire) -> None:
+        wire.request()
+        wire.socket.sendall(GOOD)
+        wire.socket.shutdown(socket.SHUT_RDWR)
+        hung_up.set()
+
+    with serving(script) as server, transport(server.url) as opened:
+        for _ in range(5):
+            assert opened.carry(CALL) == {"said": 1}
+            assert hung_up.wait(5)
+            hung_up.clear()
+        assert server.connections == 5
+
+
+def test_a_kept_connection_on_which_something_came_unasked_is_not_used() -> None:
+    said = threading.Event()
+
+    def script(wire: Wire) -> None:
+        wire.request()
+        wire.socket.sendall(GOOD)
+        wire.socket.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        said.set()
+        wire.request()
+
+    with serving(script) as server, transport(server.url) as opened:
+        for _ in range(2):
+            assert opened.carry(CALL) == {"said": 1}
+            assert said.wait(5)
+            said.clear()
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"\x00" * 40, b"HTTP/1.1 101 No\r\n\r\n"])
+def test_garbage_is_a_lost_answer(answer: bytes) -> None:
+    with (
+        serving(forever(answer)) as server,
+        transport(server.url) as opened,
+        pytest.raises(AnswerLost),
+    ):
+        opened.carry(CALL)
+
+
+def test_a_refusal_before_the_body_was_read_is_told() -> None:
+    """The server answers and hangs up while megabytes are still on their way."""
+    problem = b'{"code": "too_large", "detail": "at most 5 bytes"}'
+
+    def script(wire: Wire) -> None:
+        wire.socket.recv(1000)
+        head = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        wire.socket.sendall(head % len(problem) + problem)
+        wire.socket.shutdown(socket.SHUT_WR)
+        while wire.socket.recv(1 << 20):
+            pass
+
+    call = json_call("POST", "/v1/x", "x" * (8 << 20))
+    with (
+        serving(script) as server,
+        transport(server.url) as opened,
+        pytest.raises(TooLarge, match="at most 5 bytes"),
+    ):
+        opened.carry(call)
+
+
+def test_a_call_that_takes_too_long() -> None:
+    """Silence, and drops of an answer that never ends."""
+    for drip in (b"", b"x"):
+
+        def script(wire: Wire, drip: bytes = drip) -> None:
+            wire.request()
+            wire.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while wire.socket.send(drip or b""):
+                threading.Event().wait(0.01)
+            wire.request()
+
+        with (
+            serving(script) as server,
+            transport(server.url, call_timeout_s=0.2) as opened,
+            pytest.raises(AnswerLost),
+        ):
+            opened.carry(CALL)
+
+
+def test_nobody_listens() -> None:
+    with serving(forever(GOOD)) as server:
+        url = server.url
+    with transport(url) as opened, pytest.raises(NotReached):
+        opened.carry(CALL)
+
+
+def test_a_header_cannot_break_out() -> None:
+    call = json_call("POST", "/v1/x", {}, headers={"Idempotency-Key": "a\r\nX: y"})
+    with serving(forever(GOOD)) as server, transport(server.url) as opened:
+        with pytest.raises(ValueError, match="Idempotency-Key"):
+            opened.carry(call)
+        assert server.requests == []
+        assert opened.carry(CALL) == {"said": 1}
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é"])
+def test_a_token_that_is_none_is_refused_unseen(token: str) -> None:
+    with pytest.raises(ValueError, match="token") as caught:
+        SyncTransport(LeaderRoute("http://127.0.0.1:1"), token=token)
+    assert not token or token not in str(caught.value)
+
+
+def test_the_token_is_shown_nowhere() -> None:
+    client = Client("http://127.0.0.1:1", token=TOKEN)
+    assert TOKEN not in repr(client) + repr(client.broker()) + repr(vars(client))
+    assert TOKEN not in repr(vars(client._links[0].transport))
+    client.close()
+
+
+def test_many_threads_share_a_transport() -> None:
+    """Each has the answer to its own question; connections are as many as threads at most."""
+
+    def script(wire: Wire) -> None:
+        while asked := wire.request():
+            body = asked.partition(b"\r\n\r\n")[2]
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+            wire.socket.sendall(head + body)
+
+    wrong: list[object] = []
+    with serving(script) as server, transport(server.url) as opened:
+
+        def ask(number: int) -> None:
+            for at in range(100):
+                shape = {"n": f"{number} {at}"}
+                if opened.carry(json_call("POST", "/v1/x", shape)) != shape:
+                    wrong.append(shape)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert server.connections <= 8
+        assert len(server.requests) == 800
+
+
+def test_so_many_connections_are_kept() -> None:
+    """Beyond that they are closed when nobody needs them."""
+    gate = threading.Barrier(4)
+
+    def script(wire: Wire) -> None:
+        while wire.request():
+            gate.wait(5)
+            wire.socket.sendall(GOOD)
+
+    with serving(script) as server, transport(server.url, connections_max=2) as opened:
+        for connections in (4, 6):
+            threads = [threading.Thread(target=opened.carry, args=(CALL,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert server.connections == connections
+
+
+def test_close_ends_a_call_that_waits() -> None:
+    asked = threading.Event()
+
+    def script(wire: Wire) -> None:
+        wire.request()
+        asked.set()
+        wire.request()
+
+    errors: list[BaseException] = []
+
+    def ask(opened: SyncTransport) -> None:
+        try:
+            opened.carry(CALL)
+        except ClientError as error:
+            errors.append(error)
+
+    with serving(script) as server, transport(server.url) as opened:
+        thread = threading.Thread(target=ask, args=(opened,))
+        thread.start()
+        assert asked.wait(5)
+        opened.close()
+        thread.join(5)
+        assert [type(error) for error in errors] == [AnswerLost]
+        with pytest.raises(ClientError, match="closed"):
+            opened.carry(CALL)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    """The parent's stay usable, also after the child has closed its client and ended."""
+    with serving(forever(GOOD)) as server, transport(server.url) as opened:
+        opened.carry(CALL)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if opened.carry(CALL) == {"said": 1}:
+                    opened.close()
+                    status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        opened.carry(CALL)
+        assert server.connections == 2
+        assert len(server.requests) == 3
+
+
+def test_an_error_that_is_no_problem_document() -> None:
+    answer = b"HTTP/1.1 502 Bad\r\nContent-Length: 6\r\nRetry-After: soon\r\n\r\n<html>"
+    with serving(forever(answer)) as server, transport(server.url) as opened:
+        with pytest.raises(ApiError, match="<html>") as caught:
+            opened.carry(CALL)
+        assert caught.value.retry_after_s is None
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate of 127.0.0.1 that signs itself, and its key, in one file."""
+    path = folder / "both.pem"
+    key = folder / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*words, "-keyout", key, "-out", path], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
+
+
+def test_https_with_a_certificate_that_is_trusted_or_not(tmp_path: Path) -> None:
+    path = certificate(tmp_path)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(path)
+
+    def script(wire: Wire) -> None:
+        wire.socket = server_side.wrap_socket(wire.socket, server_side=True)
+        forever(GOOD)(wire)
+
+    with serving(script) as server:
+        url = server.url.replace("http:", "https:")
+        with transport(url, tls=ssl.create_default_context(cafile=path)) as opened:
+            for _ in range(3):
+                assert opened.carry(CALL) == {"said": 1}
+        assert server.connections == 1
+        with transport(url) as opened, pytest.raises(NotReached, match="certificate"):
+            opened.carry(CALL)
+        assert len(server.requests) == 3
