@@ -33,8 +33,16 @@ QUERIES: Final = {"stage": "?topic=t&part=0", "readClaim": "?from=0&to=1"}
 ORDER: Final = ("begin", "stage", "makeClaim", "putGroup")
 """What others need goes first."""
 LAST: Final = ("deleteGroup", "cancel", "purge", "deleteTopic")
-REFUSED: Final = {"releaseArchive": errors.Conflict, "getCluster": errors.NotFound}
-"""What this broker says no to, as one that serves alone would."""
+REFUSED: Final = {
+    "reschedule": "too_late",
+    "cancel": "too_late",
+    "releaseClaim": "conflict",
+    "releaseArchive": "conflict",
+    "abort": "conflict",
+    "deleteTopic": "conflict",
+    "getCluster": "unknown",
+}
+"""What it says no to, as one that serves alone does: the calls before have decided otherwise."""
 
 
 def calls() -> list[Operation]:
