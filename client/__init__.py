@@ -37,6 +37,7 @@ from delaylog.client.models import (
 )
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.plain_sync_client import PlainSyncClient
+from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
 from delaylog.client.settling import SettleFailed
 from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 
@@ -44,6 +45,7 @@ __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncSending",
     "BadRequest",
     "ByKey",
     "BySlot",
@@ -63,16 +65,19 @@ __all__ = [
     "NotFound",
     "NotReached",
     "NotReady",
+    "OutboxFull",
     "PlainClient",
     "PlainSyncClient",
     "QuotaExceeded",
     "RoundRobin",
     "SendFailed",
+    "Sending",
     "Sent",
     "SettleFailed",
     "Settled",
     "Shard",
     "Stats",
+    "ThreadSending",
     "TooLarge",
     "TooLate",
     "TopicInfo",

@@ -72,7 +72,7 @@ class AsyncSender:
             clock,
             shard=shard,
             on_work=self._work,
-            on_progress=self._wake,
+            on_progress=self._progress,
             spare=spare_lanes,
         )
 
@@ -129,9 +129,13 @@ class AsyncSender:
                 if self._linger_s:
                     await self._linger(lane)
                 pause_s = await self._exchange(lane)
-                # Even without a pause: who was woken by the answer sends again before the next
-                # request is cut.
-                await asyncio.sleep(pause_s)
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+                elif not lane.complete:
+                    # One turn to wake who waited for the answer, and one in which they send again,
+                    # so that the next request has theirs.
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._lanes.give_up(lane, _cancelled(), in_flight=True)
             raise
@@ -176,6 +180,10 @@ class AsyncSender:
         finally:
             timer.cancel()
             del self._lingering[lane]
+
+    def _progress(self, batch: Batch) -> None:
+        # In the next turn: a request that is ready goes out before thousands of tasks are woken.
+        asyncio.get_running_loop().call_soon(self._wake, batch)
 
     def _wake(self, batch: Batch) -> None:
         waiters, batch.waiters = batch.waiters, {}

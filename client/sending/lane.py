@@ -118,6 +118,11 @@ class Lane:
         first = self.batches[0] if self.batches else None
         return None if first is None or first is not self.open else first.opened_at_s
 
+    @property
+    def complete(self) -> bool:
+        """Whether the next batch has all the rows it is going to have."""
+        return bool(self.batches) and self.batches[0] is not self.open
+
     def begin(self, kind: Kind, now_s: float) -> Batch:
         """A new open batch, behind what there is."""
         self.close_open()

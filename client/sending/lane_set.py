@@ -17,6 +17,10 @@ from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
 from delaylog.client.sending.row import Kind, Row, check_topic
 
+ENOUGH_ROWS: Final = 1_000
+"""A batch of so many is complete if at most the one under way stands before it: so there is a next
+one to go out before those who waited are woken, and they make another one meanwhile. Behind that,
+batches grow to `batch_max`."""
 UNREACHED_FOR_S: Final = 1.0
 """A shard that refused a connection is passed over for so long."""
 
@@ -50,6 +54,7 @@ class LaneSet:
         self._unreached_until_s = float("-inf")
         limits = outbox.limits
         self._batch_max = limits.batch_max
+        self._enough = min(ENOUGH_ROWS, limits.batch_max)
         self._batch_bytes_max = limits.batch_bytes_max
         self._rows_hard = OVERRUN * limits.pending_max
         self._bytes_hard = OVERRUN * limits.pending_bytes_max
@@ -84,10 +89,11 @@ class LaneSet:
         batch.size_bytes += size_bytes
         outbox.rows += 1
         outbox.size_bytes += size_bytes
-        if number + 1 >= self._batch_max:
+        if number + 1 >= self._enough:
             assert lane is not None
-            lane.close_open()
-            self._on_work(lane)
+            if number + 1 >= self._batch_max or len(lane.batches) <= 2:
+                lane.close_open()
+                self._on_work(lane)
         return batch, number
 
     def adopt(self, batch: Batch) -> None:
