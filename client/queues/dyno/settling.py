@@ -71,9 +71,10 @@ class DynoSettling(DynoShards):
     def ack(self, message_id: str) -> bool:
         """The message is done with. False if it was not taken (any more).
 
-        What this object handed out is settled by that delivery: too late, it is False, and nothing
-        that another consumer has is ended. Any other id is settled by force, whoever has it; while
-        a newer push of the same id waits, a bare id means that one, so the answer is False.
+        What this object handed out is settled by its newest delivery here: too late, it is False,
+        and nothing that a consumer with another object has is ended (threads that share an object
+        share its deliveries). Any other id is settled by force, whoever has it; while a newer
+        push of the same id waits, a bare id means that one, so the answer is False.
         """
         with self.stats.timed("ack"):
             held = self._held.find(message_id)
