@@ -99,10 +99,11 @@ async def send_rows(
 
 
 def _single(row: Row) -> Single:
-    relative, merge = is_relative(row.kind), merge_of(row.kind)
-    if row.members is None:
-        return Single(row.body, row.time_ms, relative, merge=merge)
-    return Single(row.body, row.time_ms, relative, *row.members, merge=merge, plain=False)
+    body, kind, time_ms, members = row
+    relative, merge = is_relative(kind), merge_of(kind)
+    if members is None:
+        return Single(body, time_ms, relative, merge=merge)
+    return Single(body, time_ms, relative, *members, merge=merge, plain=False)
 
 
 def _runs(singles: list[Single], rows_max: int, bytes_max: int) -> Iterator[list[Single]]:
