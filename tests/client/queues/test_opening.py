@@ -43,7 +43,7 @@ def test_a_change_keeps_the_rest(client: Client, name: str) -> None:
     assert dict(changed.rate_limit or {}) == {"per_second": 3, "burst": 2}
     assert change_topic(client, name, rate_limit=None) == made
     with pytest.raises(NotFound):
-        change_topic(client, "nobody's", rate_limit=None)
+        change_topic(client, f"{name}.unknown", rate_limit=None)
 
 
 def test_of_two_who_open_it_at_once_one_is_told(
