@@ -14,17 +14,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from delaylog.broker import crash_trace, process_memory
-from delaylog.broker.backup.manifest import MANIFEST
-from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.clock import BrokerClock
-from delaylog.broker.cluster.copies.incoming import copy_unfinished
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
-from delaylog.broker.cluster.whose import META
 from delaylog.broker.collector import Collector
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
@@ -49,25 +46,6 @@ SWITCH_SECONDS = 0.0005
 START_LOG_SECONDS: Final = 2.0
 
 log = logging.getLogger("delaylog.serve")
-
-
-def _check_folder(folder: str, *, member: bool) -> None:
-    """Refuse what looks like a data folder and must not become one."""
-    if os.path.lexists(f"{folder}/{MANIFEST}"):
-        raise ConfigError(
-            f"{folder} is a backup: serving would change it; `delaylog restore` it first"
-        )
-    if restore_unfinished(folder):
-        raise ConfigError(f"a restore into {folder} was not finished: run it again")
-    if not member and copy_unfinished(folder):
-        raise ConfigError(f"{folder} takes over a leader's copy: serve it with its --cluster FILE")
-    if not member and os.path.lexists(f"{folder}/{META}"):
-        # Alone it would begin an epoch of its own and apply what no majority has: back in its
-        # cluster it could win an election by that, and have the others cut what they acknowledged.
-        raise ConfigError(
-            f"{folder} belongs to a node of a cluster: serve it with its --cluster FILE; to serve "
-            "its messages alone, `delaylog backup` it and `delaylog restore` that elsewhere"
-        )
 
 
 def _raise_file_limit() -> int:
@@ -244,7 +222,7 @@ def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
 
 def serve(config: Config) -> int:
     """Run a node; returns the exit status."""
-    _check_folder(config.data_dir, member=config.cluster is not None)
+    check_folder(config.data_dir, member=config.cluster is not None)
     lock = lock_folder(config.data_dir)
     crash_trace.watch(config.data_dir)
     process_memory.tune()

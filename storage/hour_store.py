@@ -44,6 +44,9 @@ FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation."""
 SECONDS_KEPT_MAX: Final = 1_024
 """Hours whose chain heads stay in memory (28.8 KB each)."""
+FLUSHES_UNTRIMMED_MAX: Final = 16
+"""Each load of a second flushes its hour, and opens one hour at most: open hours are looked through
+after so many of them."""
 
 IoJob = Callable[[], None]
 Work = Generator[IoJob | float | None, None, None]
@@ -84,6 +87,7 @@ class HourStore:
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
         self._flushing = False
+        self._flushes = 0
         self._flushing_states = False
         self.boundary = 0
         """Position of a checkpoint in the making: no append of a flush straddles it."""
@@ -350,7 +354,9 @@ class HourStore:
                     yield from self._sort_loose(limit)
                 for which, chunks in self.pile.take(upto=limit, hour=hour):
                     yield from self._flush_hour(which, chunks)
-            self._trim_open_hours()
+            self._flushes += 1
+            if hour is None or self._flushes % FLUSHES_UNTRIMMED_MAX == 0:
+                self._trim_open_hours()
         finally:
             self._flushing = False
 

@@ -1,16 +1,13 @@
 """The HTTP server: routes, one handler, and the translation of errors.
 
-aiohttp's low-level server is used: paths are matched by their segments in a table, which costs a
-dictionary look-up where a router's regular expressions cost as much as the whole engine call.
+aiohttp's low-level server is used; which handler a path means is said in `routing`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 import orjson
 from aiohttp import web
@@ -23,27 +20,10 @@ from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.openapi import openapi_document
-from delaylog.broker.web.operations import (
-    ARCHIVE,
-    CLAIM,
-    CLOCK,
-    CLUSTER,
-    CLUSTER_CALLS,
-    GROUP,
-    JOB,
-    JOBS,
-    MESSAGE,
-    READS,
-    TAKES_QUERY,
-    TOPIC,
-    TOPICS,
-    TRANSACTION,
-    TRANSACTIONS,
-    Handler,
-    by_tail,
-)
+from delaylog.broker.web.operations import CLUSTER_CALLS, READS, TAKES_QUERY, Handler
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.redirects import elsewhere
+from delaylog.broker.web.routing import pick, resolve
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 
@@ -53,23 +33,8 @@ ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
 """Its clients may add parameters of their own: they were never refused."""
-TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
-CLAIM_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 
 log = logging.getLogger("delaylog.web")
-
-_UNDER_TOPIC: Final = by_tail(TOPIC)
-_MESSAGE: Final = by_tail(MESSAGE)[""]
-_GROUP: Final = by_tail(GROUP)[""]
-_CLAIM: Final = by_tail(CLAIM)
-_TOPICS: Final = by_tail(TOPICS)[""]
-_ARCHIVE: Final = by_tail(ARCHIVE)
-_CLOCK: Final = by_tail(CLOCK)[""]
-_CLUSTER: Final = by_tail(CLUSTER)
-_JOBS: Final = by_tail(JOBS)[""]
-_JOB: Final = by_tail(JOB)[""]
-_TRANSACTIONS: Final = by_tail(TRANSACTIONS)[""]
-_TRANSACTION: Final = by_tail(TRANSACTION)
 
 
 class _Protocol(RequestHandler):
@@ -228,81 +193,17 @@ class HttpFace:
                 raise Problem("bad_request", "the path is not UTF-8") from None
         ops = self._ops.get(path)
         if ops is not None:
-            return _pick({"GET": ops, "HEAD": ops}, method)
-        parts = path.split("/")
+            return pick({"GET": ops, "HEAD": ops}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method)
-        if len(parts) < 3 or parts[1] != "v1":
-            raise Problem("unknown", f"there is nothing at {path[:200]}")
-        if path == CLOCK:
-            return _pick(_CLOCK, method)
-        if parts[2] == "cluster" and len(parts) <= 4:
-            table = _CLUSTER.get("/".join(parts[3:]))
-            if table is not None:
-                return _pick(table, method)
-        if parts[2] == "archive" and len(parts) <= 4:
-            table = _ARCHIVE.get("/".join(parts[3:]))
-            if table is not None:
-                return _pick(table, method)
-        if path == JOBS:
-            return _pick(_JOBS, method)
-        if parts[2] == "jobs" and len(parts) == 4:
-            ctx.params["job"] = _segment(parts[3])
-            return _pick(_JOB, method)
-        if path == TRANSACTIONS:
-            return _pick(_TRANSACTIONS, method)
-        if parts[2] == "transactions" and len(parts) in (4, 5):
-            under_one = _TRANSACTION.get("/".join(parts[4:]))
-            if under_one is not None:
-                ctx.params["transaction"] = _segment(parts[3])
-                return _pick(under_one, method)
-        namespace = "default"
-        at = 2
-        if parts[2] == "ns" and len(parts) >= 5:
-            namespace = _segment(parts[3])
-            if not TOPIC_NAME.match(namespace):
-                raise Problem("bad_request", "a namespace is [A-Za-z0-9._-]{1,200}")
-            at = 4
-        if parts[at] != "topics":
-            raise Problem("unknown", f"there is nothing at {path[:200]}")
-        rest = parts[at + 1 :]
-        if not rest or rest == [""]:
-            ctx.topic_key = (namespace, "")
-            return _pick(_TOPICS, method)
-        name = _segment(rest[0])
-        if not TOPIC_NAME.match(name):
-            raise Problem("bad_request", "a topic is named [A-Za-z0-9._-]{1,200}", field="topic")
-        ctx.topic_key = (namespace, name)
-        under = rest[1] if len(rest) > 1 else ""
-        if under == "messages" and len(rest) == 3:
-            ctx.params["id"] = _segment(rest[2])
-            return _pick(_MESSAGE, method)
-        if under == "groups" and len(rest) == 3:
-            group = ctx.params["group"] = _segment(rest[2])
-            if not TOPIC_NAME.match(group):
-                raise Problem(
-                    "bad_request", "a group is named [A-Za-z0-9._-]{1,200}", field="group"
-                )
-            return _pick(_GROUP, method)
-        if under == "claims" and 3 <= len(rest) <= 4:
-            claim = ctx.params["claim"] = _segment(rest[2])
-            if not CLAIM_NAME.match(claim):
-                raise Problem(
-                    "bad_request", "a claim is named [A-Za-z0-9._:-]{1,200}", field="claim"
-                )
-            action = ctx.params["action"] = _segment("/".join(rest[3:]))
-            if action in _CLAIM:
-                return _pick(_CLAIM[action], method)
-            raise Problem("unknown", f"there is nothing at {path[:200]}")
-        table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
-        if table is None:
-            raise Problem("unknown", f"there is nothing at {path[:200]}")
-        action = ctx.params["action"] = _segment(under).rpartition(":")[2]
-        handler = _pick(table, method)
-        if len(self._routes) >= ROUTES_KEPT:
-            self._routes.clear()
-        self._routes[method, path] = (handler, ctx.topic_key, action)
-        return handler
+        found = resolve(path, method)
+        ctx.topic_key = found.topic_key
+        ctx.params.update(found.params)
+        if found.common:
+            if len(self._routes) >= ROUTES_KEPT:
+                self._routes.clear()
+            self._routes[method, path] = (found.handler, found.topic_key, found.params["action"])
+        return found.handler
 
     # ------------------------------------------------------------------ operations
 
@@ -337,21 +238,3 @@ class HttpFace:
 
     async def _root(self, ctx: Context) -> web.StreamResponse:
         return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})
-
-
-def _pick(table: dict[str, Handler], method: str) -> Handler:
-    handler = table.get(method)
-    if handler is None:
-        allow = ", ".join(sorted(table))
-        raise Problem("method", f"{method} is not offered here; use {allow}", allow=allow)
-    return handler
-
-
-def _segment(raw: str) -> str:
-    """A path segment, percent-decoded; every legal id works."""
-    if "%" not in raw:
-        return raw
-    try:
-        return unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError:
-        raise Problem("bad_request", "the path is not UTF-8") from None

@@ -136,8 +136,14 @@ async def _send_keyed(
 
 async def receive_messages(ctx: Context) -> web.StreamResponse:
     """POST …/receive: lease what is ready, or wait for it."""
-    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
-    delivery = await receive_or_wait(ctx, call)
+    call = parse_receive(await receive_members(ctx), ctx.node.engine.limits)
+    return received_answer(ctx, call, await receive_or_wait(ctx, call))
+
+
+def received_answer(
+    ctx: Context, call: ReceiveCall, delivery: Delivery | None
+) -> web.StreamResponse:
+    """What is answered to a receive, in the form that was asked for."""
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         if delivery is None:
@@ -157,7 +163,8 @@ async def receive_messages(ctx: Context) -> web.StreamResponse:
     return ctx.answer({"messages": messages, "now_ms": now_ms})
 
 
-async def _receive_members(ctx: Context) -> Any:
+async def receive_members(ctx: Context) -> Any:
+    """Members of a receive: JSON, msgpack, or a bulk body without rows."""
     if ctx.content_type != BULK:
         return await ctx.members()
     fields = unpack_map(await ctx.body())

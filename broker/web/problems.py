@@ -53,10 +53,10 @@ def problem_of(error: Exception) -> Problem | None:
     return None
 
 
-def problem_response(problem: Problem) -> web.Response:
-    """The answer to send."""
+def document_of(problem: Problem) -> dict[str, Any]:
+    """The problem document."""
     status, title = _TABLE[problem.code]
-    document = {
+    return {
         "type": f"urn:delaylog:problem:{problem.code}",
         "title": title,
         "status": status,
@@ -64,6 +64,11 @@ def problem_response(problem: Problem) -> web.Response:
         "detail": problem.detail,
         **problem.members,
     }
+
+
+def problem_response(problem: Problem) -> web.Response:
+    """The answer to send."""
+    document = document_of(problem)
     headers = {}
     if problem.code in ("not_ready", "quota", "disk_full"):
         headers["Retry-After"] = str(problem.members.get("retry_after_s", 1))
@@ -71,7 +76,7 @@ def problem_response(problem: Problem) -> web.Response:
         headers["Allow"] = str(problem.members["allow"])
     return web.Response(
         body=orjson.dumps(document),
-        status=status,
+        status=document["status"],
         content_type="application/problem+json",
         headers=headers,
     )

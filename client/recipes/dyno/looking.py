@@ -6,8 +6,8 @@ Predicates are Lua patterns, matched against the whole JSON text of a body.
 
 from __future__ import annotations
 
+from delaylog.client.queues.dyno.message import Message
 from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.message import Message
 from delaylog.client.recipes.dyno.shards import DynoShards
 from delaylog.client.recipes.replies import mapping, text, text_or_none
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from delaylog.client.queues.dyno.message import Message, due_score, encode
 from delaylog.client.recipes.connection import Command
 from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.message import Message, due_score, encode
 from delaylog.client.recipes.dyno.shards import DynoShards
 
 

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from delaylog.client.queues.dyno.message import Message, decode
 from delaylog.client.recipes.calls import Calls
 from delaylog.client.recipes.clock import Clock, Sleep, sleep_ms, wall_clock_ms
 from delaylog.client.recipes.connection import Connection, Reply
-from delaylog.client.recipes.dyno.message import Message, decode
 from delaylog.client.recipes.dyno.prefetch import Prefetch
 from delaylog.client.recipes.replies import text_or_none
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from delaylog.client.queues.dyno.message import Message
 from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.message import Message
 from delaylog.client.recipes.dyno.prefetch import Prefetch
 from delaylog.client.recipes.dyno.shards import DynoShards, Shard
 from delaylog.client.recipes.replies import texts

@@ -6,8 +6,8 @@ at once, and those taken together come back in the order of their deadlines.
 
 from __future__ import annotations
 
+from delaylog.client.queues.dyno.message import Message
 from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.message import Message
 from delaylog.client.recipes.dyno.shards import DynoShards
 from delaylog.client.recipes.replies import scored, texts
 

@@ -10,20 +10,19 @@ from collections.abc import Sequence
 from enum import Enum
 from zlib import crc32
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.clock import Clock, wall_clock_ms
-from delaylog.client.recipes.connection import Connection
-from delaylog.client.recipes.replies import scored, text
-from delaylog.client.recipes.rmq import scripts
-from delaylog.client.recipes.rmq.messages import (
+from delaylog.client.queues.rmq.messages import (
     RETRIES_MAX,
-    DeadLetter,
-    Delivery,
     FixedTimeMessage,
     PriorityMessage,
     RangeMergeMessage,
     RmqMessage,
 )
+from delaylog.client.recipes.calls import Calls
+from delaylog.client.recipes.clock import Clock, wall_clock_ms
+from delaylog.client.recipes.connection import Connection
+from delaylog.client.recipes.replies import scored, text
+from delaylog.client.recipes.rmq import scripts
+from delaylog.client.recipes.rmq.deliveries import DeadLetter, Delivery
 
 TIMEOUT_S = 60
 """Default time to commit."""

@@ -56,7 +56,7 @@ def test_push_again_replaces_and_may_stand_in_two_queues(
 
 
 def test_a_body_leaves_out_what_is_empty() -> None:
-    from delaylog.client.recipes.dyno.message import decode, encode
+    from delaylog.client.queues.dyno.message import decode, encode
 
     assert encode(DynoMessage("m")) == '{"id":"m","timeout":0,"priority":0}'
     full = '{"id":"é","payload":"\\"x\\"","timeout":5,"priority":9,"shard":"a"}'

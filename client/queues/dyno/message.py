@@ -1,5 +1,8 @@
 """A message of Dyno-queues and its JSON, which other programs read and write too.
 
+The recipe on Redis commands stores that JSON; the native one stores the payload, and makes the JSON
+for those calls that answer or search it.
+
 The one rule: the text is what Jackson makes of the original's class: compact, empty and null
 members left out, `timeout` and `priority` always there, unknown members passed over.
 """

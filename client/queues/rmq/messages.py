@@ -1,4 +1,4 @@
-"""The three kinds of message of an RMQ topic, and a delivery.
+"""The three kinds of message of an RMQ topic.
 
 The one rule: the body is the message. The same body in the same slot is the same message, so equal
 bodies must come with equal slot bases.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RETRIES_MAX = 16
-"""Deliveries beyond the first. Scores up to it mean retries left, so no priority or time is."""
+"""Deliveries beyond the first. Priorities begin above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +48,3 @@ class FixedTimeMessage:
 
 
 RmqMessage = RangeMergeMessage | PriorityMessage | FixedTimeMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message in work: commit it or roll it back."""
-
-    body: str
-    slot: int
-    prepare_score: int
-    """Second of the delivery x 1000 + retries left."""
-
-    @property
-    def retries_left(self) -> int:
-        """How often it can still be delivered after this time."""
-        return self.prepare_score % 1000
-
-    @property
-    def attempt(self) -> int:
-        """1 at the first delivery, 17 at the last."""
-        return RETRIES_MAX - self.retries_left + 1
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message that failed 17 times."""
-
-    body: str
-    slot: int
-    died_at_ms: int

@@ -1,0 +1,20 @@
+"""A broker inside a program: `delaylog.open(path)`, with a clock that tests may move."""
+
+from delaylog.broker.config import ConfigError
+from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
+from delaylog.broker.embedded.broker import EmbeddedBroker
+from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.embedded.node import ClosedError
+from delaylog.broker.embedded.opening import open_async_broker, open_broker
+
+__all__ = [
+    "AsyncEmbeddedBroker",
+    "Clock",
+    "ClosedError",
+    "ConfigError",
+    "EmbeddedBroker",
+    "ManualClock",
+    "WallClock",
+    "open_async_broker",
+    "open_broker",
+]

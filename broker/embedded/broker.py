@@ -1,0 +1,340 @@
+"""EmbeddedBroker: a broker inside a program, on a folder, with the methods of `Client`.
+
+The engine, the files and the promises are those of `delaylog serve`: a folder that one has written
+the other serves. Any thread may call. A send, an ack or a change has been made as safe as the fsync
+dial says when its call returns, unless `wait=False`; `flush()` waits for all of those.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
+from delaylog.broker.embedded.clocks import Clock, ManualClock
+from delaylog.broker.embedded.driving import run
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.client.bulk import SendAnswer, Texts
+from delaylog.client.calls import Call, topics
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+)
+from delaylog.client.plain_sync_client import PlainSyncClient
+from delaylog.client.sync_transport import SyncTransport
+
+T = TypeVar("T")
+ClockT = TypeVar("ClockT", bound=Clock)
+
+
+class EmbeddedBroker(Generic[ClockT]):
+    """One folder, opened by `delaylog.open`. Use it in `with`, or close it.
+
+    Calls raise what those of `Client` raise (`delaylog.client.errors`), and ClosedError once it is
+    closed or its disk has failed.
+    """
+
+    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
+        """Over a node that runs; `lock` is the descriptor that keeps the folder."""
+        self._node = node
+        self._lock: int | None = lock
+        self._calls = EmbeddedCalls(node, namespace)
+        self.clock = clock
+        """Its clock; a manual one is moved by `clock.advance(days=30)`."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._node.closed else "open"
+        return f"<EmbeddedBroker {self._node.engine.folder} {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End: everything is on the disk, whatever the dial, and the folder is free again."""
+        try:
+            if isinstance(self.clock, ManualClock) and not self._node.closed:
+                self.clock.detach(self._node)
+            self._node.close()
+        finally:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                os.close(lock)
+
+    def _run(self, steps: Steps[T]) -> T:
+        return run(self._node, steps)
+
+    # ------------------------------------------------------------------ send
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        max_retry: int | None = None,
+        merge: str | None = None,
+        wait: bool = True,
+    ) -> Sent:
+        """Send one message, due at a time, after a while, or now."""
+        return self._run(
+            self._calls.send(
+                topic,
+                body,
+                deliver_at_ms=deliver_at_ms,
+                delay_ms=delay_ms,
+                at=at,
+                delay=delay,
+                id=id,
+                key=key,
+                tags=tags,
+                headers=headers,
+                priority=priority,
+                ttl_ms=ttl_ms,
+                max_retry=max_retry,
+                merge=merge,
+                wait=wait,
+            )
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        *,
+        wait: bool = True,
+        **defaults: Any,
+    ) -> list[Sent]:
+        """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
+        return self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
+
+    def send_columns(
+        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
+    ) -> SendAnswer:
+        """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
+        return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
+
+    def flush(self) -> None:
+        """Wait for everything that was called with `wait=False`."""
+        self._run(self._calls.flush())
+
+    # ------------------------------------------------------------------ receive and settle
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        exact_tags: bool = False,  # noqa: ARG002 (it always looks at the tags themselves)
+        ids: Sequence[str] = (),
+    ) -> list[Message]:
+        """Lease up to `max` ready messages, all under one lease.
+
+        With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
+        too when so much of that clock's time has passed.
+        """
+        return self._run(
+            self._calls.receive(
+                topic,
+                max=max,
+                wait_ms=wait_ms,
+                lease_ms=lease_ms,
+                group=group,
+                tags=tags,
+                tags_mode=tags_mode,
+                ids=ids,
+            )
+        )
+
+    def ack(self, messages: Message | Iterable[Message], *, wait: bool = True) -> list[Settled]:
+        """They are done with; a result for each."""
+        return self._run(self._calls.settle("ack", messages, wait=wait))
+
+    def nack(
+        self,
+        messages: Message | Iterable[Message],
+        *,
+        delay_ms: int | None = None,
+        wait: bool = True,
+    ) -> list[Settled]:
+        """They come again after a while; None = the topic's backoff."""
+        return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
+
+    def extend(
+        self, messages: Message | Iterable[Message], *, lease_ms: int, wait: bool = True
+    ) -> list[Settled]:
+        """They are held so long from now; 0 gives them back."""
+        return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
+
+    def settle_ids(
+        self, topic: str, verb: str, ids: Sequence[str], **members: int | str | None
+    ) -> list[Settled]:
+        """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
+        return self._run(self._calls.settle_ids(topic, verb, ids, members))
+
+    # ------------------------------------------------------------------ look and change
+
+    def peek(self, topic: str, *, max: int = 1, **members: Any) -> list[MessageInfo]:
+        """What is ready, without leasing it; `members` as of `receive`."""
+        return self._run(self._calls.peek(topic, {"max": max, **members}))
+
+    def get(
+        self, topic: str, id: str, *, group: str | None = None, life: bool = False
+    ) -> MessageInfo:
+        """One message as a group sees it; `life` adds its steps. NotFound."""
+        return self._run(self._calls.get(topic, id, group=group, life=life))
+
+    def messages(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
+        """The topic's messages in due order, those that a filter wants; see GET …/messages."""
+        return self._pages(topic, "messages", filter)
+
+    def dead(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
+        """Dead letters, with why and how they died."""
+        return self._pages(topic, "dead", filter)
+
+    def _pages(self, topic: str, kind: str, filter: dict[str, Any]) -> Iterator[MessageInfo]:
+        cursor: str | None = None
+        while True:
+            wanted = filter if cursor is None else {**filter, "cursor": cursor}
+            found, cursor = self._run(self._calls.page(topic, kind, wanted))
+            yield from found
+            if cursor is None:
+                return
+
+    def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
+        """End one before its delivery. NotFound, TooLate."""
+        return self._run(self._calls.cancel(topic, id, force=force))
+
+    def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int | None = None,
+    ) -> Changed:
+        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
+        return self._run(
+            self._calls.reschedule(topic, id, deliver_at_ms, delay_ms, at, delay, priority)
+        )
+
+    def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> list[Changed]:
+        """Let dead ones live again, at a time or now, with a result each."""
+        return self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
+
+    # ------------------------------------------------------------------ topics and groups
+
+    def topics(self) -> list[TopicInfo]:
+        """The topics of the namespace."""
+        return self._run(self._calls.topics())
+
+    def get_topic(self, topic: str) -> TopicInfo:
+        """A topic and its settings. NotFound."""
+        return self._run(self._calls.get_topic(topic))
+
+    def put_topic(self, topic: str, settings: Settings = None) -> TopicInfo:
+        """Make a topic, or replace its settings. Conflict where slots differ."""
+        return self._run(self._calls.put_topic(topic, settings))
+
+    def drop_topic(self, topic: str, *, force: bool = False) -> None:
+        """Drop a topic: an empty one, or any by force. NotFound, Conflict."""
+        self._run(self._calls.drop_topic(topic, force=force))
+
+    def stats(self, topic: str, *, group: str | None = None, delay_buckets: bool = True) -> Stats:
+        """Counts by state as a group sees them. NotFound."""
+        return self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
+
+    def forecast(self, topic: str, **members: Any) -> dict[str, Any]:
+        """Messages to come, by `minutes` and `hours`. NotFound."""
+        return self.call(topics.forecast(self._calls.places, topic, **members))
+
+    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+        """End what waits or is ready, by `force` what is leased too; how many. NotFound."""
+        return self._run(self._calls.purge(topic, group=group, force=force))
+
+    def pause(self, topic: str) -> None:
+        """Hand nothing out; sends and settles go on. NotFound."""
+        self.call(topics.pause(self._calls.places, topic))
+
+    def resume(self, topic: str) -> None:
+        """Hand out again. NotFound."""
+        self.call(topics.resume(self._calls.places, topic))
+
+    def groups(self, topic: str) -> list[GroupInfo]:
+        """A topic's groups. NotFound."""
+        return self._run(self._calls.groups(topic))
+
+    def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
+        """Make a group, which sees what is sent from now on."""
+        return self._run(self._calls.put_group(topic, group, ephemeral=ephemeral))
+
+    def drop_group(self, topic: str, group: str) -> None:
+        """Drop a group. NotFound."""
+        self.call(topics.drop_group(self._calls.places, topic, group))
+
+    # ------------------------------------------------------------------ everything else
+
+    def call(self, call: Call[T]) -> T:
+        """Carry out any call of the API (`delaylog.client.calls`)."""
+        return self._run(self._calls.carry(call))
+
+    def broker(self) -> PlainSyncClient:
+        """The calls about the broker itself: jobs, transactions, its clock. Answers are JSON."""
+        return PlainSyncClient.on(cast(SyncTransport, _Direct(self)), self._calls.places)
+
+
+class _Direct:
+    """What a plain client carries its calls by, without a connection."""
+
+    def __init__(self, broker: EmbeddedBroker[Any]) -> None:
+        self._broker = broker
+
+    def carry(self, call: Call[T]) -> T:
+        """Carry a call out."""
+        return self._broker.call(call)
+
+    def close(self) -> None:
+        """There is no connection; the broker goes on."""

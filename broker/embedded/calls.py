@@ -1,0 +1,271 @@
+"""Every call of an embedded broker, as a coroutine for whoever drives it.
+
+Names, arguments, values and failures are those of `Client`. What is not made for every message goes
+the way of the API (`carrying`), so that there is one reading of each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias, TypeVar
+
+from delaylog.broker.embedded import hot
+from delaylog.broker.embedded.carrying import carry
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.steps import Step
+from delaylog.broker.web.problems import Problem
+from delaylog.client.bulk import SendAnswer, Texts, encode_send
+from delaylog.client.calls import Call, control, messages, topics
+from delaylog.client.calls.places import Places
+from delaylog.client.due import due_members
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import (
+    Changed,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+    TopicSettings,
+)
+from delaylog.client.sending.row import Row, make_row
+
+T = TypeVar("T")
+Steps: TypeAlias = Coroutine[Step, None, T]
+Settings: TypeAlias = TopicSettings | Mapping[str, Any] | None
+Page: TypeAlias = tuple[list[MessageInfo], str | None]
+"""Messages, and where the next page begins; None on the last one."""
+_MEMBERS: Final = tuple(each.name for each in fields(NewMessage))
+
+
+class EmbeddedCalls:
+    """Calls on one node, in one namespace."""
+
+    def __init__(self, node: EmbeddedNode, namespace: str) -> None:
+        self.node = node
+        self.namespace = namespace
+        self.places = Places(namespace)
+
+    # ------------------------------------------------------------------ send
+
+    def send(
+        self, topic: str, body: bytes | str, *, wait: bool = True, **members: Any
+    ) -> Steps[Sent]:
+        """One message. What can be judged without the broker is judged at once."""
+        return self._send_one(
+            hot.checked_key(self.namespace, topic), make_row(body, **members), wait
+        )
+
+    async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
+        sent = (await hot.send_rows(self.node, key, [row], wait=wait))[0]
+        if sent.result == "rejected":
+            raise Problem(
+                "conflict",
+                "a living message has this id",
+                id=sent.id,
+                deliver_at_ms=sent.deliver_at_ms,
+            )
+        return sent
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        *,
+        wait: bool = True,
+        **defaults: Any,
+    ) -> Steps[list[Sent]]:
+        """Many messages: all of them, or none where one is wrong."""
+        key = hot.checked_key(self.namespace, topic)
+        rows = [_row(message, defaults) for message in messages]
+        return hot.send_rows(self.node, key, rows, wait=wait)
+
+    def send_columns(
+        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
+    ) -> Steps[SendAnswer]:
+        """Many messages as columns, one frame."""
+        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
+            columns["delay_ms"] = 0
+        wire = encode_send(bodies, **columns)
+        return hot.send_wire(self.node, hot.checked_key(self.namespace, topic), wire, wait=wait)
+
+    # ------------------------------------------------------------------ receive and settle
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        group: str | None,
+        tags: Sequence[str],
+        tags_mode: str,
+        ids: Sequence[str],
+    ) -> list[Message]:
+        """Lease what is ready, or wait for it."""
+        members = {
+            "max": max,
+            "wait_ms": wait_ms,
+            "lease_ms": lease_ms,
+            "group": group,
+            "tags": list(tags) or None,
+            "tags_mode": tags_mode,
+            "ids": list(ids) or None,
+        }
+        key = hot.checked_key(self.namespace, topic)
+        columns = await hot.receive_batch(self.node, key, members)
+        return MessageBatch(columns, topic, group).messages()
+
+    def settle(
+        self,
+        verb: hot.Verb,
+        messages: Message | Iterable[Message],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+        wait: bool = True,
+    ) -> Steps[list[Settled]]:
+        """ack, nack or extend."""
+        parts, count = hot.parts_of(self.namespace, messages)
+        return hot.settle(
+            self.node, verb, parts, count, delay_ms=delay_ms, lease_ms=lease_ms, wait=wait
+        )
+
+    async def settle_ids(
+        self, topic: str, verb: str, ids: Sequence[str], members: Mapping[str, Any]
+    ) -> list[Settled]:
+        """The same by bare ids, whoever has the messages."""
+        call = messages.settle_forced(self.places, topic, verb, ids, **members)
+        return [Settled(word) for word in await self.carry(call)]
+
+    async def flush(self) -> None:
+        """Everything that was appended so far is as safe as the dial says."""
+        await self.node.durable(self.node.engine.state.position)
+
+    # ------------------------------------------------------------------ look and change
+
+    def carry(self, call: Call[T]) -> Steps[T]:
+        """Any call of the API."""
+        return carry(self.node, call)
+
+    async def peek(self, topic: str, members: Mapping[str, Any]) -> list[MessageInfo]:
+        """What is ready, without leasing it."""
+        answer = await self.carry(messages.peek(self.places, topic, **members))
+        return [MessageInfo.of(each) for each in answer["messages"]]
+
+    async def get(self, topic: str, id: str, *, group: str | None, life: bool) -> MessageInfo:
+        """One message with its state."""
+        call = control.get(self.places, topic, id, life=life, group=group)
+        answer = await self.carry(call)
+        return MessageInfo.of(answer)
+
+    async def page(self, topic: str, kind: str, filter: Mapping[str, Any]) -> Page:
+        """A page of `messages`, or of those that are `dead`."""
+        states = filter.get("state")
+        if states is not None and not isinstance(states, str):
+            states = ",".join(states)
+        wanted = {**filter, "state": states}
+        answer = await self.carry(control.page(self.places, topic, kind, **wanted))
+        return [MessageInfo.of(each) for each in answer["messages"]], answer["cursor"]
+
+    async def cancel(self, topic: str, id: str, *, force: bool) -> Changed:
+        """End one before its delivery."""
+        answer = await self.carry(control.cancel(self.places, topic, id, force=force))
+        return Changed.of(answer)
+
+    def reschedule(
+        self,
+        topic: str,
+        id: str,
+        deliver_at_ms: int | None,
+        delay_ms: int | None,
+        at: datetime | None,
+        delay: timedelta | None,
+        priority: int | None,
+    ) -> Steps[Changed]:
+        """Another time or priority for one."""
+        due = due_members(deliver_at_ms, delay_ms, at, delay)
+        return self._changed(control.reschedule(self.places, topic, id, **due, priority=priority))
+
+    async def _changed(self, call: Call[dict[str, Any]]) -> Changed:
+        answer = await self.carry(call)
+        return Changed.of(answer)
+
+    def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        deliver_at_ms: int | None,
+        delay_ms: int | None,
+        at: datetime | None,
+        delay: timedelta | None,
+    ) -> Steps[list[Changed]]:
+        """Let dead ones live again, with a result each."""
+        due = due_members(deliver_at_ms, delay_ms, at, delay)
+        return self._all_changed(control.change_many(self.places, topic, "replay", ids, **due))
+
+    async def _all_changed(self, call: Call[list[dict[str, Any]]]) -> list[Changed]:
+        return [Changed.of(each) for each in await self.carry(call)]
+
+    # ------------------------------------------------------------------ topics and groups
+
+    async def topics(self) -> list[TopicInfo]:
+        """The topics of the namespace."""
+        answer = await self.carry(topics.topics(self.places))
+        return [TopicInfo.of(each) for each in answer["topics"]]
+
+    async def get_topic(self, topic: str) -> TopicInfo:
+        """A topic."""
+        answer = await self.carry(topics.get_topic(self.places, topic))
+        return TopicInfo.of(answer)
+
+    async def put_topic(self, topic: str, settings: Settings) -> TopicInfo:
+        """Make a topic, or replace its settings."""
+        members = settings.members() if isinstance(settings, TopicSettings) else settings or {}
+        answer = await self.carry(topics.put_topic(self.places, topic, members))
+        return TopicInfo.of(answer)
+
+    async def drop_topic(self, topic: str, *, force: bool) -> None:
+        """Drop a topic."""
+        await self.carry(topics.drop_topic(self.places, topic, force=force))
+
+    async def stats(self, topic: str, *, group: str | None, delay_buckets: bool) -> Stats:
+        """Counts by state."""
+        call = topics.stats(self.places, topic, group=group, delay_buckets=delay_buckets)
+        answer = await self.carry(call)
+        return Stats.of(answer)
+
+    async def purge(self, topic: str, *, group: str | None, force: bool) -> int:
+        """End what waits or is ready; how many."""
+        answer = await self.carry(topics.purge(self.places, topic, group=group, force=force))
+        return int(answer["purged"])
+
+    async def groups(self, topic: str) -> list[GroupInfo]:
+        """A topic's groups."""
+        answer = await self.carry(topics.groups(self.places, topic))
+        return [GroupInfo.of(each) for each in answer["groups"]]
+
+    async def put_group(self, topic: str, group: str, *, ephemeral: bool) -> GroupInfo:
+        """Make a group."""
+        call = topics.put_group(self.places, topic, group, ephemeral=ephemeral)
+        answer = await self.carry(call)
+        return GroupInfo.of(answer)
+
+
+def _row(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Row:
+    """A message of many, with what holds for all of them where it says nothing itself."""
+    if not isinstance(message, NewMessage):
+        return make_row(message, **defaults)
+    given = {name: getattr(message, name) for name in _MEMBERS}
+    own = {name: value for name, value in given.items() if value is not None and value != ()}
+    timed = any(name in own for name in _TIMES)
+    rest = {name: value for name, value in defaults.items() if not (timed and name in _TIMES)}
+    return make_row(**{**rest, **own})
+
+
+_TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")

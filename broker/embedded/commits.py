@@ -1,0 +1,176 @@
+"""Group commit among threads: whoever has to wait for the log syncs it for all who wait.
+
+The first one that waits writes and syncs what everybody has appended; who comes meanwhile waits for
+the next turn, and one of them takes it. Who does not want to wait leaves it to a thread. What
+counts as safe follows the dial: the disk's word (`always`), or that the operating system has it
+(`everysec`: synced within a second; `never`: synced by checkpoints and at the end).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from delaylog.broker.log_commits import DISK_RETRY_SECONDS
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.physical_log import PhysicalLog
+
+DIALS: Final = ("always", "everysec", "never")
+EVERY_SECONDS: Final = 1.0
+
+Told = Callable[[BaseException | None], None]
+"""Called with None once a position is safe, with the error if it will not be; on any thread."""
+
+
+class GroupCommit:
+    """Commits one log. Any thread; not under the broker's lock, but where `locked` says so."""
+
+    def __init__(
+        self, log: PhysicalLog, dial: str, on_commit: Callable[[], None], *, threaded: bool
+    ) -> None:
+        """`on_commit` is told, by whoever committed, when the log got further. Without `threaded`
+        there is no thread: what nobody waits for is committed by the next who does.
+        """
+        self._log = log
+        self._written_is_safe = dial != "always"
+        self._every_seconds = EVERY_SECONDS if dial == "everysec" else None
+        self._on_commit = on_commit
+        self._turn = threading.Condition()
+        self._committing = False
+        self._asked = False
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._waiting: list[tuple[int, Told]] = []
+        self._synced_at = monotonic()
+        self.commits = 0
+        """Group commits so far."""
+        self.disk_full = False
+        """Whether the last one found no space."""
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="delaylog-log", daemon=True)
+            self._thread.start()
+
+    def position(self) -> int:
+        """Below it everything is safe, by the dial."""
+        log = self._log
+        return log.written_position if self._written_is_safe else log.durable_position
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the dial wants what is written to be synced by now."""
+        log = self._log
+        return (
+            self._every_seconds is not None
+            and log.durable_position < log.end_position
+            and monotonic() - self._synced_at >= self._every_seconds
+        )
+
+    # ------------------------------------------------------------------ waiting
+
+    def reach(self, position: int, *, locked: bool = False) -> None:
+        """Return once it is safe up to there. Raises what made an end of the log.
+
+        With `locked` the caller has the broker's lock and shows what was committed itself.
+        """
+        while self.position() < position:
+            if self._take_turn():
+                self._commit(sync=not self._written_is_safe, tell=not locked)
+                if self.disk_full:
+                    # As in a broker that serves: all wait for space, and nothing is taken back.
+                    threading.Event().wait(DISK_RETRY_SECONDS)
+
+    def sync(self, *, locked: bool = False) -> None:
+        """Have everything that is appended on the disk, whatever the dial says.
+
+        Raises DiskFullError, or what made an end of the log.
+        """
+        position = self._log.end_position
+        while self._log.durable_position < position or self._log.sealed:
+            if self._take_turn():
+                self._commit(sync=True, tell=not locked)
+                if self.disk_full:
+                    raise DiskFullError("the log cannot be written: the disk is full")
+
+    def _take_turn(self) -> bool:
+        """Whether it is this thread's turn to commit; if not, another one has ended its turn."""
+        with self._turn:
+            if self._failure is not None:
+                raise self._failure
+            if self._committing:
+                self._turn.wait()
+                return False
+            self._committing = True
+            return True
+
+    def tell(self, position: int, call: Told) -> None:
+        """Call back once it is safe up to there, at once if it is."""
+        with self._turn:
+            failure = self._failure
+            if failure is None and self.position() < position:
+                self._waiting.append((position, call))
+                self._asked = True
+                self._turn.notify_all()
+                return
+        call(failure)
+
+    def kick(self) -> None:
+        """Commit what is appended, without waiting for it."""
+        with self._turn:
+            self._asked = True
+            self._turn.notify_all()
+
+    # ------------------------------------------------------------------ committing
+
+    def _commit(self, *, sync: bool, tell: bool = True) -> None:
+        """One commit, by whoever took the turn."""
+        error: BaseException | None = None
+        try:
+            self._log.write_pending()
+            if sync:
+                self._log.sync()
+                self._synced_at = monotonic()
+            self.disk_full = False
+            self.commits += 1
+        except DiskFullError:
+            self.disk_full = True
+        except BaseException as failure:
+            error = failure
+        with self._turn:
+            self._committing = False
+            self._failure = self._failure or error
+            safe = self.position()
+            told = [one for one in self._waiting if one[0] <= safe or error is not None]
+            self._waiting = [one for one in self._waiting if one not in told]
+            self._turn.notify_all()
+        if error is None and tell:
+            self._on_commit()
+        for _, call in told:
+            call(error)
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                while self._committing or not (self._asked or self._stopping):
+                    self._turn.wait()
+                if self._stopping:
+                    return
+                self._asked = False
+                if self._failure is not None:
+                    continue
+                self._committing = True
+            self._commit(sync=not self._written_is_safe)
+            if self.disk_full:
+                with self._turn:
+                    self._asked = True
+                    self._turn.wait(DISK_RETRY_SECONDS)
+
+    def stop(self) -> None:
+        """End the thread, after the commit that runs."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,313 @@
+"""The calls that are made for every message: send, receive and settle, without a request between.
+
+They judge by what clients judge by before they send (`make_row`) and brokers when they are asked
+(`parse_receive`, the bulk codec, the engine), and go from the caller's columns to the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.steps import News, Pause, Safe
+from delaylog.broker.engine import settling
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.batch_sends import RESULT_NAMES
+from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk
+from delaylog.broker.web.places import the_group
+from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall, parse_receive
+from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import Sent, Settled
+from delaylog.client.sending.row import Row, check_topic, is_relative, merge_of
+from delaylog.replication.leader import Acks
+from delaylog.storage.batch import decode_send
+from delaylog.storage.layout import Int64Array, ref_to_id
+
+COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
+Verb = str
+"""ack, nack or extend."""
+
+
+def checked_key(namespace: str, topic: str) -> TopicKey:
+    """The place of a topic. Raises TypeError, ValueError, as a client does."""
+    check_topic(topic)
+    return namespace, topic
+
+
+# --------------------------------------------------------------------------- send
+
+
+class DirectMerger:
+    """Single sends of the API, one by one: there are no others of the same turn to merge with."""
+
+    def __init__(self, node: EmbeddedNode) -> None:
+        self._node = node
+
+    async def send(
+        self, key: TopicKey, single: Single, acks: Acks | None = None
+    ) -> tuple[SendResult, int]:
+        """Send one message; its result, and its row in that."""
+        engine = self._node.engine
+        now_ms = self._node.clock.now_ms()
+        batch = decode_send(build_wire([single], now_ms, single.merge), rows_max=1)
+        if key not in engine.state.topics:
+            check_batch(engine.state, batch, now_ms)
+        topic = engine.make_topic(key[1], now_ms, key[0])
+        result = send(engine.state, topic, batch, now_ms, free_bytes=self._node.free_bytes())
+        await self._node.standing.safe(result.position, acks)
+        return result, 0
+
+
+async def send_rows(
+    node: EmbeddedNode, key: TopicKey, rows: Sequence[Row], *, wait: bool = True
+) -> list[Sent]:
+    """Messages, all of them or, where one is refused, none.
+
+    They become one frame for each run of messages with the same `merge`. Raises EngineError.
+    """
+    engine, limits = node.engine, node.engine.limits
+    if engine.crowded():
+        await node.room()
+    now_ms = node.clock.now_ms()
+    singles = [_single(row) for row in rows]
+    parts = [
+        (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
+        for part in _runs(singles, limits.bulk_rows_max, limits.request_bytes_max)
+    ]
+    if len(parts) > 1 or key not in engine.state.topics:
+        for _, batch in parts:
+            check_batch(engine.state, batch, now_ms)
+    out: list[Sent] = []
+    for part, batch in parts:
+        topic = engine.make_topic(key[1], now_ms, key[0])
+        result = send(engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        out += _sent(part, result)
+    await _safe(node, wait=wait)
+    return out
+
+
+def _single(row: Row) -> Single:
+    body, kind, time_ms, members = row
+    relative, merge = is_relative(kind), merge_of(kind)
+    if members is None:
+        return Single(body, time_ms, relative, merge=merge)
+    return Single(body, time_ms, relative, *members, merge=merge, plain=False)
+
+
+def _runs(singles: list[Single], rows_max: int, bytes_max: int) -> Iterator[list[Single]]:
+    """Neighbours that may share a frame."""
+    part: list[Single] = []
+    size = 0
+    for single in singles:
+        size += len(single.body)
+        if part and (single.merge != part[0].merge or size > bytes_max or len(part) >= rows_max):
+            yield part
+            part, size = [], len(single.body)
+        part.append(single)
+    if part:
+        yield part
+
+
+def _sent(singles: list[Single], result: SendResult) -> Iterator[Sent]:
+    n = len(singles)
+    codes = [result.results] * n if isinstance(result.results, int) else result.results.tolist()
+    rows = zip(singles, result.refs.tolist(), result.deliver_at_ms.tolist(), codes, strict=True)
+    for single, ref, due_ms, code in rows:
+        yield Sent(
+            id=single.id.decode() if single.id else ref_to_id(ref),
+            deliver_at_ms=due_ms,
+            result=RESULT_NAMES[code],
+        )
+
+
+async def send_wire(
+    node: EmbeddedNode, key: TopicKey, wire: bytes, *, wait: bool = True
+) -> SendAnswer:
+    """A bulk body as one frame. Raises BatchError, EngineError."""
+    engine = node.engine
+    if len(wire) > engine.limits.request_bytes_max:
+        raise Problem("too_large", f"a batch has at most {engine.limits.request_bytes_max} bytes")
+    batch = decode_send(wire, rows_max=engine.limits.bulk_rows_max)
+    if engine.crowded():
+        await node.room()
+    now_ms = node.clock.now_ms()
+    if key not in engine.state.topics:
+        # A refused send makes no topic.
+        check_batch(engine.state, batch, now_ms)
+    topic = engine.make_topic(key[1], now_ms, key[0])
+    result = send(engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    await _safe(node, wait=wait)
+    codes = result.results
+    return SendAnswer(
+        batch.n,
+        result.refs,
+        result.deliver_at_ms,
+        np.full(batch.n, codes, np.uint8) if isinstance(codes, int) else codes.astype(np.uint8),
+    )
+
+
+async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
+    """Wait for what was appended; without `wait` somebody else sees to it."""
+    if wait:
+        await Safe(node.engine.state.position)
+    else:
+        node.commits.kick()
+
+
+# --------------------------------------------------------------------------- receive
+
+
+async def receive_batch(
+    node: EmbeddedNode, key: TopicKey, members: Mapping[str, Any]
+) -> ReceivedBatch:
+    """Lease what is ready, or wait for it; empty when nothing came. Raises Problem."""
+    delivery = await receive_or_wait(node, key, parse_receive(members, node.engine.limits))
+    now_ms = node.clock.now_ms()
+    if delivery is None:
+        return decode_received(empty_bulk(COLUMNS, now_ms))
+    return decode_received(bulk_delivery(delivery, COLUMNS, now_ms))
+
+
+async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:
+    """Take what is ready in a topic, waiting for it up to `wait_ms`."""
+    until = monotonic() + call.wait_ms / 1000
+    begun_ms = node.clock.now_ms()
+    while True:
+        node.run_due()
+        state = node.engine.state
+        topic = state.topics.get(key)
+        group = the_group(topic, call.group)
+        now_ms = node.clock.now_ms()
+        if topic is not None and group is not None:
+            delivery = receive(
+                state,
+                topic,
+                group,
+                count_max=call.count_max,
+                lease_ms=call.lease_ms or topic.settings.lease_ms,
+                now_ms=now_ms,
+                only=call.only,
+                chosen=call.ids,
+            )
+            if delivery is not None:
+                if group.has_ready:
+                    node.tell_news()
+                # In the file before anybody sees it, as in a broker that serves.
+                if not state.log.write_pending(wait=False):
+                    await Safe(delivery.position)
+                return delivery
+            if state.log.pending_size:
+                node.appended()
+            if (topic.number, group.number) in state.woken:
+                # There was more than one call looks through.
+                await Pause()
+                continue
+        left = until - monotonic()
+        if left <= 0 or (node.manual and now_ms - begun_ms >= call.wait_ms):
+            return None
+        await News(left)
+
+
+# --------------------------------------------------------------------------- settle
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Messages of one lease, and their places among those that are settled together."""
+
+    key: TopicKey
+    lease: int
+    refs: Int64Array
+    places: range | list[int]
+    batch: MessageBatch
+
+
+def parts_of(namespace: str, messages: Message | Iterable[Message]) -> tuple[list[Part], int]:
+    """(messages by the batch that they came in, how many). Raises TypeError."""
+    listed = [messages] if isinstance(messages, Message) else list(messages)
+    if not listed:
+        return [], 0
+    if not isinstance(listed[0], Message):
+        raise TypeError(f"messages are settled, not {type(listed[0]).__name__}")
+    batch = listed[0].batch
+    rows = [each.row for each in listed if each.batch is batch]
+    if len(rows) == len(listed):
+        return [_part(namespace, batch, rows, range(len(rows)))], len(rows)
+    by_batch: dict[int, tuple[MessageBatch, list[int], list[int]]] = {}
+    for place, each in enumerate(listed):
+        if not isinstance(each, Message):
+            raise TypeError(f"messages are settled, not {type(each).__name__}")
+        _, mine, places = by_batch.setdefault(id(each.batch), (each.batch, [], []))
+        mine.append(each.row)
+        places.append(place)
+    parts = [_part(namespace, batch, mine, places) for batch, mine, places in by_batch.values()]
+    return parts, len(listed)
+
+
+def _part(namespace: str, batch: MessageBatch, rows: list[int], places: range | list[int]) -> Part:
+    refs = batch.columns.refs
+    if rows != list(range(batch.columns.n)):
+        refs = refs[rows]
+    return Part((namespace, batch.topic), batch.columns.lease, refs, places, batch)
+
+
+async def settle(
+    node: EmbeddedNode,
+    verb: Verb,
+    parts: Sequence[Part],
+    count: int,
+    *,
+    delay_ms: int | None = None,
+    lease_ms: int | None = None,
+    wait: bool = True,
+) -> list[Settled]:
+    """End, give back or keep messages; a result for each, in their order. Raises Problem."""
+    limits = node.engine.limits
+    members = {"delay_ms": delay_ms, "lease_ms": lease_ms}
+    BACK_MS.take(members, limits)
+    EXTEND_MS.take(members, limits)
+    results = [Settled.DONE] * count
+    for part in parts:
+        gone = _settle(node, verb, part, delay_ms, lease_ms)
+        if len(gone):
+            ended = set(gone.tolist())
+            for place, ref in zip(part.places, part.refs.tolist(), strict=True):
+                if ref in ended:
+                    results[place] = Settled.GONE
+        elif verb == "extend" and lease_ms:
+            part.batch.lease_until_ms = node.clock.now_ms() + lease_ms
+    node.wake_ready()
+    await _safe(node, wait=wait)
+    return results
+
+
+def _settle(
+    node: EmbeddedNode, verb: Verb, part: Part, delay_ms: int | None, lease_ms: int | None
+) -> Int64Array:
+    """Settle one part; the refs that are gone."""
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    topic = state.topics.get(part.key)
+    if topic is None:
+        return part.refs
+    settlement: Settlement
+    if verb == "ack":
+        settlement = settling.ack(state, topic, part.lease, part.refs, now_ms)
+    elif verb == "nack":
+        settlement = settling.nack(state, topic, part.lease, part.refs, now_ms, delay_ms=delay_ms)
+    else:
+        if lease_ms is None:
+            raise BadRequestError("lease_ms is missing", field="lease_ms")
+        settlement = settling.extend(state, topic, part.lease, part.refs, now_ms, lease_ms=lease_ms)
+    return settlement.gone

@@ -1,0 +1,352 @@
+"""The node of an embedded broker: an engine, its clock, one lock, and who waits for news.
+
+Everything is decided under the lock, on the thread of whoever calls. To handlers of the native API
+it is what `broker.node.Node` is to them, so both say the same to the same call; what they await is
+a `Step`, for whoever drives them. With a clock that runs by itself a thread looks after upkeep;
+with one that is moved by hand all of it is done in the turn of whoever moved it or called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Final
+
+from delaylog.broker.embedded.chores import Chores
+from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.embedded.commits import GroupCommit
+from delaylog.broker.embedded.steps import Job, News, Pause, Safe
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.errors import DiskFullRefusal
+from delaylog.broker.folder_lock import retention_held
+from delaylog.replication.leader import Acks
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.hour_store import Work
+
+DISK_LOOK_SECONDS: Final = 0.5
+_TURNS_MAX: Final = 64
+"""Slices of releases that one call makes before it goes on; the next one makes more."""
+
+
+class ClosedError(Exception):
+    """The broker was closed, or its folder failed: open it again."""
+
+
+class Place:
+    """The place of a broker without a cluster: it leads, and its own disk is all there is."""
+
+    leading = True
+    settled = True
+    cluster = None
+
+    def check(self) -> None:
+        """It may always."""
+
+    async def until_may_hand_out(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
+        """It may always."""
+        return True
+
+    async def safe(self, position: int, acks: Acks | None) -> None:  # noqa: ARG002
+        """Wait for the own disk, as the dial says."""
+        await Safe(position)
+
+
+class EmbeddedNode:
+    """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
+
+    stopping = False
+    suspended = False
+
+    def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.standing = Place()
+        self.manual = isinstance(clock, ManualClock)
+        """The clock stands still: nothing happens but in somebody's turn."""
+        self.lock = threading.Lock()
+        self._news = threading.Condition(self.lock)
+        self._callers: set[int] = set()
+        self._listeners: set[Callable[[], None]] = set()
+        self._failure: BaseException | None = None
+        self._free_bytes = 1 << 62
+        self._free_looked = -DISK_LOOK_SECONDS
+        self.closed = False
+        self.commits = GroupCommit(
+            engine.state.log, dial, self._committed, threaded=not self.manual
+        )
+        self.chores = Chores(self)
+        engine.upkeep.held = self._retention_held
+
+    def start(self) -> None:
+        """Stand the reserve and do what is due; then look after things from now on. No lock."""
+        with self.held():
+            self.engine.stand_reserve()
+            self.run_due()
+        if isinstance(self.clock, WallClock):
+            self.clock.on_jump = self._clock_jumped
+        if not self.manual:
+            self.chores.start()
+
+    def _retention_held(self) -> bool:
+        # Messages come before backups, as in a broker that serves.
+        enough = self.free_bytes() >= 2 * self.engine.limits.disk_reserve_bytes
+        return enough and retention_held(self.engine.folder)
+
+    # ------------------------------------------------------------------ the lock
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock: upkeep lets callers go first. Raises ClosedError."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def enter(self) -> None:
+        """Take the lock; `lock.release()` gives it back. Raises ClosedError: it was not taken."""
+        if not self.lock.acquire(blocking=False):
+            mine = threading.get_ident()
+            self._callers.add(mine)
+            self.lock.acquire()
+            self._callers.discard(mine)
+        if self.closed or self._failure is not None:
+            self.lock.release()
+            raise self._why_closed()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for the lock. No lock."""
+        return bool(self._callers)
+
+    def _why_closed(self) -> ClosedError:
+        if self._failure is None:
+            return ClosedError("this broker is closed: open its folder again")
+        error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
+        error.__cause__ = self._failure
+        return error
+
+    def fail(self, error: BaseException) -> None:
+        """The disk or the state cannot be trusted any more: nothing is answered from here on."""
+        self._failure = self._failure or error
+        self.tell_news()
+
+    # ------------------------------------------------------------------ the turn
+
+    def run_due(self, *, unpaced: bool = False) -> None:  # noqa: ARG002 (the node's form)
+        """Release what is due by now and tell who waits for it."""
+        if self.manual:
+            self.chores.run_all()
+        else:
+            engine, now_ms = self.engine, self.clock.now_ms()
+            for _ in range(_TURNS_MAX):
+                wake_ms = engine.next_wake_ms()
+                if wake_ms is None or wake_ms > now_ms or not engine.run_due(now_ms):
+                    break
+            if engine.state.log.pending_size:
+                self.commits.kick()
+            loader = engine.dispatcher.loader
+            if loader.loading or loader.laying_out:
+                self.chores.kick()
+        self.wake_ready()
+
+    def next_wake_ms(self) -> int | None:
+        """When it has something to do. No lock."""
+        with self.held():
+            return self.engine.next_wake_ms()
+
+    def clock_moved(self) -> None:
+        """A manual clock shows another time. No lock."""
+        with self.held():
+            self.run_due()
+            # Whoever waits may have waited for the time itself.
+            self.tell_news()
+
+    def _clock_jumped(self, jump_ms: int) -> None:
+        # Found by somebody who asks for the time, and so has the lock.
+        self.engine.jump_ahead(jump_ms, self.clock.now_ms())
+        self.commits.kick()
+
+    def _committed(self) -> None:
+        """The log got further: what lies below may be handed out. No lock."""
+        with self.lock:
+            if self.closed or self._failure is not None:
+                return
+            try:
+                self.show_committed()
+                self.run_due()
+            except Exception as error:
+                self.fail(error)
+
+    def show_committed(self) -> None:
+        """Show the wheel what is safe by now."""
+        self.engine.commit(self.commits.position(), self.clock.now_ms())
+
+    def wake_ready(self) -> None:
+        """Tell who waits that something came to be ready, or that a group has gone."""
+        state = self.engine.state
+        if state.woken or state.gone:
+            state.woken.clear()
+            state.gone.clear()
+            self.tell_news()
+
+    def tell_news(self) -> None:
+        """Let everybody who waits look again."""
+        self._news.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    # ------------------------------------------------------------------ waiting for news
+
+    def seconds_to_wait(self, seconds: float) -> float:
+        """How long to wait for news: the wheel has to be turned by somebody."""
+        if self.manual:
+            return seconds
+        wake_ms = self.engine.next_wake_ms()
+        if wake_ms is None:
+            return seconds
+        return min(seconds, max(wake_ms - self.clock.now_ms(), 1) / 1000)
+
+    def wait_for_news(self, seconds: float) -> None:
+        """Let go of the lock until there is news, or the time is up."""
+        self._news.wait(self.seconds_to_wait(seconds))
+        if self.closed or self._failure is not None:
+            raise self._why_closed()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this at any news, under the lock, on whatever thread."""
+        self._listeners.add(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Not any more."""
+        self._listeners.discard(listener)
+
+    # ------------------------------------------------------------------ what handlers ask for
+
+    async def durable(self, position: int) -> None:
+        """Wait until the log is safe up to there."""
+        await Safe(position)
+
+    async def run(self, work: Work) -> None:
+        """Run work in slices to its end; its errors are the caller's."""
+        error: BaseException | None = None
+        began = monotonic()
+        while True:
+            try:
+                step = work.throw(error) if error is not None else next(work)
+            except StopIteration:
+                return
+            error = None
+            try:
+                if step is None:
+                    if monotonic() - began < self.chores.slice_seconds:
+                        continue
+                    await Pause()
+                elif isinstance(step, float):
+                    # It waits for the log, whoever would have committed that.
+                    await Job(self.commits.sync)
+                    self.show_committed()
+                else:
+                    await Job(step)
+            except DiskFullError as failure:
+                error = failure
+            began = monotonic()
+
+    async def room(self) -> None:
+        """Wait while the tails hold more than the splitter has to catch up with."""
+        while self.engine.crowded():
+            await self._catch_up()
+
+    async def room_for_changes(self) -> None:
+        """Wait while cancels and reschedules leave more in memory than gets written."""
+        while self.engine.crowded_by_changes() and not self.refusing_sends:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self.manual:
+            self.chores.run_all()
+        else:
+            self.chores.kick()
+            await Pause(0.001)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether sends have to wait for the splitter."""
+        return self.engine.crowded()
+
+    def free_bytes(self) -> int:
+        """Free space of the folder, looked at twice a second; 0 while the disk is full."""
+        if self.commits.disk_full:
+            return 0
+        now = monotonic()
+        if now - self._free_looked > DISK_LOOK_SECONDS:
+            self._free_looked = now
+            engine = self.engine
+            self._free_bytes = engine.fs.free_bytes(engine.folder)
+        return max(self._free_bytes - self.engine.state.transactions.debt_bytes, 0)
+
+    @property
+    def refusing_sends(self) -> bool:
+        """Whether sends are refused for lack of space."""
+        return self.free_bytes() < self.engine.limits.disk_reserve_bytes
+
+    def check_space(self) -> None:
+        """Refuse what needs room while there is none."""
+        if self.refusing_sends:
+            raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+
+    def appended(self) -> None:
+        """Frames were appended: somebody commits them."""
+        self.commits.kick()
+
+    def kick_dispatch(self) -> None:
+        """Release what is due."""
+        self.run_due()
+
+    def kick_jobs(self) -> None:
+        """A job was begun: see to it."""
+        self.chores.kick()
+
+    def kick_publish(self) -> None:
+        """A transaction was committed: bring its rows in."""
+        self.chores.kick()
+
+    def kick_claims(self) -> None:
+        """Settle what was begun with claims."""
+        self.chores.kick()
+
+    async def accept_clock(self) -> int:
+        """Go back to wall time after it was set back; returns by how much (0, or negative ms)."""
+        step_ms = self.clock.accept()
+        if step_ms:
+            self.engine.set_back(step_ms, self.clock.now_ms())
+            self.run_due()
+        await Safe(self.engine.state.log.end_position)
+        return step_ms
+
+    async def news(self, seconds: float) -> None:
+        """Wait until something may have become ready."""
+        await News(seconds)
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Everything appended is on the disk, and one last checkpoint. No lock.
+
+        A broker that has failed is only let go of: its log has everything that was answered.
+        """
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.tell_news()
+        self.chores.stop()
+        self.commits.stop()
+        with self.lock:
+            try:
+                if self._failure is None:
+                    self.chores.finish()
+            finally:
+                self.engine.close()

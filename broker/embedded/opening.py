@@ -1,0 +1,174 @@
+"""Opens a folder as an embedded broker: the lock, recovery and limits of one that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar, overload
+
+from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
+from delaylog.broker.embedded.broker import EmbeddedBroker
+from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.embedded.commits import DIALS
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.folder_kind import check_folder
+from delaylog.broker.folder_lock import lock_folder
+from delaylog.broker.web.routing import TOPIC_NAME
+from delaylog.storage.file_system import OsFileSystem
+
+ClockT = TypeVar("ClockT", bound=Clock)
+MANUAL_CHECKPOINT_MS: Final = 86_400_000
+"""A clock that is moved by hand passes a month in a moment: checkpoints come by its days."""
+LIMITS: Final = Limits(reserve_file_bytes=0)
+"""As in a broker that serves, but that no file is kept for a disk that other programs fill."""
+
+
+@overload
+def open_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: None = None,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> EmbeddedBroker[WallClock]: ...
+@overload
+def open_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: ClockT,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> EmbeddedBroker[ClockT]: ...
+def open_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: Any = None,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> EmbeddedBroker[Any]:
+    """Open a folder, made if it is new, and serve it in this process.
+
+    `fsync`: always = what was answered is on the disk; everysec = it is within a second; never =
+    when the system likes, and at the end. `limits` change some of `delaylog.toml`'s `[limits]`.
+    Raises ConfigError for a folder that cannot be served (another process serves it, a backup, a
+    node of a cluster), ValueError for wrong arguments, CorruptionError for a damaged folder.
+    """
+    return _open(path, _clock(clock), fsync, limits, namespace, EmbeddedBroker)
+
+
+@overload
+def open_async_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: None = None,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> AbstractAsyncContextManager[AsyncEmbeddedBroker[WallClock]]: ...
+@overload
+def open_async_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: ClockT,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> AbstractAsyncContextManager[AsyncEmbeddedBroker[ClockT]]: ...
+@asynccontextmanager
+async def open_async_broker(
+    path: str | os.PathLike[str],
+    *,
+    clock: Any = None,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
+) -> AsyncIterator[AsyncEmbeddedBroker[Any]]:
+    """The same for an event loop, by `async with`; the loop goes on while the folder is read."""
+    node, lock, chosen = await asyncio.to_thread(
+        _open, path, _clock(clock), fsync, limits, namespace, _parts
+    )
+    broker = AsyncEmbeddedBroker(node, chosen, lock, namespace)
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+Made = TypeVar("Made")
+
+
+def _open(
+    path: str | os.PathLike[str],
+    clock: Clock,
+    fsync: str,
+    limits: Limits | Mapping[str, int] | None,
+    namespace: str,
+    make: Callable[[EmbeddedNode, Any, int, str], Made],
+) -> Made:
+    if fsync not in DIALS:
+        raise ValueError(f"fsync is one of {', '.join(DIALS)}, not {fsync!r}")
+    if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
+        raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
+    folder = os.fspath(path)
+    if not isinstance(folder, str) or not folder:
+        raise ValueError(f"a folder is named by a text, not {folder!r}")
+    # A program may change its folder while it goes on.
+    folder = str(Path(folder).absolute())
+    wanted = _limits(limits, manual=isinstance(clock, ManualClock))
+    check_folder(folder, member=False)
+    lock = lock_folder(folder)
+    try:
+        engine = Engine(
+            OsFileSystem(), folder, now_ms=clock.now_ms(), random=Random(), limits=wanted
+        )
+        clock.hold_from(engine.started_ms)
+        node = EmbeddedNode(engine, clock, dial=fsync)
+        node.start()
+    except BaseException:
+        os.close(lock)
+        raise
+    if isinstance(clock, ManualClock):
+        clock.attach(node)
+    return make(node, clock, lock, namespace)
+
+
+def _parts(node: EmbeddedNode, clock: Any, lock: int, _: str) -> tuple[EmbeddedNode, int, Any]:
+    return node, lock, clock
+
+
+def _clock(clock: object) -> Clock:
+    if clock is None:
+        return WallClock()
+    if isinstance(clock, (WallClock, ManualClock)):
+        return clock
+    raise TypeError(f"a clock is a WallClock or a ManualClock, not {type(clock).__name__}")
+
+
+def _limits(given: Limits | Mapping[str, int] | None, *, manual: bool) -> Limits:
+    if isinstance(given, Limits):
+        return given
+    base = LIMITS
+    if manual:
+        base = replace(
+            base, checkpoint_ms=MANUAL_CHECKPOINT_MS, checkpoint_idle_ms=MANUAL_CHECKPOINT_MS
+        )
+    known = {each.name for each in fields(Limits)}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise ValueError(f"unknown limit {name!r}; known are {', '.join(sorted(known))}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"limits.{name} is a whole number, not {value!r}")
+    try:
+        return replace(base, **dict(given or {}))
+    except AssertionError as error:
+        raise ValueError(f"limits contradict each other: {error}") from None

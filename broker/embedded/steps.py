@@ -1,0 +1,49 @@
+"""What a call of an embedded broker waits for, said without saying how.
+
+A call is a coroutine that decides under the broker's lock and, where it has to wait, awaits one of
+these. Who drives it lets go of the lock meanwhile: a thread blocks, an event loop goes on with
+something else. So each call is written once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+
+class Step:
+    """Something to wait for. Awaiting it hands it to the driver."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Step, None, None]:
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class Safe(Step):
+    """The log is as safe as was promised up to `position`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Step):
+    """A call that may block, such as an fsync, has been made. Its errors come out of the await."""
+
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Step):
+    """Others had their turn, and so many seconds have passed."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class News(Step):
+    """Something may have become ready, or so many seconds have passed."""
+
+    seconds: float

@@ -1,0 +1,1 @@
+"""What tests of programs that use delaylog need: a pytest plugin with a broker as a fixture."""

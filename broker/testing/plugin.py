@@ -1,0 +1,122 @@
+"""pytest plugin: a live broker, or an embedded one under a clock that the test moves.
+
+It is loaded wherever delaylog is installed, so it imports nothing of delaylog before a fixture is
+asked for, and does nothing in a project that asks for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+    from delaylog.broker.testing.live_broker import LiveBroker
+
+MARKER: Final = "delaylog"
+LIVE_OPTIONS: Final = frozenset(("options", "limits"))
+EMBEDDED_OPTIONS: Final = frozenset(("start", "fsync", "limits", "namespace"))
+_BROKERS: Final = pytest.StashKey["list[LiveBroker]"]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "delaylog(options=(), limits={}, start=None, fsync='never', namespace='default'): how the "
+        "brokers of the fixtures delaylog_broker and delaylog_embedded are made",
+    )
+
+
+@pytest.fixture
+def delaylog_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveBroker]:
+    """A broker of the test's own: a child process on a free port and an empty folder.
+
+    It has `url`, `client()`, `kill()`, `stop()`, `restart()`. `@pytest.mark.delaylog` says
+    `options` of `delaylog serve` and `limits`. What it logged last stands in a failure's report.
+    """
+    wanted = _wanted(request)
+    yield from _live(request.node, tmp_path_factory.mktemp("delaylog"), wanted)
+
+
+@pytest.fixture(scope="session")
+def delaylog_broker_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveBroker]:
+    """One broker for all tests that share it: each takes a topic, or a namespace, of its own."""
+    yield from _live(request.session, tmp_path_factory.mktemp("delaylog"), {})
+
+
+@pytest.fixture
+def delaylog_embedded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedBroker[ManualClock]]:
+    """A broker in this process, under a clock that stands until `.clock.advance(days=30)`.
+
+    `@pytest.mark.delaylog` says `start` of the clock, `fsync`, `limits` and `namespace`.
+    """
+    from delaylog.broker.embedded import ManualClock, open_broker
+
+    wanted = _wanted(request)
+    start = wanted.get("start")
+    clock = ManualClock() if start is None else ManualClock(start)
+    with open_broker(
+        tmp_path_factory.mktemp("delaylog"),
+        clock=clock,
+        # A test that fails leaves no folder to go on with, so nothing has to wait for the disk.
+        fsync=wanted.get("fsync", "never"),
+        limits=wanted.get("limits"),
+        namespace=wanted.get("namespace", "default"),
+    ) as broker:
+        yield broker
+
+
+def _live(
+    node: pytest.Item | pytest.Session, folder: Path, wanted: dict[str, Any]
+) -> Iterator[LiveBroker]:
+    from delaylog.broker.testing.live_broker import LiveBroker
+
+    # Folders of tests stay for a while, so none keeps a reserve of its disk.
+    limits = {"reserve_file_bytes": 0, **wanted.get("limits", {})}
+    broker = LiveBroker(folder, options=wanted.get("options", ()), limits=limits)
+    node.stash.setdefault(_BROKERS, []).append(broker)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the nearest marker says, the farther ones where it says nothing."""
+    wanted: dict[str, Any] = {}
+    known = LIVE_OPTIONS | EMBEDDED_OPTIONS
+    for marker in request.node.iter_markers(MARKER):
+        if marker.args or not set(marker.kwargs) <= known:
+            given = [*map(repr, marker.args), *sorted(set(marker.kwargs) - known)]
+            raise pytest.UsageError(
+                f"@pytest.mark.delaylog takes {', '.join(sorted(known))} by name, not "
+                f"{', '.join(given)}"
+            )
+        wanted = {**marker.kwargs, **wanted}
+    return wanted
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001 (the form of the hook)
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the test's brokers logged last."""
+    report = yield
+    if report.failed:
+        uses_shared = "delaylog_broker_session" in getattr(item, "fixturenames", ())
+        shared = item.session.stash.get(_BROKERS, []) if uses_shared else []
+        for broker in [*item.stash.get(_BROKERS, []), *shared]:
+            report.sections.append((f"delaylog broker at {broker.url}", broker.log_tail()))
+    return report

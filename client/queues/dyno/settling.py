@@ -1,0 +1,225 @@
+"""Putting messages in, acknowledging them, moving their times, taking them out again.
+
+The one rule: what a call answers is what the broker did, under any race; where the original leaves
+remains or loses a message, the docstring says what happens here instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from zlib import crc32
+
+from delaylog.client.errors import NotFound, NotReached, TooLate
+from delaylog.client.message import Message as Delivery
+from delaylog.client.models import NewMessage, Settled
+from delaylog.client.queues.dyno.message import Message
+from delaylog.client.queues.dyno.shards import (
+    TIMEOUT_HEADER,
+    DynoShards,
+    Shard,
+    broker_priority,
+)
+from delaylog.client.settling import Verb
+
+ENDED = frozenset({"acked", "expired", "dead", "deleted"})
+"""States in which the queue does not have a message any more."""
+
+FORCED_BATCH = 1_000
+"""Ids of one request that settles by bare ids."""
+
+
+class DynoSettling(DynoShards):
+    """What producers do, and what consumers do with a message that they have."""
+
+    def push(self, messages: Iterable[Message]) -> list[str]:
+        """Put messages in, each in the shard that the strategy names; answer their ids.
+
+        By default shards take turns, and one that cannot be reached is passed over. A known id gets
+        a new body, time and priority in its shard; in another shard it is then in two queues, as in
+        the original (`by_id` is a strategy that keeps an id where it is).
+
+        Unlike the original, an id that is taken (in unack) becomes a new message, which is handed
+        out once the one in work has ended: there its acknowledgement removes the new body too, and
+        the change is lost. All messages of a shard are one batch, in their order.
+        """
+        pushed = list(messages)
+        if not pushed:
+            return []
+        with self.stats.timed("push", len(pushed)):
+            strategy = self._strategy or self._round_robin
+            by_shard: dict[str, list[Message]] = {}
+            for message in pushed:
+                by_shard.setdefault(strategy(self._shard_names, message), []).append(message)
+            for name, rows in by_shard.items():
+                self._push_to(self._shards[name], rows)
+        return [message.id for message in pushed]
+
+    def ensure(self, message: Message) -> bool:
+        """Push it only if no shard has the id, queued or taken. True if it was pushed.
+
+        Of several callers one pushes, also at the same moment: they all use the shard of the id's
+        CRC32.
+        """
+        home = self._shards[by_id(self._shard_names, message)]
+        others = [shard for shard in self._all() if shard is not home]
+        if any(self._has(shard, message.id) for shard in others):
+            return False
+        [sent] = home.client.send_many(home.topic, [_row(message)], merge="keep")
+        return sent.result == "created"
+
+    def ack(self, message_id: str) -> bool:
+        """The message is done with. False if it was not taken (any more).
+
+        What this object handed out is settled by its newest delivery here: too late, it is False,
+        and nothing that a consumer with another object has is ended (threads that share an object
+        share its deliveries). Any other id is settled by force, whoever has it; while a newer
+        push of the same id waits, a bare id means that one, so the answer is False.
+        """
+        with self.stats.timed("ack"):
+            held = self._held.find(message_id)
+            if held is not None:
+                return self._ack_held(held[0], [held[1]]) == 1
+            return self._forced("ack", self._all(), [message_id])[0]
+
+    def ack_all(self, messages: Sequence[Message]) -> int:
+        """All these messages are done with; answer of how many that is so now.
+
+        One request a lease. A message that was not handed out here is asked of its `shard`, if it
+        has one.
+        """
+        with self.stats.timed("ack"):
+            done = 0
+            held: dict[str, list[Delivery]] = {}
+            bare: dict[str | None, list[str]] = {}
+            for message in messages:
+                found = self._held.find(message.id)
+                if found is None:
+                    bare.setdefault(message.shard, []).append(message.id)
+                else:
+                    held.setdefault(found[0], []).append(found[1])
+            for name, mine in held.items():
+                done += self._ack_held(name, mine)
+            for place, ids in bare.items():
+                known = self._shards.get(place) if place is not None else None
+                done += sum(self._forced("ack", [known] if known else self._all(), ids))
+            return done
+
+    def set_unack_timeout(self, message_id: str, timeout_ms: int) -> bool:
+        """Give a taken message until `timeout_ms` from now; 0 gives it back at once. False if it is
+        not taken (any more).
+        """
+        if timeout_ms < 0:
+            raise ValueError(f"a timeout is 0 ms or more, not {timeout_ms}")
+        held = self._held.find(message_id)
+        if held is not None:
+            shard, message = held
+            settled = self._shards[shard].client.extend(message, lease_ms=timeout_ms)[0]
+            return settled is Settled.DONE
+        return self._forced("extend", self._all(), [message_id], lease_ms=timeout_ms)[0]
+
+    def set_timeout(self, message_id: str, timeout_ms: int) -> bool:
+        """Make a queued message due `timeout_ms` from now. False if it is not queued (any more).
+
+        Unlike the original its priority still counts, and `timeout_ms` of the message stays what it
+        was at the push.
+        """
+        if timeout_ms < 0:
+            raise ValueError(f"a timeout is 0 ms or more, not {timeout_ms}")
+        for shard in self._all():
+            try:
+                shard.client.reschedule(shard.topic, message_id, delay_ms=timeout_ms)
+            except (NotFound, TooLate):
+                continue
+            return True
+        return False
+
+    def remove(self, message_id: str) -> bool:
+        """Take it out of a queue for good; only then the answer is true.
+
+        A taken message is left to who has it. The original takes its place in unack away and keeps
+        its body, so it is neither delivered again nor gone.
+        """
+        with self.stats.timed("remove"):
+            return self._cancelled(message_id, force=False)
+
+    def atomic_remove(self, message_id: str) -> bool:
+        """Take it out, queued or taken. True if it was there.
+
+        While a newer push of a taken id waits, the id means that one.
+        """
+        with self.stats.timed("remove"):
+            return self._cancelled(message_id, force=True)
+
+    def _push_to(self, shard: Shard, messages: Sequence[Message]) -> None:
+        places = [shard]
+        if self._strategy is None:
+            at = self._shard_names.index(shard.name)
+            turn = self._shard_names[at + 1 :] + self._shard_names[:at]
+            places += [self._shards[name] for name in turn]
+        rows = [_row(message) for message in messages]
+        for left, place in zip(range(len(places) - 1, -1, -1), places, strict=True):
+            try:
+                place.client.send_many(place.topic, rows)
+                return
+            except NotReached:
+                # Nothing was done there.
+                if left == 0:
+                    raise
+
+    def _ack_held(self, shard: str, messages: Sequence[Delivery]) -> int:
+        """Acknowledge what was handed out here; how many of them were still taken.
+
+        One that was not is remembered as such, so that no later call settles it by its bare id.
+        """
+        settled = self._shards[shard].client.ack(messages)
+        done = [each for each, how in zip(messages, settled, strict=True) if how is Settled.DONE]
+        for message in done:
+            self._held.drop(message.id, message)
+        return len(done)
+
+    def _forced(
+        self, verb: Verb, shards: Sequence[Shard], ids: Sequence[str], lease_ms: int | None = None
+    ) -> list[bool]:
+        """Settle by bare ids, in each shard what none before it had: whether it was taken."""
+        done = dict.fromkeys(ids, False)
+        for shard in shards:
+            left = [message_id for message_id, was in done.items() if not was]
+            if not left:
+                break
+            for at in range(0, len(left), FORCED_BATCH):
+                part = left[at : at + FORCED_BATCH]
+                settled = shard.client.settle_ids(shard.topic, verb, part, lease_ms=lease_ms)
+                for message_id, each in zip(part, settled, strict=True):
+                    done[message_id] = each is Settled.DONE
+        return [done[message_id] for message_id in ids]
+
+    def _cancelled(self, message_id: str, *, force: bool) -> bool:
+        """Cancel it in every shard that has it; whether any had."""
+        found = False
+        for shard in self._all():
+            with suppress(NotFound, TooLate):
+                shard.client.cancel(shard.topic, message_id, force=force)
+                found = True
+        return found
+
+    def _has(self, shard: Shard, message_id: str) -> bool:
+        try:
+            return shard.client.get(shard.topic, message_id).state not in ENDED
+        except NotFound:
+            return False
+
+
+def by_id(shards: Sequence[str], message: Message) -> str:
+    """A strategy: the CRC32 of the id names the shard, so an id is in one queue only."""
+    return shards[crc32(message.id.encode()) % len(shards)]
+
+
+def _row(message: Message) -> NewMessage:
+    return NewMessage(
+        message.payload.encode(errors="surrogateescape"),
+        delay_ms=message.timeout_ms,
+        id=message.id,
+        priority=broker_priority(message.priority),
+        headers={TIMEOUT_HEADER: str(message.timeout_ms)} if message.timeout_ms else None,
+    )

@@ -1,0 +1,76 @@
+"""What an RMQ topic is on the native API: settings by kind, made or compared when it is opened.
+
+The one rule: name, slots and kind are fixed together, once. Who opens a topic with other slots or
+another kind is told so and nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+from delaylog.client.models import TopicSettings
+from delaylog.client.queues.opening import NO_BACKOFF, open_topic
+from delaylog.client.queues.port import QueuePort
+from delaylog.client.queues.rmq.identity import check_slots
+from delaylog.client.queues.rmq.messages import (
+    RETRIES_MAX,
+    FixedTimeMessage,
+    PriorityMessage,
+    RangeMergeMessage,
+    RmqMessage,
+)
+
+SLOTS: Final = 8
+TIMEOUT_S: Final = 60.0
+"""Default time to commit."""
+
+
+class TopicKind(Enum):
+    """What a topic carries."""
+
+    RANGE_MERGE = RangeMergeMessage
+    PRIORITY = PriorityMessage
+    FIXED_TIME = FixedTimeMessage
+
+    @classmethod
+    def of(cls, message: RmqMessage) -> TopicKind:
+        """The kind of a message. TypeError for what is none."""
+        try:
+            return cls(type(message))
+        except ValueError:
+            raise TypeError(
+                f"an RMQ message is of RangeMerge, Priority or FixedTime, not {type(message)}"
+            ) from None
+
+
+_OF_KIND: Final[Mapping[TopicKind, Mapping[str, str]]] = {
+    TopicKind.RANGE_MERGE: {"order": "time", "merge": "keep", "merge_leased": "successor"},
+    TopicKind.PRIORITY: {"order": "priority", "merge": "replace", "merge_leased": "successor"},
+    TopicKind.FIXED_TIME: {"order": "time", "merge": "replace", "merge_leased": "successor"},
+}
+
+
+def open_rmq_topic(
+    client: QueuePort,
+    topic: str,
+    kind: TopicKind,
+    *,
+    slots: int = SLOTS,
+    rate_limit: Mapping[str, float] | None = None,
+) -> TopicSettings:
+    """Make the topic, or see that it is one of this kind and of so many slots.
+
+    `rate_limit` (`{"per_second": …, "burst": …}`) paces deliveries of a topic that is made here.
+    ValueError for slots that are no power of two; TopicMismatch.
+    """
+    needed = {
+        "slots": check_slots(slots),
+        "max_retry": RETRIES_MAX,
+        "ttl_ms": -1,
+        "backoff": NO_BACKOFF,
+        **_OF_KIND[kind],
+    }
+    first: dict[str, Any] = {} if rate_limit is None else {"rate_limit": dict(rate_limit)}
+    return open_topic(client, topic, needed, first)

@@ -1,0 +1,32 @@
+"""Embedded brokers in temporary folders, closed at the end; nothing here waits for a real clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.embedded import EmbeddedBroker, ManualClock, open_broker
+
+
+@pytest.fixture
+def open_embedded(tmp_path: Path) -> Iterator[Callable[..., EmbeddedBroker[Any]]]:
+    """Opens brokers, each in a folder of its own unless one is named."""
+    opened: list[EmbeddedBroker[Any]] = []
+
+    def make(folder: Path | None = None, **how: Any) -> EmbeddedBroker[Any]:
+        broker = open_broker(folder or tmp_path / f"broker{len(opened)}", **how)
+        opened.append(broker)
+        return broker
+
+    yield make
+    for broker in opened:
+        broker.close()
+
+
+@pytest.fixture
+def broker(open_embedded: Callable[..., EmbeddedBroker[Any]]) -> EmbeddedBroker[ManualClock]:
+    """One under a clock that is moved by hand."""
+    return open_embedded(clock=ManualClock(), fsync="never")

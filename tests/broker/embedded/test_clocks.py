@@ -1,0 +1,96 @@
+"""Clocks: what a manual one says, how it is moved, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from delaylog.broker.embedded import ManualClock
+from delaylog.broker.embedded.clocks import START_MS
+
+
+class Sleeper:
+    """Asks to be woken at some moments, and notes when it was."""
+
+    def __init__(self, clock: ManualClock, *wakes_ms: int) -> None:
+        self.clock = clock
+        self.wakes = sorted(wakes_ms)
+        self.woken: list[int] = []
+
+    def next_wake_ms(self) -> int | None:
+        return self.wakes[0] if self.wakes else None
+
+    def clock_moved(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.wakes = [wake for wake in self.wakes if wake > now_ms]
+        self.woken.append(now_ms)
+
+
+def test_it_stands_until_it_is_moved() -> None:
+    clock = ManualClock()
+    assert clock.now_ms() == clock.now_ms() == START_MS
+    assert clock.now == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (clock.held_ms, clock.accept(), clock.wall_ms) == (0, 0, START_MS)
+
+
+def test_it_begins_at_a_moment_of_any_time_zone() -> None:
+    start = datetime(2030, 5, 1, 12, 0, 0, 5_000, tzinfo=timezone(timedelta(hours=2)))
+    clock = ManualClock(start)
+    assert clock.now == start
+    assert clock.now_ms() % 1000 == 5
+    assert ManualClock(17).now_ms() == 17
+
+
+def test_all_that_is_given_passes_together() -> None:
+    clock = ManualClock(0)
+    passed = clock.advance(timedelta(days=1), hours=1, minutes=1, seconds=1, ms=1)
+    assert passed == clock.now_ms() == 86_400_000 + 3_600_000 + 60_000 + 1_000 + 1
+    assert clock.advance(days=0.5) == passed + 43_200_000
+    assert clock.advance() == passed + 43_200_000
+
+
+def test_it_stops_at_every_wake_on_the_way() -> None:
+    """Two brokers on one clock: each sees the moments of both, in order, and the end."""
+    clock = ManualClock(0)
+    one, other = Sleeper(clock, 10, 500), Sleeper(clock, 30, 1_000_000)
+    clock.attach(one)
+    clock.attach(other)
+    clock.advance(ms=1_000)
+    assert one.woken == other.woken == [10, 30, 500, 1_000]
+    clock.detach(other)
+    clock.set(datetime.fromtimestamp(2, UTC))
+    assert one.woken[-1] == 2_000
+    assert other.woken[-1] == 1_000
+
+
+def test_a_folder_that_is_ahead_takes_it_along() -> None:
+    clock = ManualClock(1_000)
+    clock.hold_from(500)
+    assert clock.now_ms() == 1_000
+    clock.hold_from(5_000)
+    assert clock.now_ms() == 5_000
+
+
+@pytest.mark.parametrize(
+    ("move", "why"),
+    [
+        (lambda clock: clock.advance(ms=-1), "does not run backwards"),
+        (lambda clock: clock.set(4_999), "does not run backwards"),
+        (lambda clock: clock.advance(timedelta(microseconds=1)), "whole milliseconds"),
+        (lambda clock: clock.advance(days=3_000_000), "year 9999"),
+        (lambda clock: clock.set(datetime(2030, 1, 1)), "time zone"),  # noqa: DTZ001
+        (lambda clock: clock.set(-1), "a moment lies from 0"),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused_and_nothing_passes(move, why) -> None:
+    clock = ManualClock(5_000)
+    with pytest.raises(ValueError, match=why):
+        move(clock)
+    assert clock.now_ms() == 5_000
+
+
+@pytest.mark.parametrize("moment", ["now", 1.5, True, None])
+def test_a_moment_is_a_number_or_a_datetime(moment: object) -> None:
+    with pytest.raises(TypeError, match="a moment is whole ms"):
+        ManualClock(moment)  # type: ignore[arg-type]

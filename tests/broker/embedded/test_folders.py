@@ -1,0 +1,160 @@
+"""Folders: who may open one, what a crash leaves, and that `delaylog serve` reads the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import delaylog
+from delaylog.broker.backup.manifest import MANIFEST
+from delaylog.broker.embedded import ConfigError, ManualClock
+from delaylog.broker.testing.live_broker import LiveBroker
+from delaylog.client import NewMessage, TooLarge
+
+SOURCE = str(Path(delaylog.__file__).parents[1])
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveBroker]:
+    """A broker that serves `tmp_path/data`, when it is started."""
+    broker = LiveBroker(tmp_path, limits={"reserve_file_bytes": 0})
+    yield broker
+    broker.close()
+
+
+def test_a_restart_in_the_middle_forgets_nothing(open_embedded: Any, tmp_path: Path) -> None:
+    """Waiting, leased, dead, cancelled, grouped: each is what it was, and the clock goes on."""
+    folder = tmp_path / "f"
+    broker = open_embedded(folder, clock=ManualClock())
+    broker.put_topic("t", {"max_retry": 0})
+    broker.put_group("t", "g")
+    for name, delay in (("waits", 5_000), ("leased", 0), ("dies", 0), ("gone", 9_000)):
+        broker.send("t", name, id=name, delay_ms=delay)
+    taken = {message.id: message for message in broker.receive("t", max=9)}
+    broker.nack(taken["dies"])
+    broker.cancel("t", "gone")
+    now = broker.clock.now_ms()
+    broker.close()
+    again = open_embedded(folder, clock=ManualClock(0))
+    assert again.clock.now_ms() == now
+    states = {each.id: each.state for each in again.messages("t")}
+    assert states == {"waits": "waiting", "leased": "leased", "dies": "dead", "gone": "deleted"}
+    assert again.ack(taken["leased"]) == ["done"]
+    again.clock.advance(ms=5_000)
+    assert [message.id for message in again.receive("t", max=9)] == ["waits"]
+    assert len(again.receive("t", max=9, group="g")) == 3
+
+
+def test_what_it_wrote_a_broker_serves(open_embedded: Any, live: LiveBroker) -> None:
+    """And the other way round, time and again."""
+    with open_embedded(live.data_dir) as broker:
+        broker.send_many("t", [NewMessage("one", id="a"), NewMessage("two", delay_ms=200)])
+        (leased,) = broker.receive("t", lease_ms=60_000)
+    live.start()
+    with live.client() as client:
+        assert client.get("t", "a").state == "leased"
+        (second,) = client.receive("t", wait_ms=5_000)
+        assert second.text == "two"
+        client.send_columns("t", [b"three"], ids=["c"], delay_ms=0)
+    assert live.stop() == 0
+    with open_embedded(live.data_dir) as broker:
+        assert [message.text for message in broker.receive("t", max=9)] == ["three"]
+        assert broker.ack([leased, second]) == ["done", "done"]
+        assert broker.stats("t").counts.acked == 2
+
+
+def test_a_folder_has_one_owner(open_embedded: Any, live: LiveBroker) -> None:
+    live.start()
+    with pytest.raises(ConfigError, match="in use by another process"):
+        open_embedded(live.data_dir)
+    live.stop()
+    broker = open_embedded(live.data_dir)
+    with pytest.raises(ConfigError, match="in use"):
+        open_embedded(live.data_dir)
+    broker.close()
+    open_embedded(live.data_dir)
+
+
+def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    (folder / MANIFEST).write_text("{}")
+    names = [path.name for path in folder.iterdir()]
+    with pytest.raises(ConfigError, match="is a backup"):
+        open_embedded(folder)
+    assert [path.name for path in folder.iterdir()] == names
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "why"),
+    [
+        ({"fsync": "sometimes"}, ValueError, "fsync is one of always, everysec, never"),
+        ({"namespace": "a b"}, ValueError, "a namespace is"),
+        ({"clock": 5}, TypeError, "a WallClock or a ManualClock"),
+        ({"limits": {"colour": 1}}, ValueError, "unknown limit 'colour'"),
+        ({"limits": {"receive_max": -1}}, ValueError, "receive_max is a whole number"),
+        ({"limits": {"tail_bytes_max": 1 << 40}}, ValueError, "contradict"),
+    ],
+)
+def test_wrong_arguments_make_no_folder(
+    open_embedded: Any, tmp_path: Path, how: dict[str, Any], kind: type[Exception], why: str
+) -> None:
+    with pytest.raises(kind, match=why):
+        open_embedded(tmp_path / "f", **how)
+    assert not (tmp_path / "f").exists()
+
+
+def test_limits_are_those_of_a_broker(open_embedded: Any) -> None:
+    broker = open_embedded(clock=ManualClock(), limits={"body_bytes_max": 4})
+    broker.send("t", "four")
+    with pytest.raises(TooLarge):
+        broker.send("t", "five!")
+
+
+CRASHER = """
+import sys, delaylog
+from delaylog.client import NewMessage
+broker = delaylog.open(sys.argv[1], fsync="always")
+number = int(sys.argv[2])
+while True:
+    broker.send_many("t", [NewMessage(f"{number}", id=f"m{number}"), NewMessage(f"{number}")])
+    taken = broker.receive("t", max=1, ids=[f"m{number}"])
+    broker.ack(taken)
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_kill_9_loses_nothing_that_was_answered(open_embedded: Any, tmp_path: Path) -> None:
+    """A child sends pairs and acks one of each, says so, and is killed in the middle, three times.
+
+    All that it said is so: each pair is there, and what was acked never comes again.
+    """
+    folder, said = tmp_path / "f", set[int]()
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    for life in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CRASHER, str(folder), str(1_000 * life)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as child:
+            assert child.stdout is not None
+            said |= {int(child.stdout.readline()) for _ in range(10)}
+            child.kill()
+            said |= set(map(int, child.stdout.read().split()))
+    broker = open_embedded(folder)
+    found = list(broker.messages("t", bodies=True, limit=1_000))
+    acked = {int(each.body or 0) for each in found if each.state == "acked"}
+    plain = {int(each.body or 0) for each in found if each.id.startswith("~")}
+    assert said <= acked
+    assert said <= plain
+    assert not acked & {
+        int(each.body) for each in broker.receive("t", max=9_999) if each.id[0] == "m"
+    }

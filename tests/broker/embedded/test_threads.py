@@ -1,0 +1,146 @@
+"""Many threads on one broker under the wall's clock: group commit, waits that are woken, dials."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+import pytest
+
+from delaylog.broker.embedded import ClosedError, EmbeddedBroker, ManualClock
+
+
+@pytest.fixture
+def live(open_embedded: Any) -> EmbeddedBroker[Any]:
+    """A broker under the wall's clock."""
+    return open_embedded()
+
+
+def test_each_message_is_handed_to_one_of_many(live: EmbeddedBroker[Any]) -> None:
+    """Eight senders and four workers: every message is handled once, and commits are shared."""
+    each, senders = 100, 8
+    handled: Counter[bytes] = Counter()
+    lock = threading.Lock()
+
+    def send(number: int) -> None:
+        for k in range(each):
+            live.send("t", f"{number}-{k}")
+
+    def work() -> None:
+        while True:
+            messages = live.receive("t", max=20, wait_ms=10_000)
+            live.ack(messages)
+            with lock:
+                handled.update(message.body for message in messages)
+                if b"end" in handled:
+                    return
+
+    with ThreadPoolExecutor(senders + 4) as pool:
+        workers = [pool.submit(work) for _ in range(4)]
+        for sent in [pool.submit(send, number) for number in range(senders)]:
+            sent.result()
+        live.send_many("t", ["end"] * 4)
+        for worker in workers:
+            worker.result(timeout=60)
+        rest = live.receive("t", max=10_000)
+        handled.update(message.body for message in rest)
+    handled.pop(b"end")
+    assert len(handled) == each * senders
+    assert set(handled.values()) == {1}
+    assert live._node.commits.commits < 2 * each * senders
+
+
+def test_a_wait_ends_at_the_message_s_time_and_not_before(live: EmbeddedBroker[Any]) -> None:
+    due_ms = live.send("t", "x", delay_ms=120).deliver_at_ms
+    (message,) = live.receive("t", wait_ms=10_000)
+    assert message.deliver_at_ms == due_ms <= time() * 1000
+
+
+def test_a_wait_is_woken_by_another_thread(live: EmbeddedBroker[Any]) -> None:
+    live.put_topic("t")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(live.receive, "t", wait_ms=30_000)
+        live.send("t", "x")
+        assert [message.text for message in waiting.result(timeout=20)] == ["x"]
+
+
+def test_a_wait_that_finds_nothing_is_over_in_time(live: EmbeddedBroker[Any]) -> None:
+    began = monotonic()
+    assert live.receive("nowhere", wait_ms=60) == []
+    assert monotonic() - began >= 0.06
+
+
+def test_a_lease_ends_for_whoever_waits(live: EmbeddedBroker[Any]) -> None:
+    live.put_topic("t", {"backoff": {"first_ms": 0}})
+    live.send("t", "x")
+    (first,) = live.receive("t", lease_ms=100)
+    (second,) = live.receive("t", wait_ms=10_000)
+    assert (first.ref, second.attempts) == (second.ref, 2)
+
+
+def test_close_ends_the_waits_of_others(live: EmbeddedBroker[Any]) -> None:
+    began = threading.Event()
+
+    def wait() -> None:
+        began.set()
+        live.receive("t", wait_ms=60_000)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        began.wait()
+        live.close()
+        with pytest.raises(ClosedError):
+            waiting.result(timeout=20)
+
+
+def test_a_manual_clock_wakes_who_waits(open_embedded: Any) -> None:
+    """The wait is one of real time, which ends early when the clock passes it."""
+    broker = open_embedded(clock=ManualClock(), fsync="never")
+    broker.send("t", "x", delay_ms=1_000)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(broker.receive, "t", wait_ms=30_000)
+        broker.clock.advance(seconds=1)
+        assert [message.text for message in waiting.result(timeout=20)] == ["x"]
+        waiting = pool.submit(broker.receive, "nowhere", wait_ms=30_000)
+        while not waiting.done():
+            broker.clock.advance(seconds=10)
+        assert waiting.result() == []
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
+def test_what_was_closed_is_there_whatever_the_dial(
+    open_embedded: Any, tmp_path: Path, fsync: str
+) -> None:
+    with open_embedded(tmp_path / "f", fsync=fsync) as broker:
+        broker.send("t", "a", delay_ms=60_000, wait=False)
+        broker.send_columns("t", [b"b"], wait=False)
+        broker.ack(broker.receive("t"), wait=False)
+        broker.flush()
+    again = open_embedded(tmp_path / "f")
+    assert again.stats("t").sent == 2
+
+
+def test_everysec_syncs_by_itself(open_embedded: Any) -> None:
+    broker = open_embedded(fsync="everysec")
+    broker.send("t", "x")
+    log = broker._node.engine.state.log
+    until = monotonic() + 20
+    while log.durable_position < log.end_position:
+        assert monotonic() < until, "nobody synced the log"
+        broker.receive("t", wait_ms=20)
+
+
+def test_upkeep_goes_on_beside_the_calls(open_embedded: Any) -> None:
+    """Checkpoints are taken by themselves, and a crash then replays next to nothing."""
+    broker = open_embedded(fsync="never", limits={"checkpoint_bytes": 100_000})
+    upkeep = broker._node.engine.upkeep
+    until = monotonic() + 30
+    while upkeep.checkpoints < 2:
+        assert monotonic() < until, "no checkpoint was taken"
+        broker.send_columns("t", [b"x" * 100] * 500)
+        broker.ack(broker.receive("t", max=1_000))
+    assert broker.stats("t").counts.leased == 0

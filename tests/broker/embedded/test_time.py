@@ -1,0 +1,123 @@
+"""Time moved by hand, on the real code path: each message at its own millisecond, never before."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+
+DAY_MS = 86_400_000
+
+
+def test_thirty_days_pass_and_every_message_comes_on_its_day(
+    broker: EmbeddedBroker[ManualClock],
+) -> None:
+    """Day by day all of it comes, on the day that it is due."""
+    start_ms = broker.clock.now_ms()
+    delays = np.random.default_rng(5).integers(1, 30 * DAY_MS, 300)
+    broker.send_columns("t", [b"%d" % k for k in range(300)], delay_ms=delays)
+    came: dict[bytes, int] = {}
+    for day in range(1, 31):
+        broker.clock.set(start_ms + day * DAY_MS)
+        taken = broker.receive("t", max=1_000)
+        for message in taken:
+            assert start_ms + (day - 1) * DAY_MS < message.deliver_at_ms
+            assert message.deliver_at_ms <= start_ms + day * DAY_MS
+            came[message.body] = message.deliver_at_ms - start_ms
+        broker.ack(taken)
+    assert came == {b"%d" % k: delay for k, delay in enumerate(delays.tolist())}
+    assert broker.stats("t").counts.acked == 300
+
+
+def test_not_a_millisecond_early(broker: EmbeddedBroker[ManualClock]) -> None:
+    """A worker that acts at every stop of the clock: what it gets is due exactly then."""
+    delays = [1, 2, 999, 1_000, 59_999, 3_600_000, 7 * DAY_MS + 1]
+    for delay in delays:
+        broker.send("t", str(delay), delay_ms=delay)
+    start_ms, node, got = broker.clock.now_ms(), broker._node, []
+    for _ in range(1_000):
+        wake_ms = node.next_wake_ms()
+        if wake_ms is None:
+            break
+        broker.clock.set(wake_ms - 1)
+        assert broker.receive("t") == []
+        broker.clock.set(wake_ms)
+        for message in broker.receive("t", max=10):
+            got.append((message.text, broker.clock.now_ms() - start_ms))
+            broker.ack(message)
+    assert got == [(str(delay), delay) for delay in delays]
+
+
+def test_a_receive_before_its_time_finds_nothing(broker: EmbeddedBroker[ManualClock]) -> None:
+    sent = broker.send("t", "x", delay=timedelta(days=30))
+    broker.clock.advance(days=30, ms=-1)
+    assert broker.receive("t") == []
+    broker.clock.advance(ms=1)
+    (message,) = broker.receive("t")
+    assert message.id == sent.id
+    assert message.deliver_at_ms == broker.clock.now_ms()
+
+
+def test_leases_end_on_the_way(broker: EmbeddedBroker[ManualClock]) -> None:
+    """In one long move a lease ends, and the message waits its backoff and comes again."""
+    broker.put_topic("t", {"backoff": {"first_ms": 1_000, "factor": 2, "jitter": 0}})
+    broker.send("t", "x")
+    (first,) = broker.receive("t", lease_ms=10_000)
+    broker.clock.advance(ms=10_999)
+    assert broker.receive("t") == []
+    broker.clock.advance(ms=51)
+    (second,) = broker.receive("t", lease_ms=10_000)
+    assert (first.attempts, second.attempts) == (1, 2)
+    assert broker.ack(first) == ["gone"]
+    assert broker.ack(second) == ["done"]
+
+
+def test_a_month_of_retries_ends_among_the_dead(broker: EmbeddedBroker[ManualClock]) -> None:
+    broker.put_topic("t", {"max_retry": 2, "backoff": {"first_ms": DAY_MS, "jitter": 0}})
+    broker.send("t", "x", id="a")
+    for attempt in (1, 2, 3):
+        (message,) = broker.receive("t")
+        assert message.attempts == attempt
+        broker.nack(message)
+        broker.clock.advance(days=4)
+    (letter,) = broker.dead("t")
+    assert (letter.id, letter.attempts, letter.cause) == ("a", 3, "retries")
+    assert [step["event"] for step in letter.life][-1] == "dead"
+    broker.replay("t", ["a"])
+    assert broker.receive("t")[0].attempts == 1
+
+
+def test_ttl_counts_from_the_due_time(broker: EmbeddedBroker[ManualClock]) -> None:
+    broker.send("t", "x", delay_ms=DAY_MS, ttl_ms=1_000)
+    broker.clock.advance(days=1, ms=1_000)
+    assert broker.receive("t") == []
+    assert broker.stats("t").counts.expired == 1
+
+
+def test_folders_of_past_hours_go(broker: EmbeddedBroker[ManualClock]) -> None:
+    """Upkeep runs as the days pass: what has ended is removed from the folder."""
+    for day in range(10):
+        broker.send("t", "x", delay_ms=day * DAY_MS)
+    hours = broker._node.engine.state.hours
+    for _ in range(10):
+        broker.ack(broker.receive("t"))
+        broker.clock.advance(days=1)
+    broker.clock.advance(days=5)
+    broker.send("t", "the log goes on")
+    broker.clock.advance(days=2)
+    assert len(hours.counts) < 5
+
+
+def test_two_brokers_on_one_clock(open_embedded: Any) -> None:
+    clock = ManualClock()
+    one, other = (open_embedded(clock=clock, fsync="never") for _ in range(2))
+    one.send("t", "one", delay_ms=1_000)
+    other.send("t", "other", delay_ms=2_000)
+    clock.advance(seconds=1)
+    assert (len(one.receive("t")), len(other.receive("t"))) == (1, 0)
+    one.close()
+    clock.advance(seconds=1)
+    assert len(other.receive("t")) == 1
