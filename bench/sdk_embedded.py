@@ -18,25 +18,31 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 import delaylog
+
+Texts = tuple[npt.NDArray[np.int64], bytes]
+"""Sizes, and all bodies as one block."""
 
 AHEAD = 4
 """Batches that are sent before the first of them is received, when calls overlap."""
 
 
-def in_turn(broker: Any, bodies: list[bytes], batches: int) -> None:
+def in_turn(broker: Any, bodies: Texts, batches: int) -> None:
     """One batch after the other, each call waited for."""
-    n = len(bodies)
+    n = len(bodies[0])
     for _ in range(batches):
         broker.send_columns("t", bodies)
-        messages = broker.receive("t", max=n)
-        assert len(messages) == n
-        broker.ack(messages)
+        received = broker.receive_columns("t", max=n)
+        assert received.columns.n == n
+        broker.ack(received)
 
 
-def overlapped(broker: Any, bodies: list[bytes], batches: int) -> None:
+def overlapped(broker: Any, bodies: Texts, batches: int) -> None:
     """Nothing is waited for but messages to come; at the end everything is."""
-    n = len(bodies)
+    n = len(bodies[0])
     ahead: deque[int] = deque()
     sent = done = 0
     while done < batches * n:
@@ -44,9 +50,9 @@ def overlapped(broker: Any, bodies: list[bytes], batches: int) -> None:
             broker.send_columns("t", bodies, wait=False)
             ahead.append(n)
             sent += 1
-        messages = broker.receive("t", max=n, wait_ms=10_000)
-        broker.ack(messages, wait=False)
-        done += len(messages)
+        received = broker.receive_columns("t", max=n, wait_ms=10_000)
+        broker.ack(received, wait=False)
+        done += received.columns.n
         while ahead and done >= (sent - len(ahead) + 1) * n:
             ahead.popleft()
     broker.flush()
@@ -66,12 +72,13 @@ def floor_seconds(folder: Path, total_bytes: int, syncs: int) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print a table."""
-    bodies = [os.urandom(args.size) for _ in range(args.batch)]
+    bodies: Texts = (np.full(args.batch, args.size), os.urandom(args.size * args.batch))
     print(
         f"{args.batches} batches of {args.batch:,} messages of {args.size} B, median of {args.runs}"
     )
     print(
-        "fsync     how         messages/s  CPU us/message  commits  log MB  floor: a batch | as committed"
+        "fsync     how         messages/s  CPU us/message  commits  log MB  "
+        "floor: a batch | as committed"
     )
     for dial in args.fsync:
         for how in (in_turn, overlapped):

@@ -12,17 +12,18 @@ import os
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from delaylog.broker.embedded.broker import ClockT
 from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.driving import LoopDriver
+from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call, topics
 from delaylog.client.errors import SendFailed
-from delaylog.client.message import Message
+from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
     GroupInfo,
@@ -33,6 +34,9 @@ from delaylog.client.models import (
     Stats,
     TopicInfo,
 )
+
+if TYPE_CHECKING:
+    from delaylog.client.surface import AsyncQueueClient
 
 T = TypeVar("T")
 
@@ -222,6 +226,31 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
 
         Cancelled while it waits it has taken nothing.
         """
+        batch = await self.receive_columns(
+            topic,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
+            group=group,
+            tags=tags,
+            tags_mode=tags_mode,
+            ids=ids,
+        )
+        return batch.messages()
+
+    async def receive_columns(
+        self,
+        topic: str,
+        *,
+        max: int = 1_000,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        ids: Sequence[str] = (),
+    ) -> MessageBatch:
+        """The same as columns: nothing is made for each message. It is settled as a whole."""
         return await self._run(
             self._calls.receive(
                 topic,
@@ -235,19 +264,15 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
             )
         )
 
-    async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+    async def ack(self, messages: Settling) -> list[Settled]:
         """They are done with; a result for each."""
         return await self._run(self._calls.settle("ack", messages))
 
-    async def nack(
-        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
-    ) -> list[Settled]:
+    async def nack(self, messages: Settling, *, delay_ms: int | None = None) -> list[Settled]:
         """They come again after a while; None = the topic's backoff."""
         return await self._run(self._calls.settle("nack", messages, delay_ms=delay_ms))
 
-    async def extend(
-        self, messages: Message | Iterable[Message], *, lease_ms: int
-    ) -> list[Settled]:
+    async def extend(self, messages: Settling, *, lease_ms: int) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return await self._run(self._calls.settle("extend", messages, lease_ms=lease_ms))
 
@@ -377,3 +402,8 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
     async def call(self, call: Call[T]) -> T:
         """Carry out any call of the API (`delaylog.client.calls`)."""
         return await self._run(self._calls.carry(call))
+
+
+if TYPE_CHECKING:
+    # What recipes and workers are written against.
+    _SURFACE: type[AsyncQueueClient] = AsyncEmbeddedBroker[Any]

@@ -11,15 +11,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
 from delaylog.broker.embedded.clocks import Clock, ManualClock
 from delaylog.broker.embedded.driving import run
+from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call, topics
-from delaylog.client.message import Message
+from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
     GroupInfo,
@@ -32,6 +33,9 @@ from delaylog.client.models import (
 )
 from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.sync_transport import SyncTransport
+
+if TYPE_CHECKING:
+    from delaylog.client.surface import QueueClient
 
 T = TypeVar("T")
 ClockT = TypeVar("ClockT", bound=Clock)
@@ -164,6 +168,31 @@ class EmbeddedBroker(Generic[ClockT]):
         With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
         too when so much of that clock's time has passed.
         """
+        batch = self.receive_columns(
+            topic,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
+            group=group,
+            tags=tags,
+            tags_mode=tags_mode,
+            ids=ids,
+        )
+        return batch.messages()
+
+    def receive_columns(
+        self,
+        topic: str,
+        *,
+        max: int = 1_000,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        ids: Sequence[str] = (),
+    ) -> MessageBatch:
+        """The same as columns: nothing is made for each message. It is settled as a whole."""
         return self._run(
             self._calls.receive(
                 topic,
@@ -177,13 +206,13 @@ class EmbeddedBroker(Generic[ClockT]):
             )
         )
 
-    def ack(self, messages: Message | Iterable[Message], *, wait: bool = True) -> list[Settled]:
+    def ack(self, messages: Settling, *, wait: bool = True) -> list[Settled]:
         """They are done with; a result for each."""
         return self._run(self._calls.settle("ack", messages, wait=wait))
 
     def nack(
         self,
-        messages: Message | Iterable[Message],
+        messages: Settling,
         *,
         delay_ms: int | None = None,
         wait: bool = True,
@@ -191,9 +220,7 @@ class EmbeddedBroker(Generic[ClockT]):
         """They come again after a while; None = the topic's backoff."""
         return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
 
-    def extend(
-        self, messages: Message | Iterable[Message], *, lease_ms: int, wait: bool = True
-    ) -> list[Settled]:
+    def extend(self, messages: Settling, *, lease_ms: int, wait: bool = True) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
 
@@ -338,3 +365,8 @@ class _Direct:
 
     def close(self) -> None:
         """There is no connection; the broker goes on."""
+
+
+if TYPE_CHECKING:
+    # What recipes and workers are written against.
+    _SURFACE: type[QueueClient] = EmbeddedBroker[Any]

@@ -20,7 +20,7 @@ from delaylog.client.bulk import SendAnswer, Texts, encode_send
 from delaylog.client.calls import Call, control, messages, topics
 from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
     Changed,
     GroupInfo,
@@ -106,7 +106,7 @@ class EmbeddedCalls:
         tags: Sequence[str],
         tags_mode: str,
         ids: Sequence[str],
-    ) -> list[Message]:
+    ) -> MessageBatch:
         """Lease what is ready, or wait for it."""
         members = {
             "max": max,
@@ -119,12 +119,12 @@ class EmbeddedCalls:
         }
         key = hot.checked_key(self.namespace, topic)
         columns = await hot.receive_batch(self.node, key, members)
-        return MessageBatch(columns, topic, group).messages()
+        return MessageBatch(columns, topic, group)
 
     def settle(
         self,
         verb: hot.Verb,
-        messages: Message | Iterable[Message],
+        messages: hot.Settling,
         *,
         delay_ms: int | None = None,
         lease_ms: int | None = None,
