@@ -1,0 +1,37 @@
+"""Every example of the pages below is run as it stands, against live brokers, story by story.
+
+A story is a section of a page; see `pages` for what a page can say about its examples and `stage`
+for how they are run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import Kind, Story, stories_of
+from tests.docs.stage import Stage
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = ("README.md",)
+
+
+def all_stories() -> list[Story]:
+    return [story for page in PAGES for story in stories_of(ROOT / page, ROOT)]
+
+
+@pytest.mark.parametrize("story", all_stories(), ids=lambda story: f"{story.page}: {story.title}")
+def test_examples_do_what_their_page_says(story: Story, tmp_path: Path) -> None:
+    with Stage(story, tmp_path) as stage:
+        for example in story.examples:
+            stage.run(example)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_only_what_needs_spark_is_not_run(page: str) -> None:
+    examples = [each for story in stories_of(ROOT / page, ROOT) for each in story.examples]
+    assert examples
+    left = [each for each in examples if each.kind is Kind.NOT_RUN]
+    assert [each.place for each in left if "needs Spark" not in each.why_not] == []
