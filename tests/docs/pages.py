@@ -68,6 +68,11 @@ class Example:
     """Why it is not run."""
 
     @property
+    def program(self) -> list[Example]:
+        """What it goes on from, the first of all first, and itself."""
+        return [*(self.goes_on.program if self.goes_on else ()), self]
+
+    @property
     def place(self) -> str:
         """Where a reader finds it."""
         return f"{self.page}:{self.line}"
@@ -83,8 +88,8 @@ class Story:
 
     @property
     def text(self) -> str:
-        """All their texts."""
-        return "\n".join(example.text for example in self.examples)
+        """All their texts, with those from elsewhere that they go on from."""
+        return "\n".join(part.text for example in self.examples for part in example.program)
 
 
 @dataclass(slots=True)

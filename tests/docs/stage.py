@@ -3,7 +3,7 @@
 The one rule: an example runs as it stands but for the addresses it names, in a process of its own,
 under a time limit, and leaving the stage ends all that was started on it. `http://127.0.0.1:87xx`
 stands for a broker: each such port of a story gets one, unless the story starts it itself by
-`delaylog serve`.
+`delaylog serve`. An endpoint for Redis clients, 127.0.0.1:6379, is there only if a story starts it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,13 +29,14 @@ from tests.docs.run_blocks import MARK
 
 LIMIT_S: Final = 60.0
 """Of one example."""
-ADDRESS: Final = re.compile(r"(?P<front>(?:http://)?127\.0\.0\.1:)(?P<port>87\d\d)\b")
+ADDRESS: Final = re.compile(r"(?P<front>127\.0\.0\.1:)(?P<port>87\d\d|6379)\b")
 REMOTE: Final = re.compile(
     r"\bdelaylog (?P<verb>send|receive|list|show|stats|topics|clock|cancel|reschedule|replay"
     r"|purge|pause|resume|(?:groups|cluster) [a-z]+)\b(?!.*--url)"
 )
 SERVE: Final = re.compile(r"^(?:\$ )?(delaylog serve\b.*)", re.MULTILINE)
 DEFAULT_PORT: Final = 8711
+REDIS_PORT: Final = 6379
 DRIVER: Final = Path(__file__).with_name("run_blocks.py")
 
 
@@ -63,7 +65,7 @@ class Stage:
             if REMOTE.search(self.story.text):
                 ports.add(DEFAULT_PORT)
             by_hand = [_served(each)[0] for each in SERVE.findall(self.story.text)]
-            for port in sorted(ports.difference(by_hand)):
+            for port in sorted(ports.difference(by_hand, [REDIS_PORT])):
                 self._start(port, ChildBroker(self._aside / f"broker-{port}"))
         except BaseException:
             self._all.close()
@@ -100,12 +102,9 @@ class Stage:
         )
 
     def _python(self, example: Example) -> str:
-        chain = [example]
-        while chain[0].goes_on is not None:
-            chain.insert(0, chain[0].goes_on)
         path = self._aside / "blocks.json"
         path.write_text(
-            json.dumps([(each.page, each.line, self.placed(each.text)) for each in chain])
+            json.dumps([(each.page, each.line, self.placed(each.text)) for each in example.program])
         )
         printed = self._output(example, [sys.executable, "-W", "error", str(DRIVER), str(path)])
         return printed.split(MARK + "\n", 1)[-1]
@@ -138,6 +137,9 @@ class Stage:
     def _serve(self, command: str) -> None:
         """A broker as the page starts it, but for its port."""
         port, folder, options = _served(command)
+        if f"127.0.0.1:{REDIS_PORT}" in options:
+            self._ports[REDIS_PORT] = _free_port()
+            options = [self.placed(option) for option in options]
         self._start(port, ChildBroker(self.folder / folder, options=options))
 
     def _start(self, port: int, broker: ChildBroker) -> None:
@@ -199,6 +201,12 @@ def _served(command: str) -> tuple[int, str, list[str]]:
             named[name] = words[place + 1]
             del words[place : place + 2]
     return int(named["--http"].rsplit(":", 1)[1]), named["--data-dir"], words
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def _await_end(process: subprocess.Popen[bytes], output: Path, until: str | None) -> None:

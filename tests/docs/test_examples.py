@@ -15,7 +15,13 @@ from tests.docs.pages import Kind, Story, stories_of
 from tests.docs.stage import Stage
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = ("README.md",)
+PAGES: Final = (
+    "README.md",
+    "docs/TUTORIAL.md",
+    "docs/HOWTO.md",
+    "docs/SDK.md",
+    "docs/TESTING.md",
+)
 
 
 def all_stories() -> list[Story]:
