@@ -6,6 +6,8 @@ for how they are run.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,7 @@ PAGES: Final = (
     "docs/SDK.md",
     "docs/TESTING.md",
 )
+TYPES_OF_OTHERS: Final = ("--ignore-missing-imports", "--follow-untyped-imports")
 
 
 def all_stories() -> list[Story]:
@@ -41,3 +44,28 @@ def test_only_what_needs_spark_is_not_run(page: str) -> None:
     assert examples
     left = [each for each in examples if each.kind is Kind.NOT_RUN]
     assert [each.place for each in left if "needs Spark" not in each.why_not] == []
+
+
+def test_examples_are_type_checked(tmp_path: Path) -> None:
+    """A reader's own checker has to agree with what the pages show, without annotations of theirs.
+
+    Each example is a file, with what it goes on from before it.
+    """
+    names = []
+    for story in all_stories():
+        for example in story.examples:
+            if example.kind in {Kind.PYTHON, Kind.PYTEST, Kind.FILE}:
+                page = Path(example.page).stem.lower()
+                name = example.file or f"{page}_{example.line}.py"
+                program = "\n\n".join(part.text for part in example.program)
+                (tmp_path / name).write_text(program + "\n")
+                names.append(name)
+    checked = subprocess.run(
+        [sys.executable, "-P", "-m", "mypy", "--check-untyped-defs", *TYPES_OF_OTHERS, *names],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
