@@ -75,7 +75,7 @@ def test_nothing() -> None:
         ("```console\n$ echo 1\n2\n```", "PAGE.md:2: prints\n1"),
         ("```console\n$ delaylog verify nowhere\n```", "PAGE.md:2: failed"),
         ("<!-- run: pytest -->\n```python\ndef test(): assert False\n```", "PAGE.md:3: failed"),
-        ('<!-- run: until="x" -->\n```python\n```', "PAGE.md:3: never prints 'x'"),
+        ('<!-- run: until="x" -->\n```python\n```', "PAGE.md:3: no 'x' in what it prints"),
         ("```python\nimport warnings\nwarnings.warn('old')\n```", "PAGE.md:2: failed"),
     ],
 )
