@@ -16,8 +16,9 @@ from delaylog.client.errors import CLASSES
 from delaylog.client.hooks import Hooks
 
 REFERENCE: Final = (Path(__file__).parents[2] / "docs" / "SDK.md").read_text()
-NAMED: Final = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", REFERENCE))))
-"""Each word that stands in code marks somewhere."""
+PROSE: Final = re.sub(r"^```.*?^```", "", REFERENCE, flags=re.MULTILINE | re.DOTALL)
+NAMED: Final = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", PROSE))))
+"""Each word that stands in code marks somewhere, examples left aside."""
 
 
 def public_methods(kind: type) -> list[str]:
