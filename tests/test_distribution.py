@@ -15,6 +15,7 @@ import sys
 import tarfile
 import venv
 import zipfile
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +68,19 @@ async def often(url: str) -> None:
             print(message.body.decode())
 
         await client.run()
+"""
+EMBEDDED_PROGRAM: Final = """
+import sys
+import delaylog
+
+assert "numpy" not in sys.modules, "importing delaylog alone is to cost nothing"
+clock = delaylog.ManualClock()
+with delaylog.open("folder", clock=clock) as queue:
+    queue.send("reminders", "pay the rent", delay_ms=30 * 86_400_000)
+    clock.advance(days=30, ms=-1)
+    assert queue.receive("reminders") == []
+    clock.advance(ms=1)
+    print(queue.receive("reminders")[0].text)
 """
 SERVE_AND_CALL: Final = """
 import asyncio, pathlib, subprocess, sys
@@ -190,6 +204,21 @@ def test_it_serves_and_a_small_program_sends_and_receives(python: Path, tmp_path
     assert version.startswith("delaylog ")
     where = run(python, "-c", "import delaylog; print(delaylog.__file__)", cwd=tmp_path)
     assert Path(where).is_relative_to(python.parents[1])
+
+
+def test_a_program_with_the_broker_inside_moves_thirty_days(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "embedded.py").write_text(EMBEDDED_PROGRAM)
+    assert run(python, "embedded.py", cwd=tmp_path) == "pay the rent\n"
+
+
+def test_pytest_finds_the_fixtures_of_what_is_installed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/entry_points.txt"))
+        said = ConfigParser()
+        said.read_string(archive.read(name).decode())
+    assert said["console_scripts"]["delaylog"] == "delaylog.broker.cli:main"
+    plugin = said["pytest11"]["delaylog"].replace(".", "/") + ".py"
+    assert plugin in contents(wheel)
 
 
 def test_programs_are_type_checked_against_it(python: Path, tmp_path: Path) -> None:

@@ -37,7 +37,13 @@ def test_every_method_is_named(kind: type) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [client.Client, client.Client.send, client.Client.receive, client.Client.consumer, delaylog.open],
+    [
+        client.Client,
+        client.Client.send,
+        client.Client.receive,
+        client.Client.consumer,
+        delaylog.open,
+    ],
     ids=lambda function: function.__qualname__,
 )
 def test_every_argument_is_named(function: Callable[..., Any]) -> None:
