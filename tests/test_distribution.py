@@ -1,0 +1,229 @@
+"""What is handed out: the sdist and the wheel are built, installed and used as a stranger would.
+
+Everything happens in environments of its own, away from the checkout: nothing of it, nor what is
+installed beside these tests, may be what makes it work. It needs the package index, or what pip
+has kept of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
+LIMIT_S: Final = 300.0
+
+FOLDERS: Final = ("broker", "client", "replication", "storage", "wheel")
+APART: Final = {
+    "delaylog/client/spark/": "pyspark_delaylog/",
+    "delaylog/client/spark_segments/": "pyspark_delaylog_segments/",
+}
+"""What ships by another name than that of its folder."""
+
+PROGRAM: Final = """
+import sys
+from delaylog.client import Client
+
+with Client(sys.argv[1]) as client:
+    sent = client.send("reminders", "pay the rent", delay_ms=50)
+    (message,) = client.receive("reminders", wait_ms=5_000)
+    assert message.id == sent.id and message.deliver_at_ms == sent.deliver_at_ms
+    client.ack(message)
+    print(message.text)
+"""
+TYPED_PROGRAM: Final = """
+from datetime import timedelta
+from typing import assert_type
+
+from delaylog.client import AsyncClient, Client, Message, Sent, Settled
+
+
+def once(url: str) -> list[str]:
+    with Client(url, linger_ms=5) as client:
+        assert_type(client.send("reminders", "pay the rent", delay=timedelta(days=1)), Sent)
+        messages = client.receive("reminders", max=10, wait_ms=1_000)
+        assert_type(messages, list[Message])
+        assert_type(client.ack(messages), list[Settled])
+        return [message.text for message in messages]
+
+
+async def often(url: str) -> None:
+    async with AsyncClient(url) as client:
+        assert_type(await client.send("reminders", b"again"), Sent)
+
+        @client.consumer("reminders", concurrency=4)
+        async def handle(message: Message) -> None:
+            print(message.body.decode())
+
+        await client.run()
+"""
+EMBEDDED_PROGRAM: Final = """
+import sys
+import delaylog
+
+assert "numpy" not in sys.modules, "importing delaylog alone is to cost nothing"
+clock = delaylog.ManualClock()
+with delaylog.open("folder", clock=clock) as queue:
+    queue.send("reminders", "pay the rent", delay_ms=30 * 86_400_000)
+    clock.advance(days=30, ms=-1)
+    assert queue.receive("reminders") == []
+    clock.advance(ms=1)
+    print(queue.receive("reminders")[0].text)
+"""
+SERVE_AND_CALL: Final = """
+import asyncio, pathlib, subprocess, sys
+from delaylog.client.child_broker import ChildBroker
+
+async def main():
+    async with ChildBroker(pathlib.Path("data")) as broker:
+        call = await asyncio.create_subprocess_exec(sys.executable, "program.py", broker.url)
+        assert await call.wait() == 0
+        assert await broker.stop() == 0
+
+asyncio.run(main())
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What it prints; nothing of this environment reaches it but the programs on the path."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV", "MYPY", "PYTEST"))
+    }
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=kept,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
+    return done.stdout
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Its files, but for the list that holds their hashes."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")
+        }
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is packed, so that building leaves nothing in the checkout."""
+    copy = tmp_path_factory.mktemp("sources") / "delaylog"
+    copy.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in (*FOLDERS, "src"):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    for name in FILES:
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(sources: Path) -> Path:
+    """The folder with an sdist and the wheel that was built from it."""
+    run(sys.executable, "-P", "-m", "build", cwd=sources)
+    return sources / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the wheel and what that asks for."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    venv.create(folder, with_pip=True)
+    found = folder / "bin" / "python"
+    quiet = ("--quiet", "--disable-pip-version-check")
+    run(found, "-m", "pip", "install", *quiet, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    return found
+
+
+def test_the_sdist_builds_the_wheel_that_the_checkout_builds(sources: Path, wheel: Path) -> None:
+    run(sys.executable, "-P", "-m", "build", "--wheel", "--outdir", "direct", cwd=sources)
+    (direct,) = (sources / "direct").glob("*.whl")
+    assert direct.name == wheel.name
+    assert contents(direct) == contents(wheel)
+
+
+def test_the_sdist_holds_plain_files(built: Path) -> None:
+    """Where links are not supported it has to unpack and build too."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    names = {member.name.split("/", 1)[-1] for member in members}
+    assert [member.name for member in members if member.issym() or member.islnk()] == []
+    package = {"src/delaylog/py.typed", "src/delaylog/wheel/__init__.py"}
+    assert {"LICENSE", "README.md", *package} <= names
+
+
+def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
+    names = set(contents(wheel))
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    wanted = {f"delaylog/{path.relative_to(ROOT)}" for path in paths}
+    for folder, package in APART.items():
+        wanted = {re.sub(f"^{folder}", package, name) for name in wanted}
+    modules = {name for name in names if name.endswith(".py")}
+    assert modules == wanted | {"delaylog/__init__.py"}
+    assert "delaylog/py.typed" in names
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_what_is_installed_fits_together(python: Path) -> None:
+    assert "No broken requirements" in run(python, "-m", "pip", "check", cwd=python.parent)
+
+
+def test_it_serves_and_a_small_program_sends_and_receives(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "both.py").write_text(SERVE_AND_CALL)
+    assert run(python, "both.py", cwd=tmp_path) == "pay the rent\n"
+    version = run(python.parent / "delaylog", "--version", cwd=tmp_path)
+    assert version.startswith("delaylog ")
+    where = run(python, "-c", "import delaylog; print(delaylog.__file__)", cwd=tmp_path)
+    assert Path(where).is_relative_to(python.parents[1])
+
+
+def test_a_program_with_the_broker_inside_moves_thirty_days(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "embedded.py").write_text(EMBEDDED_PROGRAM)
+    assert run(python, "embedded.py", cwd=tmp_path) == "pay the rent\n"
+
+
+def test_pytest_finds_the_fixtures_of_what_is_installed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/entry_points.txt"))
+        said = ConfigParser()
+        said.read_string(archive.read(name).decode())
+    assert said["console_scripts"]["delaylog"] == "delaylog.broker.cli:main"
+    plugin = said["pytest11"]["delaylog"].replace(".", "/") + ".py"
+    assert plugin in contents(wheel)
+
+
+def test_programs_are_type_checked_against_it(python: Path, tmp_path: Path) -> None:
+    """py.typed is there, and the public names carry what `mypy --strict` asks for."""
+    (tmp_path / "typed.py").write_text(TYPED_PROGRAM)
+    checker = (sys.executable, "-P", "-m", "mypy", "--python-executable", python)
+    said = run(*checker, "--strict", "--cache-dir", tmp_path / "cache", "typed.py", cwd=tmp_path)
+    assert "Success" in said
