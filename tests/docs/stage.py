@@ -3,7 +3,8 @@
 The one rule: an example runs as it stands but for the addresses it names, in a process of its own,
 under a time limit, and leaving the stage ends all that was started on it. `http://127.0.0.1:87xx`
 stands for a broker: each such port of a story gets one, unless the story starts it itself by
-`delaylog serve`. An endpoint for Redis clients, 127.0.0.1:6379, is there only if a story starts it.
+`delaylog serve`; three with commas between are the nodes of a cluster. An endpoint for Redis
+clients, 127.0.0.1:6379, is there only if a story starts it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.client.child_broker import ChildBroker
 from tests.docs.pages import OTHERS, Example, Kind, Story, commands_of, first_word
 from tests.docs.run_blocks import MARK
@@ -30,6 +32,7 @@ from tests.docs.run_blocks import MARK
 LIMIT_S: Final = 60.0
 """Of one example."""
 ADDRESS: Final = re.compile(r"(?P<front>127\.0\.0\.1:)(?P<port>87\d\d|6379)\b")
+MEMBERS: Final = re.compile(",".join([r"http://127\.0\.0\.1:(87\d\d)"] * len(NODES)))
 REMOTE: Final = re.compile(
     r"\bdelaylog (?P<verb>send|receive|list|show|stats|topics|clock|cancel|reschedule|replay"
     r"|purge|pause|resume|(?:groups|cluster) [a-z]+)\b(?!.*--url)"
@@ -64,8 +67,10 @@ class Stage:
             ports = {int(found["port"]) for found in ADDRESS.finditer(self.story.text)}
             if REMOTE.search(self.story.text):
                 ports.add(DEFAULT_PORT)
-            by_hand = [_served(each)[0] for each in SERVE.findall(self.story.text)]
-            for port in sorted(ports.difference(by_hand, [REDIS_PORT])):
+            by_hand = {_served(each)[0] for each in SERVE.findall(self.story.text)}
+            for found in MEMBERS.finditer(self.story.text):
+                self._start_cluster([int(port) for port in found.groups()])
+            for port in sorted(ports - by_hand - {REDIS_PORT, *self._ports}):
                 self._start(port, ChildBroker(self._aside / f"broker-{port}"))
         except BaseException:
             self._all.close()
@@ -146,6 +151,18 @@ class Stage:
         self._all.callback(lambda: self._runner.run(broker.kill()))
         self._runner.run(broker.start())
         self._ports[port] = broker.port
+
+    def _start_cluster(self, ports: list[int]) -> None:
+        folder = self._aside / f"cluster-{ports[0]}"
+        folder.mkdir()
+        trio = Trio(folder)
+        self._runner.run(trio.__aenter__())
+        self._all.callback(lambda: self._runner.run(trio.__aexit__()))
+        self._runner.run(trio.start_all("--new-cluster"))
+        self._runner.run(trio.leader())
+        self._ports |= {
+            port: trio.nodes[node].port for port, node in zip(ports, NODES, strict=True)
+        }
 
     def _output(self, example: Example, command: list[str]) -> str:
         """What a child process prints; it has to end by itself with 0, or by SIGTERM in order."""
