@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from delaylog.client.models import Sent
+
 
 class ClientError(Exception):
     """Base of everything a call raises on purpose."""
@@ -84,6 +86,21 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """The call contradicts what is there."""
+
+
+class IdInUse(Conflict):
+    """A living message has the id and `merge` is `reject`: this one was not sent.
+
+    `sent` tells of the living one, with the result `rejected`.
+    """
+
+    def __init__(self, sent: Sent) -> None:
+        detail = f"a living message has the id {sent.id}; it was not replaced"
+        super().__init__(409, {"code": "conflict", "detail": detail, "field": "id"}, None)
+        self.sent = sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sent,)
 
 
 class TooLate(Conflict):

@@ -15,11 +15,11 @@ from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Step
-from delaylog.broker.web.problems import Problem
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
 from delaylog.client.calls import Call, control, messages, topics
 from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
+from delaylog.client.errors import IdInUse
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
     Changed,
@@ -63,12 +63,7 @@ class EmbeddedCalls:
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
         sent = (await hot.send_rows(self.node, key, [row], wait=wait))[0]
         if sent.result == "rejected":
-            raise Problem(
-                "conflict",
-                "a living message has this id",
-                id=sent.id,
-                deliver_at_ms=sent.deliver_at_ms,
-            )
+            raise IdInUse(sent)
         return sent
 
     def send_many(

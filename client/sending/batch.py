@@ -17,7 +17,8 @@ from typing import Any, Final, cast
 import msgpack
 import numpy as np
 
-from delaylog.client.bulk import BULK_VERSION, SendAnswer, ref_to_id
+from delaylog.client.bulk import BULK_VERSION, REJECTED, SendAnswer, ref_to_id
+from delaylog.client.errors import IdInUse
 from delaylog.client.models import Sent
 from delaylog.client.sending.row import (
     NO_MEMBERS,
@@ -133,21 +134,26 @@ class Batch:
         return self.answered or row in self._answers or row in self.failed
 
     def sent(self, rows: Sequence[int] | None, answer: SendAnswer) -> None:
-        """These rows, or all, were accepted."""
+        """These rows, or all, were answered; those whose id is in use have failed by that."""
         assert self.left >= answer.n, "a row ends once"
         self.left -= answer.n
         self.shard = answer.shard or self.shard
-        if rows is None:
+        refused = bool((answer.result == REJECTED).any())
+        if rows is None and not refused:
             self._answer = answer
             self.answered = True
             return
+        rows = range(answer.n) if rows is None else rows
         refs, due = answer.refs.tolist(), answer.deliver_at_ms.tolist()
         for index, row in enumerate(rows):
             assert not self.is_settled(row), "a row ends once"
             result = RESULTS[int(answer.result[index])]
-            self._answers[row] = Sent(
-                self._id(row) or ref_to_id(refs[index]), due[index], result, self.shard
-            )
+            sent = Sent(self._id(row) or ref_to_id(refs[index]), due[index], result, self.shard)
+            if answer.result[index] == REJECTED:
+                self.failed[row] = IdInUse(sent)
+                self.unseen.add(row)
+            else:
+                self._answers[row] = sent
 
     def fail(self, rows: Sequence[int], error: BaseException) -> None:
         """These rows will not be sent any more."""

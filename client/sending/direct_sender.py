@@ -96,6 +96,7 @@ class DirectSender:
             error: Exception | None
             try:
                 answer = post(lane.topic, attempt.wire)
+                batch.shard = batch.shard or shard
                 error = lane.answered(answer, self._clock())
             except Exception as failure:
                 error = failure
@@ -104,7 +105,6 @@ class DirectSender:
                 raise
             if error is None:
                 unreached = 0
-                batch.shard = batch.shard or shard
                 outbox.sent(batch, n, self._clock())
                 continue
             if isinstance(error, NotReached):

@@ -123,10 +123,10 @@ class LaneSet:
         """An exchange brought this; how long to pause."""
         batch, n = attempt.batch, attempt.n
         now_s = self._clock()
+        batch.shard = batch.shard or self.shard
         error = lane.answered(answer, now_s)
         if error is not None:
             return self.failed(lane, attempt, error)
-        batch.shard = batch.shard or self.shard
         self._outbox.sent(batch, n, now_s)
         self._progress(batch)
         return 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delaylog.client.errors import SendFailed
+from delaylog.client.errors import IdInUse, SendFailed
 from delaylog.client.models import Sent
 
 
@@ -14,7 +14,10 @@ def all_sent(outcomes: Iterable[Sent | BaseException]) -> list[Sent]:
     failures: dict[BaseException, None] = {}
     rows = 0
     for outcome in outcomes:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, IdInUse):
+            # Of many it is a result like others: the call said what is to happen then.
+            sent.append(outcome.sent)
+        elif isinstance(outcome, BaseException):
             failures[outcome] = None
             rows += 1
         else:

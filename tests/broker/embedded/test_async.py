@@ -59,12 +59,12 @@ def test_sends_are_handed_over_and_flushed(tmp_path: Path) -> None:
             assert (await broker.stats("t")).sent == 500
             assert broker._node.commits.commits < 250
             broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
-            with pytest.raises(errors.Conflict):
+            with pytest.raises(errors.IdInUse):
                 await broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
             broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
             with pytest.raises(errors.SendFailed) as failed:
                 await broker.flush()
-            assert [type(each) for each in failed.value.failures] == [errors.Conflict]
+            assert [type(each) for each in failed.value.failures] == [errors.IdInUse]
 
     asyncio.run(main())
 

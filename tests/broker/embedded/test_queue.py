@@ -239,7 +239,7 @@ def test_what_is_wrong_is_said_and_nothing_is_done(
 
 def test_a_rejected_single_send_raises_and_a_quota_says_when(broker: Manual) -> None:
     broker.send("t", "x", id="a", merge="reject")
-    with pytest.raises(errors.Conflict, match="living message"):
+    with pytest.raises(errors.IdInUse, match="living message"):
         broker.send("t", "x", id="a", merge="reject")
     broker.put_topic("t", {"quota": {"pending": 1}})
     with pytest.raises(errors.QuotaExceeded) as full:

@@ -16,6 +16,7 @@ from delaylog.client import (
     AsyncClient,
     Client,
     ClientError,
+    IdInUse,
     NewMessage,
     NotReached,
     SendFailed,
@@ -147,9 +148,8 @@ def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
                 )
                 again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
                 kept = await client.send("t", "third", id="a", merge="keep")
-                refused = await client.send("t", "fourth", id="a", merge="reject")
-                results = [each.result for each in (sent, again, kept, refused)]
-                assert results == ["created", "replaced", "kept", "rejected"]
+                results = [each.result for each in (sent, again, kept)]
+                assert results == ["created", "replaced", "kept"]
                 assert (await plain).id.startswith("~")
                 await client.send(
                     "t",
@@ -280,3 +280,34 @@ def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Pat
                 client.send("t", b"y")
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
+    """One send raises, of many it is a result, and what nobody looked at is told by flush."""
+
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            async with AsyncClient(broker.url) as client:
+                first = await client.send("t", "x", id="a", delay_ms=FAR_MS)
+                with pytest.raises(IdInUse, match="a living message has the id a") as caught:
+                    await client.send("t", "y", id="a", merge="reject")
+                assert caught.value.sent == first._replace(result="rejected")
+                many = [NewMessage("y", id="a"), NewMessage("z", id="b")]
+                results = await client.send_many("t", many, merge="reject")
+                assert [each.result for each in results] == ["rejected", "created"]
+                client.send("t", "y", id="a", merge="reject")
+                with pytest.raises(SendFailed) as unseen:
+                    await client.flush()
+                assert [type(each) for each in unseen.value.failures] == [IdInUse]
+            await asyncio.to_thread(threads, broker.url)
+
+    def threads(url: str) -> None:
+        with Client(url) as client:
+            with pytest.raises(IdInUse):
+                client.send("t", "y", id="a", merge="reject")
+            with pytest.raises(IdInUse):
+                client.send_soon("t", "y", id="a", merge="reject").result(30)
+            (result,) = client.send_many("t", [NewMessage("y", id="a")], merge="reject")
+            assert result.result == "rejected"
+
+    asyncio.run(run())
