@@ -1,0 +1,230 @@
+"""The SDK under kills and failovers: nothing lost, nothing sent twice, nothing early.
+
+    python tests/drills/sdk_kills.py {broker,shards,cluster} [--rounds 20] [--seed S] [--keep]
+
+`broker`: one broker, killed with -9 and started again. `shards`: two, of which one is killed at a
+time. `cluster`: three nodes whose leader is killed, or hands over. Meanwhile a program sends,
+receives and handles by the public SDK only; between it and brokers that are killed, a wire loses
+some of the answers. At the end nothing may be open, the history is judged by the checker, and each
+body has to be there exactly once. `--plant` makes the client wrong in one way, which has to be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+from judged_run import run_judged
+from sdk_faults import FAULTS, SOUND
+from sdk_history import SdkHistory, now_ms
+from sdk_load import SdkLoad
+from sdk_wire import LossyWire
+
+from delaylog.broker.drills.trio import NODES, Trio
+from delaylog.broker.history import CheckSettings, check_files, report_text
+from delaylog.client import Shard
+from delaylog.client.child_broker import ChildBroker
+
+RULES: Final = frozenset("ABCFGJ")
+"""Nothing is cancelled, rescheduled or sent under an id that was used: D, E and H are tried by
+other drills."""
+CALM_S: Final = (0.2, 0.8)
+SENT_A_ROUND: Final = 100
+"""Sends acknowledged between two faults at least: on a busy machine that takes longer."""
+DOWN_S: Final = (0.0, 0.4)
+LOST_SHARE: Final = 0.03
+HANDOVER_EVERY: Final = 3
+
+
+class SdkKills(ABC):
+    """Rounds of faults under a load, in one folder."""
+
+    must_repeat = True
+    """Whether senders have to have been in doubt; below them a client with several members to ask
+    repeats a send by itself."""
+
+    def __init__(self, folder: Path, seed: int, rounds: int) -> None:
+        self.folder = folder
+        self.random = Random(seed)
+        self.history = SdkHistory(folder / "history.jsonl")
+        self.notes: list[str] = []
+        self.caught = 0
+        self._seed = seed
+        self._rounds = rounds
+        self._load: SdkLoad | None = None
+
+    @abstractmethod
+    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
+        """Start what serves; the shards themselves, and as they are behind a wire."""
+
+    @abstractmethod
+    async def strike(self) -> None:
+        """One fault, and back."""
+
+    async def run(self) -> None:
+        """All rounds, then the drain."""
+        with self.history:
+            async with AsyncExitStack() as stack:
+                direct, behind = await self.open(stack)
+                load = self._load = SdkLoad(self.history, self._seed, direct, behind)
+                try:
+                    await load.begin()
+                    for _ in range(self._rounds):
+                        await load.calm(SENT_A_ROUND, self.random.uniform(*CALM_S))
+                        self.caught += self.history.under_way
+                        await self.strike()
+                    await load.calm(SENT_A_ROUND, 0.0)
+                    await load.drain()
+                    await load.read_back()
+                finally:
+                    await load.close()
+
+    def report(self) -> tuple[bool, str]:
+        """Whether all held, and the page that says so."""
+        assert self._load is not None
+        checked = check_files([self.history.path], CheckSettings(bound_ms=0, rules=RULES))
+        wrong, summary = self.history.judge_bodies()
+        retries = self._load.telling.retries
+        given_up = self.history.given_up
+        wrong += [f"surprise: {text}" for text in self.history.surprises[:20]]
+        # A drill whose client was never in doubt tries nothing.
+        if not self.caught:
+            wrong.append("no send was ever under way when a fault came")
+        if self.must_repeat and not retries["AnswerLost"]:
+            wrong.append("no send was ever repeated after a lost answer")
+        if not all(self._load.handled[how] for how in ("tasks", "threads", "by hand")):
+            wrong.append("some consumers had nothing to do")
+        lines = [
+            summary,
+            f"{self.caught} sends were under way at a fault; repeated: {_counted(retries)}; "
+            f"given up: {_counted(given_up)}",
+            "handled " + _counted(self._load.handled),
+            *self.notes,
+            report_text(checked),
+            *wrong,
+        ]
+        return checked.holds and not wrong, "\n".join(lines)
+
+    def pace(self, took_s: float) -> str:
+        """For the page's last line."""
+        return f"{self._rounds} rounds, {took_s / self._rounds:.1f} s each,"
+
+
+class KilledBrokers(SdkKills):
+    """One broker, or several shards; one at a time is killed with -9 and started again."""
+
+    def __init__(self, folder: Path, seed: int, rounds: int, *, brokers: int) -> None:
+        super().__init__(folder, seed, rounds)
+        self._brokers = [ChildBroker(folder / f"data-{n}") for n in range(brokers)]
+        self._wires: list[LossyWire] = []
+
+    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
+        """The brokers, each with a wire of its own beside the direct way."""
+        direct, behind = [], []
+        for n, broker in enumerate(self._brokers):
+            await stack.enter_async_context(broker)
+            wire = LossyWire(broker.port, share=LOST_SHARE, seed=self._seed + n)
+            self._wires.append(await stack.enter_async_context(wire))
+            direct.append(Shard(broker.url, name=f"shard-{n}"))
+            behind.append(Shard(wire.url, name=f"shard-{n}"))
+        return direct, behind
+
+    async def strike(self) -> None:
+        """SIGKILL, and some time later a start on the same folder."""
+        broker = self.random.choice(self._brokers)
+        if not broker.running:
+            self.history.surprise(f"a broker ended by itself\n{broker.log_tail()}")
+        killed_ms = now_ms()
+        await broker.kill()
+        self.history.mark("kill", killed_ms, until=now_ms())
+        await asyncio.sleep(self.random.uniform(*DOWN_S))
+        await broker.start()
+
+    async def run(self) -> None:
+        """As any; the wires' cuts are told."""
+        await super().run()
+        self.notes.append(f"{sum(wire.cuts for wire in self._wires)} answers lost on the wire")
+
+
+class FailingLeader(SdkKills):
+    """Three nodes; the leader is killed, or asked to hand over."""
+
+    must_repeat = False
+
+    def __init__(self, folder: Path, seed: int, rounds: int) -> None:
+        super().__init__(folder, seed, rounds)
+        self._trio = Trio(folder)
+        self._handovers = self._strikes = 0
+
+    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
+        """One shard of three members; answers are lost by failovers alone."""
+        await stack.enter_async_context(self._trio)
+        await self._trio.start_all("--new-cluster")
+        await self._trio.leader()
+        urls = [self._trio.urls[node] for node in NODES]
+        shards = [Shard(urls[0], name="trio", members=tuple(urls[1:]))]
+        return shards, shards
+
+    async def strike(self) -> None:
+        """Another node comes to lead, and all three have applied the same in the end."""
+        self._trio.check()
+        leader, others = await self._trio.others()
+        struck_ms = now_ms()
+        self._strikes += 1
+        if self._strikes % HANDOVER_EVERY == 2:
+            await self._trio.hand_over(leader, self.random.choice(others))
+            await self._trio.leader(others)
+            self.history.mark("failover", struck_ms, until=now_ms(), planned=True)
+            self._handovers += 1
+            return
+        await self._trio.nodes[leader].kill()
+        await self._trio.leader(others)
+        self.history.mark("kill", struck_ms, until=now_ms())
+        await asyncio.sleep(self.random.uniform(*DOWN_S))
+        await self._trio.start(leader)
+        await self._trio.caught_up(leader)
+
+    async def run(self) -> None:
+        """As any; how many faults were hand-overs is told."""
+        await super().run()
+        self.notes.append(f"{self._handovers} of {self._strikes} faults were hand-overs")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "none"
+
+
+def make(course: str, folder: Path, seed: int, rounds: int) -> SdkKills:
+    """The drill of that name."""
+    if course == "cluster":
+        return FailingLeader(folder, seed, rounds)
+    return KilledBrokers(folder, seed, rounds, brokers=2 if course == "shards" else 1)
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("course", choices=["broker", "shards", "cluster"])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
+    parser.add_argument("--plant", choices=sorted(FAULTS), default=SOUND, help="a wrong client")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
+    options = parser.parse_args()
+    with FAULTS[options.plant]():
+        holds = run_judged(
+            f"sdk-{options.course}",
+            options.seed,
+            lambda folder: make(options.course, folder, options.seed, options.rounds),
+            keep=options.keep,
+        )
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()
