@@ -22,6 +22,7 @@ from delaylog.client import AnswerLost, Message, NotReached, Sent, Settled
 
 SERVER_MADE: Final = "~"
 EXAMPLES_MAX: Final = 5
+BUFFER_BYTES: Final = 1 << 16
 
 
 def now_ms() -> int:
@@ -45,7 +46,8 @@ class Begun:
 class SdkHistory:
     """The history of one process; threads may share it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, at_once: bool = False) -> None:
+        """`at_once`: each line is in the file when its call returns, whoever is killed then."""
         self.path = path
         self.surprises: list[str] = []
         """What the SDK may not say under these faults."""
@@ -53,7 +55,8 @@ class SdkHistory:
         self.under_way = 0
         """Sends that were handed over and have no end."""
         self.given_up: Counter[str] = Counter()
-        self._recorder = HistoryRecorder(path, client="sdk")
+        buffer_bytes = 1 if at_once else BUFFER_BYTES
+        self._recorder = HistoryRecorder(path, client="sdk", buffer_bytes=buffer_bytes)
         self._lock = threading.Lock()
         self._fates: dict[tuple[str, bytes], bool | None] = {}
         self._names: dict[tuple[str, bytes], set[str]] = {}

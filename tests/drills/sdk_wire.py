@@ -12,6 +12,19 @@ from random import Random
 from typing import Final, Self
 
 CHUNK_BYTES: Final = 1 << 16
+DONE: Final = b"HTTP/1.1 2"
+
+
+class Asked:
+    """What a connection was last asked; it carries one request at a time."""
+
+    is_send = False
+
+    def note(self, chunk: bytes) -> None:
+        """Look at bytes on their way to the broker."""
+        line = chunk.partition(b"\r\n")[0]
+        if line.endswith(b" HTTP/1.1"):
+            self.is_send = line.startswith(b"POST ") and b"/messages " in line
 
 
 class LossyWire:
@@ -19,7 +32,9 @@ class LossyWire:
 
     def __init__(self, port: int, *, share: float, seed: int) -> None:
         """`share` of the chunks that come back are lost."""
-        self.cuts = 0
+        self.lost = 0
+        self.lost_sends = 0
+        """Of those, answers to sends that were carried out."""
         self.share = share
         self._port = port
         self._random = Random(seed)
@@ -51,10 +66,11 @@ class LossyWire:
             return
         ends = (writer, back)
         self._open.update(ends)
+        asked = Asked()
         try:
             await asyncio.gather(
-                self._pump(reader, back, ends, lossy=False),
-                self._pump(there, writer, ends, lossy=True),
+                self._pump(reader, back, ends, asked, lossy=False),
+                self._pump(there, writer, ends, asked, lossy=True),
             )
         finally:
             self._open.difference_update(ends)
@@ -64,13 +80,17 @@ class LossyWire:
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
         ends: tuple[asyncio.StreamWriter, ...],
+        asked: Asked,
         *,
         lossy: bool,
     ) -> None:
         try:
             while chunk := await source.read(CHUNK_BYTES):
-                if lossy and self._random.random() < self.share:
-                    self.cuts += 1
+                if not lossy:
+                    asked.note(chunk)
+                elif self._random.random() < self.share:
+                    self.lost += 1
+                    self.lost_sends += asked.is_send and chunk.startswith(DONE)
                     return
                 target.write(chunk)
                 await target.drain()

@@ -1,0 +1,103 @@
+"""A worker that is killed leaves its messages to others: after the lease, and never half done.
+
+The drill runs as the program that people run by hand; its page, with seed and folder, is what a
+failure shows. Workers that ack too early, and somebody who ends the leases of others, show that it
+can fail; the judge of lives is shown lives that cannot be as well.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drills.sdk_lives import Handled, judge_life
+
+PROGRAM = Path(__file__).with_name("sdk_worker_kills.py")
+
+
+def run(kills: int, seed: int, timeout_s: float, plant: str = "none") -> str:
+    """The page of a run, if it ended as it should: well, or with a planted fault that was found."""
+    command = [sys.executable, str(PROGRAM), "--kills", str(kills), "--seed", str(seed)]
+    command += ["--plant", plant]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    expected = 0 if plant == "none" else 1
+    assert done.returncode == expected, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_few_kills() -> None:
+    run(8, seed=20130101, timeout_s=300)
+
+
+@pytest.mark.drill
+def test_two_hundred_kills() -> None:
+    run(200, seed=20131231, timeout_s=3_000)
+
+
+def test_acks_before_the_work_are_found() -> None:
+    assert "before its handler had ended" in run(4, seed=20130101, timeout_s=300, plant="early-ack")
+
+
+def test_deliveries_before_the_lease_is_over_are_found() -> None:
+    page = run(4, seed=20130101, timeout_s=300, plant="meddler")
+    assert "and not by its handler" in page
+    assert "violated:" in page, "the checker finds it in the journals alone"
+
+
+def step(event: str, at_ms: int, **more: int) -> dict[str, Any]:
+    return {"event": event, "at_ms": at_ms, **more}
+
+
+SENT = step("sent", 0)
+FIRST = step("leased", 10, attempts=1, lease_until_ms=110)
+SECOND = step("leased", 120, attempts=2, lease_until_ms=220)
+OVER = step("lease_expired", 111)
+DONE = {2: Handled(130, ended_ms=140)}
+
+
+@pytest.mark.parametrize(
+    ("life", "handled"),
+    [
+        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], DONE),
+        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {1: Handled(20), **DONE}),
+        (
+            [SENT, FIRST, step("lease_extended", 60, lease_until_ms=160), step("acked", 150)],
+            {1: Handled(20, ended_ms=140)},
+        ),
+        (
+            [SENT, FIRST, step("nacked", 30), {**SECOND, "at_ms": 40}, step("acked", 150)],
+            {1: Handled(20, raised_ms=25), **DONE},
+        ),
+    ],
+)
+def test_a_life_as_it_should_be(life: list[dict[str, Any]], handled: dict[int, Handled]) -> None:
+    assert judge_life(life, handled) == []
+
+
+@pytest.mark.parametrize(
+    ("life", "handled", "found"),
+    [
+        ([SENT, FIRST, {**SECOND, "at_ms": 60}, step("acked", 150)], DONE, "a lease was open"),
+        ([SENT, FIRST, step("lease_expired", 109), SECOND, step("acked", 150)], DONE, "already"),
+        (
+            [SENT, FIRST, OVER, step("lease_extended", 115, lease_until_ms=300)],
+            {},
+            "after its lease was over",
+        ),
+        ([SENT, FIRST, OVER, SECOND, step("acked", 135)], DONE, "before its handler had ended"),
+        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {2: Handled(130)}, "had ended"),
+        ([SENT, FIRST, step("acked", 50)], {}, "before its handler had ended"),
+        ([SENT, FIRST, step("nacked", 50)], {1: Handled(20)}, "not by its handler"),
+        ([SENT, FIRST, OVER], {1: Handled(20)}, "never acked"),
+        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {1: Handled(115), **DONE}, "attempt 1"),
+        ([SENT], {}, "never acked"),
+    ],
+)
+def test_a_life_that_cannot_be(
+    life: list[dict[str, Any]], handled: dict[int, Handled], found: str
+) -> None:
+    assert any(found in text for text in judge_life(life, handled))
