@@ -23,7 +23,7 @@ from typing import Final
 from judged_run import run_judged
 from sdk_faults import FAULTS, SOUND
 from sdk_history import SdkHistory, now_ms
-from sdk_load import SdkLoad
+from sdk_load import SdkLoad, Ways
 from sdk_wire import LossyWire
 
 from delaylog.broker.drills.trio import NODES, Trio
@@ -39,6 +39,7 @@ SENT_A_ROUND: Final = 100
 """Sends acknowledged between two faults at least: on a busy machine that takes longer."""
 DOWN_S: Final = (0.0, 0.4)
 LOST_SHARE: Final = 0.04
+HASTY_LOST_SHARE: Final = 0.2
 LOST_SENDS_MIN: Final = 5
 HANDOVER_EVERY: Final = 3
 
@@ -57,8 +58,8 @@ class SdkKills(ABC):
         self._load: SdkLoad | None = None
 
     @abstractmethod
-    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
-        """Start what serves; the shards themselves, and as they are behind a wire."""
+    async def open(self, stack: AsyncExitStack) -> Ways:
+        """Start what serves."""
 
     @abstractmethod
     async def strike(self) -> None:
@@ -73,8 +74,7 @@ class SdkKills(ABC):
         """All rounds, then the drain."""
         with self.history:
             async with AsyncExitStack() as stack:
-                direct, behind = await self.open(stack)
-                load = self._load = SdkLoad(self.history, self._seed, direct, behind)
+                load = self._load = SdkLoad(self.history, self._seed, await self.open(stack))
                 try:
                     await load.begin()
                     for _ in range(self._rounds):
@@ -126,16 +126,17 @@ class KilledBrokers(SdkKills):
         self._brokers = [ChildBroker(folder / f"data-{n}") for n in range(brokers)]
         self._wires: list[LossyWire] = []
 
-    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
-        """The brokers, each with a wire of its own beside the direct way."""
-        direct, behind = [], []
+    async def open(self, stack: AsyncExitStack) -> Ways:
+        """The brokers, each behind two wires beside the direct way."""
+        ways = Ways([], [], [])
         for n, broker in enumerate(self._brokers):
             await stack.enter_async_context(broker)
-            wire = LossyWire(broker.port, share=LOST_SHARE, seed=self._seed + n)
-            self._wires.append(await stack.enter_async_context(wire))
-            direct.append(Shard(broker.url, name=f"shard-{n}"))
-            behind.append(Shard(wire.url, name=f"shard-{n}"))
-        return direct, behind
+            ways.direct.append(Shard(broker.url, name=f"shard-{n}"))
+            for shards, share in ((ways.behind, LOST_SHARE), (ways.hasty, HASTY_LOST_SHARE)):
+                wire = LossyWire(broker.port, share=share, seed=self._seed + len(self._wires))
+                self._wires.append(await stack.enter_async_context(wire))
+                shards.append(Shard(wire.url, name=f"shard-{n}"))
+        return ways
 
     async def strike(self) -> None:
         """SIGKILL, and some time later a start on the same folder."""
@@ -170,14 +171,14 @@ class FailingLeader(SdkKills):
         self._trio = Trio(folder)
         self._handovers = self._strikes = 0
 
-    async def open(self, stack: AsyncExitStack) -> tuple[list[Shard], list[Shard]]:
+    async def open(self, stack: AsyncExitStack) -> Ways:
         """One shard of three members; answers are lost by failovers alone."""
         await stack.enter_async_context(self._trio)
         await self._trio.start_all("--new-cluster")
         await self._trio.leader()
         urls = [self._trio.urls[node] for node in NODES]
         shards = [Shard(urls[0], name="trio", members=tuple(urls[1:]))]
-        return shards, shards
+        return Ways(shards, shards, shards)
 
     async def strike(self) -> None:
         """Another node comes to lead, and all three have applied the same in the end."""

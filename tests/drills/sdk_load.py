@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -53,6 +54,17 @@ CALM_S_MAX: Final = 60.0
 OPEN_STATES: Final = ("waiting", "ready", "leased")
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How each kind of client reaches the shards, which have the same names on every way."""
+
+    direct: list[Shard]
+    behind: list[Shard]
+    """Answers may be lost."""
+    hasty: list[Shard]
+    """Answers are lost often, for clients that repeat nothing."""
+
+
 class Telling(Hooks):
     """What the SDK tells of its own accord."""
 
@@ -76,10 +88,8 @@ class Telling(Hooks):
 class SdkLoad:
     """All of it, from `begin` to `drain` and `read_back`."""
 
-    def __init__(
-        self, history: SdkHistory, seed: int, direct: Sequence[Shard], behind: Sequence[Shard]
-    ) -> None:
-        """`direct` and `behind` are ways to the same shards, by the same names."""
+    def __init__(self, history: SdkHistory, seed: int, ways: Ways) -> None:
+        """Nothing is asked yet."""
         self.handled: Counter[str] = Counter()
         self.telling = Telling(history)
         self._history = history
@@ -89,15 +99,16 @@ class SdkLoad:
         self._stop_sending = threading.Event()
         self._stop_receiving = False
         shared: dict[str, Any] = {"hooks": self.telling, "call_timeout_s": CALL_TIMEOUT_S}
-        self._patient = AsyncClient(*behind, linger_ms=2, **shared)
+        self._patient = AsyncClient(*ways.behind, linger_ms=2, **shared)
         # What reached nobody is told by the direct way, what may have come through by the other.
         self._hasty = [
-            AsyncClient(*shards, retry_for_s=HASTY_S, **shared) for shards in (direct, behind)
+            AsyncClient(*shards, retry_for_s=HASTY_S, **shared)
+            for shards in (ways.direct, ways.hasty)
         ]
-        self._threaded = Client(*behind, **shared)
-        self._asking = AsyncClient(*direct, call_timeout_s=CALL_TIMEOUT_S)
-        self._working = AsyncClient(*direct, **shared)
-        self._working_threads = Client(*behind, **shared)
+        self._threaded = Client(*ways.behind, **shared)
+        self._asking = AsyncClient(*ways.direct, call_timeout_s=CALL_TIMEOUT_S)
+        self._working = AsyncClient(*ways.direct, **shared)
+        self._working_threads = Client(*ways.behind, **shared)
         self._tasks: list[asyncio.Task[None]] = []
         self._receiving: asyncio.Task[None] | None = None
 

@@ -218,9 +218,13 @@ class SdkWorkerKills:
 async def _begun(journal: Path) -> None:
     """Wait until a worker's first handler has begun."""
     while True:
-        if journal.stat().st_size:
+        if _size_bytes(journal):
             return
         await asyncio.sleep(0.01)
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size
 
 
 def main() -> None:
