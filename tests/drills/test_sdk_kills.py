@@ -7,6 +7,7 @@ can fail is the same drill with a client that is wrong on purpose.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,25 +18,35 @@ PROGRAM = Path(__file__).with_name("sdk_kills.py")
 COURSES = ("broker", "shards", "cluster")
 
 
-def run(course: str, rounds: int, seed: int, timeout_s: float, plant: str = "none") -> str:
+def run(
+    folder: Path, course: str, rounds: int, seed: int, timeout_s: float, plant: str = "none"
+) -> str:
     """The page of a run, if it ended as it should: well, or with a planted fault that was found."""
     command = [sys.executable, str(PROGRAM), course, "--rounds", str(rounds)]
     command += ["--seed", str(seed), "--plant", plant]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    # A drill that fails keeps its folder, and it is one of this test's.
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
     expected = 0 if plant == "none" else 1
     assert done.returncode == expected, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.parametrize("course", COURSES)
-def test_a_few_faults(course: str) -> None:
-    run(course, 3, seed=20130101, timeout_s=300)
+def test_a_few_faults(tmp_path: Path, course: str) -> None:
+    run(tmp_path, course, 3, seed=20130101, timeout_s=300)
 
 
 @pytest.mark.drill
 @pytest.mark.parametrize("course", COURSES)
-def test_many_faults(course: str) -> None:
-    run(course, 100, seed=20131231, timeout_s=3_000)
+def test_many_faults(tmp_path: Path, course: str) -> None:
+    run(tmp_path, course, 100, seed=20131231, timeout_s=3_000)
 
 
 @pytest.mark.parametrize(
@@ -46,5 +57,5 @@ def test_many_faults(course: str) -> None:
         ("too-certain", "there although it was told not to be"),
     ],
 )
-def test_a_client_that_is_wrong_is_found(plant: str, found: str) -> None:
-    assert found in run("broker", 1, seed=20130101, timeout_s=300, plant=plant)
+def test_a_client_that_is_wrong_is_found(tmp_path: Path, plant: str, found: str) -> None:
+    assert found in run(tmp_path, "broker", 1, seed=20130101, timeout_s=300, plant=plant)

@@ -7,6 +7,7 @@ can fail; the judge of lives is shown lives that cannot be as well.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,31 +20,40 @@ from tests.drills.sdk_lives import Handled, judge_life
 PROGRAM = Path(__file__).with_name("sdk_worker_kills.py")
 
 
-def run(kills: int, seed: int, timeout_s: float, plant: str = "none") -> str:
+def run(folder: Path, kills: int, seed: int, timeout_s: float, plant: str = "none") -> str:
     """The page of a run, if it ended as it should: well, or with a planted fault that was found."""
     command = [sys.executable, str(PROGRAM), "--kills", str(kills), "--seed", str(seed)]
     command += ["--plant", plant]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    # A drill that fails keeps its folder, and it is one of this test's.
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
     expected = 0 if plant == "none" else 1
     assert done.returncode == expected, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
-def test_a_few_kills() -> None:
-    run(8, seed=20130101, timeout_s=300)
+def test_a_few_kills(tmp_path: Path) -> None:
+    run(tmp_path, 8, seed=20130101, timeout_s=300)
 
 
 @pytest.mark.drill
-def test_two_hundred_kills() -> None:
-    run(200, seed=20131231, timeout_s=3_000)
+def test_two_hundred_kills(tmp_path: Path) -> None:
+    run(tmp_path, 200, seed=20131231, timeout_s=3_000)
 
 
-def test_acks_before_the_work_are_found() -> None:
-    assert "before its handler had ended" in run(4, seed=20130101, timeout_s=300, plant="early-ack")
+def test_acks_before_the_work_are_found(tmp_path: Path) -> None:
+    page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="early-ack")
+    assert "before its handler had ended" in page
 
 
-def test_deliveries_before_the_lease_is_over_are_found() -> None:
-    page = run(4, seed=20130101, timeout_s=300, plant="meddler")
+def test_deliveries_before_the_lease_is_over_are_found(tmp_path: Path) -> None:
+    page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="meddler")
     assert "and not by its handler" in page
     assert "violated:" in page, "the checker finds it in the journals alone"
 
