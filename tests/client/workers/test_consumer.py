@@ -36,8 +36,14 @@ class Handler:
 @pytest.mark.parametrize(
     ("members", "kind", "says"),
     [
-        ({"topic": ""}, ValueError, "needs a topic"),
+        ({"topic": ""}, ValueError, "a topic is named"),
+        ({"topic": "a b"}, ValueError, "a topic is named"),
+        ({"topic": handle}, TypeError, "a topic is named by a str, not function"),
         ({"handler": 5}, TypeError, "5 cannot be"),
+        ({"handler": lambda: None}, TypeError, "is called with a message alone"),
+        ({"handler": lambda one, two: None}, TypeError, "is called with a message alone"),
+        ({"backoff": 5}, TypeError, "backoff is a Backoff, not int"),
+        ({"on_error": 5}, TypeError, "on_error is called with a message and an error"),
         ({"concurrency": 0}, ValueError, "concurrency is at least 1"),
         ({"concurrency": 1.5}, TypeError, "concurrency is a whole number, not float"),
         ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
@@ -56,6 +62,11 @@ def test_what_is_wrong_is_said_at_once(
 ) -> None:
     with pytest.raises(kind, match=says):
         Consumer(**({"topic": "t", "handler": handle} | members))
+
+
+def test_a_decorator_without_its_parentheses_is_no_consumer() -> None:
+    with pytest.raises(TypeError, match="a topic is named by a str, not function"):
+        ThreadWorker(lambda _: []).consumer(handle)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
