@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,3 +116,10 @@ def test_the_decorated_function_stays_what_it_was() -> None:
 def test_a_retry_knows_when(members: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         Retry(**members)
+
+
+@pytest.mark.parametrize("delay_ms", [None, 0, 1_500])
+def test_a_retry_comes_back_from_another_process(delay_ms: int | None) -> None:
+    retry = pickle.loads(pickle.dumps(Retry(delay_ms=delay_ms)))
+    assert isinstance(retry, Retry)
+    assert retry.delay_ms == delay_ms
