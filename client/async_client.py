@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from delaylog.client.async_control import AsyncControlCalls
 from delaylog.client.async_link import AsyncLink
@@ -27,7 +27,7 @@ from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
-from delaylog.client.hooks import Hooks
+from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo, Settled
@@ -81,6 +81,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
         `hooks` hear of what happens.
         """
+        check_hooks(hooks)
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
         self._retry_for_s = retry_for_s
@@ -122,6 +123,10 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
             if error is None:
                 raise
             log.exception("while leaving by an error")
+
+    def __reduce__(self) -> NoReturn:
+        """There is nothing of it that another process could use."""
+        raise TypeError("an AsyncClient has connections of its own: make one in each process")
 
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"

@@ -53,6 +53,7 @@ class AsyncTransport:
         self._failover_s = failover_s
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
@@ -67,6 +68,11 @@ class AsyncTransport:
             # aiohttp repeats GET, PUT and DELETE by itself when a kept connection breaks. A
             # repeated cancel answers differently from the first, so the caller has to see it.
             self._session._retry_connection = False
+            self._loop = asyncio.get_running_loop()
+        elif self._loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                "this client belongs to the event loop that used it first: make one in each"
+            )
         return self._session
 
     async def close(self) -> None:

@@ -103,3 +103,9 @@ class Around:
                 # A manager made of a generator raises what it was told once more.
                 if raised is not error:
                     logger.exception("hook handling failed")
+
+
+def check_hooks(hooks: object) -> None:
+    """TypeError for what hears nothing, such as a class that was meant to be called."""
+    if hooks is not None and not isinstance(hooks, Hooks):
+        raise TypeError(f"hooks are an object of a class below Hooks, not {hooks!r}")

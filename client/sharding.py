@@ -132,6 +132,8 @@ class Topology:
         self._at = {shard.name: at for at, shard in enumerate(self.shards)}
         if len(self._at) < len(self.shards):
             raise ValueError("two shards have one name; several addresses of one cluster are one")
+        if not callable(getattr(sharding, "home", None)) or isinstance(sharding, type):
+            raise TypeError(f"sharding is ByKey(), RoundRobin() or BySlot(slots), not {sharding!r}")
         self.sharding = sharding
         sharding.home(None, None, len(self.shards))
         here = [at for at, shard in enumerate(self.shards) if shard.zone == zone]
@@ -192,7 +194,10 @@ class Topology:
         """Which shard to ask for which of the ids (their places), one after the other.
 
         Each id at its home first, then everywhere else: who asks leaves out what was found.
+        TypeError for one text, whose letters are no ids.
         """
+        if isinstance(ids, str):
+            raise TypeError(f"ids are a list of texts, not one: use [{ids!r}]")
         everyone = list(range(len(ids)))
         if shard is not None or len(self.shards) == 1:
             return [(0 if shard is None else self.at(shard), everyone)]

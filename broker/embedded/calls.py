@@ -32,7 +32,7 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
-from delaylog.client.sending.row import Row, make_row
+from delaylog.client.sending.row import Row, check_several, make_row
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]
@@ -76,6 +76,7 @@ class EmbeddedCalls:
     ) -> Steps[list[Sent]]:
         """Many messages: all of them, or none where one is wrong."""
         key = hot.checked_key(self.namespace, topic)
+        check_several(messages, "send_many")
         rows = [_row(message, defaults) for message in messages]
         return hot.send_rows(self.node, key, rows, wait=wait)
 

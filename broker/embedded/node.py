@@ -8,6 +8,7 @@ with one that is moved by hand all of it is done in the turn of whoever moved it
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ class EmbeddedNode:
         self.engine = engine
         self.clock = clock
         self.standing = Place()
+        self._process = os.getpid()
         self.manual = isinstance(clock, ManualClock)
         """The clock stands still: nothing happens but in somebody's turn."""
         self.lock = threading.Lock()
@@ -107,6 +109,12 @@ class EmbeddedNode:
 
     def enter(self) -> None:
         """Take the lock; `lock.release()` gives it back. Raises ClosedError: it was not taken."""
+        if self.forked:
+            # Nor may it wait for the lock: who held it at the fork does not run here.
+            raise ClosedError(
+                "this broker belongs to the process that opened it, and this one was forked from "
+                "it: use it there, or let `delaylog serve` have the folder and both a Client"
+            )
         if not self.lock.acquire(blocking=False):
             mine = threading.get_ident()
             self._callers.add(mine)
@@ -115,6 +123,11 @@ class EmbeddedNode:
         if self.closed or self._failure is not None:
             self.lock.release()
             raise self._why_closed()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a fork of the process that opened the folder. No lock."""
+        return os.getpid() != self._process
 
     @property
     def wanted(self) -> bool:
@@ -335,8 +348,12 @@ class EmbeddedNode:
     def close(self) -> None:
         """Everything appended is on the disk, and one last checkpoint. No lock.
 
-        A broker that has failed is only let go of: its log has everything that was answered.
+        A broker that has failed is only let go of: its log has everything that was answered. A fork
+        leaves everything to the process that opened it.
         """
+        if self.forked:
+            self.closed = True
+            return
         with self.lock:
             if self.closed:
                 return

@@ -18,7 +18,7 @@ from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, make_row, row_of
+from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import AsyncSending
 from delaylog.client.sharding import Topology
 
@@ -97,6 +97,7 @@ class AsyncSendCalls:
         sendings = []
         if self._outbox.hooks is not None:
             defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
+        check_several(messages, "send_many")
         for row in [row_of(message, defaults) for message in messages]:
             await self.room()
             members = row[3]

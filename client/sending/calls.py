@@ -19,7 +19,7 @@ from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, check_topic, make_row, row_of
+from delaylog.client.sending.row import Row, check_several, check_topic, make_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
 from delaylog.client.sharding import Topology
@@ -142,6 +142,7 @@ class SendCalls:
         some fail the others are there, and SendFailed says how many are not, and why.
         """
         check_topic(topic)
+        check_several(messages, "send_many")
         if self._outbox.hooks is not None:
             defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
         rows = [row_of(message, defaults) for message in messages]

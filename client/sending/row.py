@@ -123,6 +123,12 @@ def row_of(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Ro
     return make_row(message.body, **members)
 
 
+def check_several(messages: object, call: str) -> None:
+    """TypeError for one text or body, whose parts would be taken for as many messages."""
+    if isinstance(messages, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{call} takes a list, not one {type(messages).__name__}")
+
+
 def is_relative(kind: Kind) -> bool:
     """Whether the times of these rows count from when the broker has them."""
     return bool(kind & _RELATIVE)

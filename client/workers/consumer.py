@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from delaylog.client.models import TagsMode
 from delaylog.client.receiving import Wanted
+from delaylog.client.sending.row import check_topic
 from delaylog.client.workers.backoff import Backoff
 
 Handler = Callable[[Any], Any]
@@ -47,10 +48,12 @@ class Consumer:
     on_error: OnError | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.handler):
-            raise TypeError(f"a handler is called with a message; {self.handler!r} cannot be")
-        if not self.topic:
-            raise ValueError("a consumer needs a topic")
+        check_topic(self.topic)
+        _check_handler(self.handler)
+        if self.backoff is not None and not isinstance(self.backoff, Backoff):
+            raise TypeError(f"backoff is a Backoff, not {type(self.backoff).__name__}")
+        if self.on_error is not None and not callable(self.on_error):
+            raise TypeError(f"on_error is called with a message and an error: {self.on_error!r}")
         for name, least in (
             ("concurrency", 1),
             ("batch_max", 1),
@@ -106,6 +109,21 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
         called
     )
+
+
+def _check_handler(handler: object) -> None:
+    """TypeError for one that would fail on every message, until all of them are dead."""
+    if not callable(handler):
+        raise TypeError(f"a handler is called with a message; {handler!r} cannot be")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        # Some that are built in do not say what they take.
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(f"a handler is called with a message alone; {handler!r}: {error}") from None
 
 
 def _wants_list(handler: Handler) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from delaylog.client.models import TagsMode
+from delaylog.client.sending.row import check_topic
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import (
     GRACE_S,
@@ -67,6 +68,9 @@ class Declaring(ABC):
         `on_error(message, error)`: called when a handler raised anything but Retry; it may return
         the milliseconds until the message comes again, None for the backoff.
         """
+
+        # Also where `@client.consumer` stands without its parentheses.
+        check_topic(topic)
 
         def declare(function: Function) -> Function:
             self._declare(

@@ -5,6 +5,7 @@ The one rule: it is no failure, but it is an attempt; past the message's `max_re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -34,3 +35,11 @@ class Retry(Exception):
             raise ValueError(f"delay_ms is not negative: {delay_ms}")
         self.delay_ms = delay_ms
         super().__init__("as the backoff says" if delay_ms is None else f"in {delay_ms} ms")
+
+    def __reduce__(self) -> tuple[Callable[[int | None], Retry], tuple[int | None]]:
+        # Handlers may run in a pool of processes, whose exceptions come back pickled.
+        return _retry_after, (self.delay_ms,)
+
+
+def _retry_after(delay_ms: int | None) -> Retry:
+    return Retry(delay_ms=delay_ms)

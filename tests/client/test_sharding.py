@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -35,6 +36,17 @@ def test_an_address_that_is_none_is_refused_at_once(endpoint: str) -> None:
     with pytest.raises(ValueError, match="address") as caught:
         topology(endpoint)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sharding", ["key", 5, BySlot])
+def test_what_is_no_sharding_is_refused_at_once(sharding: Any) -> None:
+    with pytest.raises(TypeError, match="sharding is ByKey"):
+        topology(sharding=sharding)
+
+
+def test_one_text_is_not_as_many_ids_as_it_has_letters() -> None:
+    with pytest.raises(TypeError, match="use \\['abc'\\]"):
+        topology().rounds("abc", None)
 
 
 def test_shards_that_cannot_be_told_apart_are_refused() -> None:

@@ -13,6 +13,7 @@ from delaylog.client.sending.row import (
     MAX_RETRY_MAX,
     PRIORITY_MAX,
     Members,
+    check_several,
     check_topic,
     is_relative,
     make_row,
@@ -137,3 +138,9 @@ def test_a_topic_that_no_broker_takes_is_told_at_once(name: str) -> None:
         check_topic(name)
     with pytest.raises(TypeError):
         check_topic(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("one", ["abc", b"abc", bytearray(b"abc")])
+def test_one_body_is_not_as_many_as_it_has_letters(one: object) -> None:
+    with pytest.raises(TypeError, match="send_many takes a list, not one"):
+        check_several(one, "send_many")

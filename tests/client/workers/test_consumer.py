@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,8 +37,14 @@ class Handler:
 @pytest.mark.parametrize(
     ("members", "kind", "says"),
     [
-        ({"topic": ""}, ValueError, "needs a topic"),
+        ({"topic": ""}, ValueError, "a topic is named"),
+        ({"topic": "a b"}, ValueError, "a topic is named"),
+        ({"topic": handle}, TypeError, "a topic is named by a str, not function"),
         ({"handler": 5}, TypeError, "5 cannot be"),
+        ({"handler": lambda: None}, TypeError, "is called with a message alone"),
+        ({"handler": lambda one, two: None}, TypeError, "is called with a message alone"),
+        ({"backoff": 5}, TypeError, "backoff is a Backoff, not int"),
+        ({"on_error": 5}, TypeError, "on_error is called with a message and an error"),
         ({"concurrency": 0}, ValueError, "concurrency is at least 1"),
         ({"concurrency": 1.5}, TypeError, "concurrency is a whole number, not float"),
         ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
@@ -56,6 +63,11 @@ def test_what_is_wrong_is_said_at_once(
 ) -> None:
     with pytest.raises(kind, match=says):
         Consumer(**({"topic": "t", "handler": handle} | members))
+
+
+def test_a_decorator_without_its_parentheses_is_no_consumer() -> None:
+    with pytest.raises(TypeError, match="a topic is named by a str, not function"):
+        ThreadWorker(lambda _: []).consumer(handle)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -104,3 +116,10 @@ def test_the_decorated_function_stays_what_it_was() -> None:
 def test_a_retry_knows_when(members: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         Retry(**members)
+
+
+@pytest.mark.parametrize("delay_ms", [None, 0, 1_500])
+def test_a_retry_comes_back_from_another_process(delay_ms: int | None) -> None:
+    retry = pickle.loads(pickle.dumps(Retry(delay_ms=delay_ms)))
+    assert isinstance(retry, Retry)
+    assert retry.delay_ms == delay_ms
