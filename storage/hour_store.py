@@ -252,7 +252,7 @@ class HourStore:
         return self._by_hour(refs, read, STATE_ENTRY)
 
     def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
-        """Store state entries, one each, in memory (see StateColumn)."""
+        """Store state entries, one for all or one each, in memory (see StateColumn)."""
         if len(refs) == 0:
             return
         only = only_hour(refs)
@@ -263,10 +263,13 @@ class HourStore:
         index = refs & INDEX_MASK
         # Sealed once: an hour may have a row or two of them.
         entries = sealed(entries)
+        each = len(entries) > 1
         if order is not None:
-            index, entries = index[order], take_rows(entries, order)
+            index = index[order]
+            if each:
+                entries = take_rows(entries, order)
         for hour, at in groups:
-            self.hour(hour).states(group).put_sealed(index[at], entries[at])
+            self.hour(hour).states(group).put_sealed(index[at], entries[at] if each else entries)
 
     def _by_hour(
         self,
