@@ -164,7 +164,6 @@ def take_column(
     value = fields.get(name)
     if value is None:
         return None
-    info = np.iinfo(dtype)
     if isinstance(value, bytes):
         if len(value) != n * dtype.itemsize:
             raise BatchError(
@@ -173,6 +172,7 @@ def take_column(
                 field=name,
             )
         return np.frombuffer(value, dtype)
+    info = np.iinfo(dtype)
     return take_int(fields, name, int(info.min), int(info.max))
 
 

@@ -86,6 +86,9 @@ class HourStore:
         self._near: frozenset[int] = frozenset()
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
+        none = np.zeros(0, np.int64)
+        self._asked: tuple[Int64Array, int | None, Int64Array] = (none, None, none)
+        """Refs that were asked for last, and what `_where` said."""
         self._flushing = False
         self._flushes = 0
         self._flushing_states = False
@@ -211,15 +214,27 @@ class HourStore:
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
-        for hour in hours_of(refs):
+        only, _ = self._where(refs)
+        for hour in hours_of(refs) if only is None else (only,):
             self.counts[hour].position = end_position
 
     # ------------------------------------------------------------------ look-ups
 
+    def _where(self, refs: Int64Array) -> tuple[int | None, Int64Array]:
+        """(the hour of all these refs, if it is one; their row numbers).
+
+        A receive asks for the states, the rows, the records of the same refs and stores their
+        states: what was last asked for is kept. Nobody changes refs where they stand.
+        """
+        asked, only, index = self._asked
+        if asked is not refs:
+            only, index = only_hour(refs), refs & INDEX_MASK
+            self._asked = refs, only, index
+        return only, index
+
     def known(self, refs: Int64Array) -> Int64Array:
         """Which refs (as a mask) lie inside the rows of an hour that still exists."""
-        index = refs & INDEX_MASK
-        only = only_hour(refs)
+        only, index = self._where(refs)
         if only is not None:
             counts = self.counts.get(only)
             last: Int64Array | int = 0 if counts is None else counts.rows
@@ -252,21 +267,23 @@ class HourStore:
         return self._by_hour(refs, read, STATE_ENTRY)
 
     def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
-        """Store state entries, one each, in memory (see StateColumn)."""
+        """Store state entries, one for all or one each, in memory (see StateColumn)."""
         if len(refs) == 0:
             return
-        only = only_hour(refs)
+        only, index = self._where(refs)
         if only is not None:
-            self.hour(only).states(group).put(refs & INDEX_MASK, entries)
+            self.hour(only).states(group).put(index, entries)
             return
         order, groups = by_hour(refs)
-        index = refs & INDEX_MASK
         # Sealed once: an hour may have a row or two of them.
         entries = sealed(entries)
+        each = len(entries) > 1
         if order is not None:
-            index, entries = index[order], take_rows(entries, order)
+            index = index[order]
+            if each:
+                entries = take_rows(entries, order)
         for hour, at in groups:
-            self.hour(hour).states(group).put_sealed(index[at], entries[at])
+            self.hour(hour).states(group).put_sealed(index[at], entries[at] if each else entries)
 
     def _by_hour(
         self,
@@ -276,11 +293,10 @@ class HourStore:
     ) -> RowArray:
         if len(refs) == 0:
             return np.zeros(0, dtype)
-        only = only_hour(refs)
+        only, index = self._where(refs)
         if only is not None:
-            return read(only, refs & INDEX_MASK)
+            return read(only, index)
         order, groups = by_hour(refs)
-        index = refs & INDEX_MASK
         if order is None:
             return concat_rows([read(hour, index[at]) for hour, at in groups])
         index = index[order]
@@ -308,8 +324,7 @@ class HourStore:
         """The records of `refs` (whose rows are given), one after another."""
         if len(refs) == 0:
             return b""
-        index = refs & INDEX_MASK
-        only = only_hour(refs)
+        only, index = self._where(refs)
         if only is not None:
             flushed = self.flushed(only)
             if int(index.max()) <= flushed:

@@ -158,9 +158,9 @@ class LeaseDecision:
 class SettleDecision:
     """New states of rows: ack, nack at once, cancel, expiry, death.
 
-    `entries` are whole state-column entries, one per ref. `leases` says which lease each row
-    comes out of (0, or None for all = it was not leased), so that counts and the lease table
-    follow without reading any state.
+    `entries` are whole state-column entries, one per ref or one for all. `leases` says which lease
+    each row comes out of (0, or None for all = it was not leased), so that counts and the lease
+    table follow without reading any state.
     """
 
     topic: int
@@ -180,7 +180,7 @@ class SettleDecision:
         entries = self.entries.tobytes()
         # Compared as bytes: numpy compares structured columns field by field.
         one = entries[:STATE_ENTRY_SIZE]
-        same = len(entries) > 0 and entries == one * len(self.entries)
+        same = len(entries) > 0 and (len(self.entries) == 1 or entries == one * len(self.entries))
         head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
         leases = b""
         if self.leases is not None:

@@ -74,6 +74,17 @@ def _set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
     bits[last] |= high
 
 
+def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
+    """Whether a bit of [start, stop) is set, of which there is at least one."""
+    first, last = start >> 3, (stop - 1) >> 3
+    low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
+    if first == last:
+        return bool(int(bits[first]) & low & high)
+    return (
+        bool(int(bits[first]) & low) or bool(int(bits[last]) & high) or some(bits[first + 1 : last])
+    )
+
+
 class _Piece:
     __slots__ = ("dirty", "entries", "first_row", "mapping", "path", "touched")
 
@@ -90,9 +101,15 @@ class _Piece:
         the processor's cache, where an entry each would be fetched from memory.
         """
 
-    def get(self, at: Int64Array) -> StateArray:
-        """Copies of entries, without their seals. Raises CorruptionError for a broken seal."""
+    def get(self, at: Int64Array, run: slice | None) -> StateArray:
+        """Copies of entries, without their seals; `run` = the slice that `at` is, if it is one.
+
+        Raises CorruptionError for a broken seal.
+        """
         if self.touched is not None:
+            if run is not None and not _any_in_run(self.touched, run.start, run.stop):
+                # What was sent together comes up together, most often for the first time.
+                return np.zeros(len(at), STATE_ENTRY)
             bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
             stored = int(np.count_nonzero(bits))
             if stored < len(at):
@@ -102,7 +119,6 @@ class _Piece:
                     found = take_rows(self.entries, at[places])
                     put_rows(out, places, self._checked(found, at[places]))
                 return out
-        run = _as_run(at)
         return self._checked(take_rows(self.entries, at if run is None else run), at)
 
     def _checked(self, entries: StateArray, at: Int64Array) -> StateArray:
@@ -118,9 +134,8 @@ class _Piece:
         entries["seal"] = 0
         return entries
 
-    def put(self, at: Int64Array, entries: StateArray) -> None:
-        """Store entries (one for all, or one each) that have their seals."""
-        run = _as_run(at)
+    def put(self, at: Int64Array, run: slice | None, entries: StateArray) -> None:
+        """Store entries (one for all, or one each) that have their seals; `run` as in `get`."""
         if run is None:
             put_rows(self.entries, at, entries)
             self.dirty[at // PAGE_ROWS] = True
@@ -166,18 +181,21 @@ class StateColumn:
         """A copy of the entries of rows `indexes`."""
         if self.absent:
             return np.zeros(len(indexes), STATE_ENTRY)
+        if len(indexes) == 0:
+            return np.zeros(0, STATE_ENTRY)
         at = indexes - 1
-        if len(at) and int(at.max()) < PIECE_ROWS:
-            if not self._has(0):
+        run, low, high = _place(at)
+        if low == high:
+            if not self._has(low):
                 return np.zeros(len(at), STATE_ENTRY)
-            return self._piece(0).get(at)
+            return self._piece(low).get(*_inside(at, run, low))
         out = np.zeros(len(at), STATE_ENTRY)
         number = at // PIECE_ROWS
         for which in distinct(number).tolist():
             if self._has(which):
                 mask = number == which
-                piece = self._piece(which)
-                put_rows(out, mask, piece.get(at[mask] - which * PIECE_ROWS))
+                part = at[mask] - which * PIECE_ROWS
+                put_rows(out, mask, self._piece(which).get(part, _as_run(part)))
         return out
 
     def get_one(self, index: int) -> Any:
@@ -193,17 +211,17 @@ class StateColumn:
     def put_sealed(self, indexes: Int64Array, entries: StateArray) -> None:
         """Store entries that have their seals. Memory only."""
         at = indexes - 1
-        low, high = int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
+        run, low, high = _place(at)
         if low == high:
-            self._piece(low).put(at - low * PIECE_ROWS if low else at, entries)
+            self._piece(low).put(*_inside(at, run, low), entries)
             return
         number = at // PIECE_ROWS
         each = len(entries) > 1
         for which in distinct(number).tolist():
             mask = number == which
-            self._piece(which).put(
-                at[mask] - which * PIECE_ROWS, take_rows(entries, mask) if each else entries
-            )
+            part = at[mask] - which * PIECE_ROWS
+            chosen = take_rows(entries, mask) if each else entries
+            self._piece(which).put(part, _as_run(part), chosen)
 
     def _has(self, which: int) -> bool:
         """Whether the piece can hold anything: mapped already, or inside the file."""
@@ -378,6 +396,22 @@ class StateColumn:
 def _as_run(at: Int64Array) -> slice | None:
     """The slice that `at` is, if its values follow one another."""
     return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else None
+
+
+def _place(at: Int64Array) -> tuple[slice | None, int, int]:
+    """(the slice that `at` is, if it is one; the first and the last piece that it names)."""
+    run = _as_run(at)
+    if run is None:
+        return None, int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
+    return run, run.start // PIECE_ROWS, (run.stop - 1) // PIECE_ROWS
+
+
+def _inside(at: Int64Array, run: slice | None, which: int) -> tuple[Int64Array, slice | None]:
+    """Places of one piece, counted from its begin."""
+    if which == 0:
+        return at, run
+    base = which * PIECE_ROWS
+    return at - base, None if run is None else slice(run.start - base, run.stop - base)
 
 
 def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:

@@ -37,7 +37,11 @@ class GroupCommit:
         self._written_is_safe = dial != "always"
         self._every_seconds = EVERY_SECONDS if dial == "everysec" else None
         self._on_commit = on_commit
-        self._turn = threading.Condition()
+        lock = threading.Lock()
+        self._turn = threading.Condition(lock)
+        """Of those who wait for the end of a commit."""
+        self._work = threading.Condition(lock)
+        """Of the thread alone: a commit that leaves nothing for it to do does not wake it."""
         self._committing = False
         self._asked = False
         self._stopping = False
@@ -112,15 +116,18 @@ class GroupCommit:
             if failure is None and self.position() < position:
                 self._waiting.append((position, call))
                 self._asked = True
-                self._turn.notify_all()
+                self._work.notify()
                 return
         call(failure)
 
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""
+        if self._asked:
+            # Whoever takes that back does so before it looks at what is appended.
+            return
         with self._turn:
             self._asked = True
-            self._turn.notify_all()
+            self._work.notify()
 
     # ------------------------------------------------------------------ committing
 
@@ -145,6 +152,8 @@ class GroupCommit:
             told = [one for one in self._waiting if one[0] <= safe or error is not None]
             self._waiting = [one for one in self._waiting if one not in told]
             self._turn.notify_all()
+            if self._asked or self._stopping:
+                self._work.notify()
         if error is None and tell:
             self._on_commit()
         for _, call in told:
@@ -154,7 +163,7 @@ class GroupCommit:
         while True:
             with self._turn:
                 while self._committing or not (self._asked or self._stopping):
-                    self._turn.wait()
+                    self._work.wait()
                 if self._stopping:
                     return
                 self._asked = False
@@ -165,12 +174,12 @@ class GroupCommit:
             if self.disk_full:
                 with self._turn:
                     self._asked = True
-                    self._turn.wait(DISK_RETRY_SECONDS)
+                    self._work.wait(DISK_RETRY_SECONDS)
 
     def stop(self) -> None:
         """End the thread, after the commit that runs."""
         with self._turn:
             self._stopping = True
-            self._turn.notify_all()
+            self._work.notify()
         if self._thread is not None:
             self._thread.join()

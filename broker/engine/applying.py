@@ -303,7 +303,8 @@ def apply_lease(
 ) -> None:
     """Refs are leased (again, with a new deadline, when the lease is known)."""
     refs = decision.refs
-    entries = np.zeros(len(refs), STATE_ENTRY)
+    # Attempts are most often alike, and with them all of the entries.
+    entries = np.zeros(1 if isinstance(decision.attempts, int) else len(refs), STATE_ENTRY)
     entries["state"] = MessageState.LEASED
     entries["cause"] = Cause.RECEIVE
     entries["attempts"] = decision.attempts
@@ -381,7 +382,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     if group is not None and group.gate.holding:
         if some(ended):
             origins = refs if decision.origins is None else decision.origins
-            free_keys(state, state.by_number[decision.topic], group, keyed, origins[ended])
+            if not every(ended):
+                origins = origins[ended]
+            free_keys(state, state.by_number[decision.topic], group, keyed, origins)
         else:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)

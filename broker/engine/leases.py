@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
-from delaylog.storage.columns import among, every
+from delaylog.storage.columns import among, every, rising
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.payloads import LeaseDecision
 
@@ -39,6 +39,16 @@ class Lease:
     open_count: int
     keys: npt.NDArray[np.uint64] | None = None
     """Hashes of the ordering keys, 0 = none; None = no row has one."""
+
+    def is_all(self, origins: Int64Array) -> bool:
+        """Whether these are all of its origins in their order, each of them once and open."""
+        n = len(self.refs)
+        return (
+            len(origins) == n
+            and self.open_count == n
+            and every(origins == self.origins)
+            and rising(self.origins)
+        )
 
     def find(self, origins: Int64Array) -> Int64Array:
         """Row number of each origin that is open here, -1 for others."""
@@ -122,7 +132,7 @@ class LeaseTable:
         self._leases[decision.lease] = lease
         key = (decision.topic, decision.group)
         self._leased[key] = self._leased.get(key, 0) + n
-        self._file(lease)
+        self._enter(lease.number, decision.deadline_ms)
 
     def extend(self, number: int, deadline_ms: int) -> None:
         """All open rows of a lease end at another time."""

@@ -16,7 +16,7 @@ from delaylog.broker.engine.leases import Lease
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import put_back
-from delaylog.storage.columns import among, distinct, every, some
+from delaylog.storage.columns import alike, among, distinct, every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
 from delaylog.storage.whole_rows import take_rows
@@ -32,10 +32,12 @@ def open_rows(
     origins: Int64Array | None,
     except_: Int64Array | None,
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
-    """(lease, its open rows that are meant, origins that are gone)."""
+    """(lease, its open rows that are meant in their order, origins that are gone)."""
     lease = state.leases.get(number)
     if lease is None or lease.topic != topic.number:
         return None, empty_refs(), empty_refs() if origins is None else origins
+    if origins is not None and lease.is_all(origins):
+        return lease, np.arange(len(origins)), empty_refs()
     if origins is None:
         rows = np.flatnonzero(lease.open)
         if except_ is not None and len(except_):
@@ -77,11 +79,16 @@ def _settle(
     *,
     attempts: Int64Array | None = None,
 ) -> None:
-    refs = lease.refs[rows]
-    entries = blank_entries(len(rows))
+    refs, origins, tried = lease.refs, lease.origins, lease.attempts
+    if len(rows) < len(refs):
+        refs, origins, tried = refs[rows], origins[rows], tried[rows]
+    if attempts is not None:
+        tried = attempts
+    same = alike(tried)
+    entries = blank_entries(1 if same else len(rows))
     entries["state"] = kind
     entries["cause"] = cause
-    entries["attempts"] = lease.attempts[rows] if attempts is None else attempts
+    entries["attempts"] = tried[:1] if same else tried
     # One that comes back says where in the log it did: a purge before that does not end it.
     entries["time"] = now_ms if kind is not MessageState.NONE else state.log.end_position
     keep_ms = (
@@ -93,7 +100,7 @@ def _settle(
         refs,
         entries,
         np.full(len(rows), lease.number, np.int64),
-        lease.origins[rows],
+        origins,
         now_ms + keep_ms if kind is not MessageState.NONE else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)

@@ -227,3 +227,17 @@ def test_bits_are_set_whatever_shares_a_byte(at: list[int], run: tuple[int, int]
         bits = np.zeros(8, np.uint8)
         change(bits)
         assert set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()) == places
+
+
+@given(
+    at=st.lists(st.integers(0, 63), max_size=4),
+    run=st.tuples(st.integers(0, 63), st.integers(1, 64)),
+)
+def test_a_run_is_looked_through_to_its_ends_and_no_further(
+    at: list[int], run: tuple[int, int]
+) -> None:
+    start, stop = min(run[0], run[1] - 1), max(run[0] + 1, run[1])
+    bits = np.zeros(8, np.uint8)
+    state_column._set_bits(bits, np.array(at, np.int64))
+    expected = any(start <= each < stop for each in at)
+    assert state_column._any_in_run(bits, start, stop) == expected

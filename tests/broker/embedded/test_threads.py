@@ -54,6 +54,17 @@ def test_each_message_is_handed_to_one_of_many(live: EmbeddedBroker[Any]) -> Non
     assert live._node.commits.commits < 2 * each * senders
 
 
+def test_what_was_sent_is_there_for_the_next_receive_whoever_committed_it(
+    live: EmbeddedBroker[Any],
+) -> None:
+    """A commit makes a send safe before its thread comes to show it: a receive looks itself."""
+    live.send("t", "first")
+    # As if another thread had made the commits from here on and got no further yet.
+    live._node.commits._on_commit = lambda: None
+    live.send("t", "second")
+    assert [each.body for each in live.receive("t", max=10)] == [b"first", b"second"]
+
+
 def test_a_wait_ends_at_the_message_s_time_and_not_before(live: EmbeddedBroker[Any]) -> None:
     due_ms = live.send("t", "x", delay_ms=120).deliver_at_ms
     (message,) = live.receive("t", wait_ms=10_000)

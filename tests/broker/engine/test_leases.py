@@ -73,6 +73,24 @@ def test_a_row_of_a_lease_does_not_end_with_another_row(host) -> None:
     host.check_counts()
 
 
+def test_a_whole_lease_is_acked_in_any_order_and_each_message_once(host) -> None:
+    """All in the order of the lease take a short way; other orders, repeats, parts do not."""
+    host.send(4)
+    got = host.receive(4)
+    assert host.ack([got[0], got[0], got[2], got[2]]) == 2
+    assert host.ack(got) == 2, "two are left"
+    host.send(4)
+    got = host.receive(4)
+    assert host.ack(got[::-1]) == 4
+    assert host.ack(got) == 0
+    host.send(4)
+    assert host.ack(host.receive(4)) == 4
+    host.check_counts()
+    host.crash()
+    assert host.topic.default.counts.living == 0
+    assert host.receive(4) == []
+
+
 def test_a_lease_survives_a_restart(host) -> None:
     """With and without a checkpoint: same receipt, same deadline, nobody else gets the message."""
     host.send(4)
