@@ -35,7 +35,7 @@ from delaylog.client.patience import Patience
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.async_calls import AsyncSendCalls
-from delaylog.client.sending.outbox import Outbox, SendLimits
+from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
@@ -116,8 +116,9 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
         try:
-            await self.close()
+            await self.close(within_s=INTERRUPTED_S if interrupted else None)
         except SendFailed:
             # What went wrong inside says more than what it took along.
             if error is None:
@@ -131,9 +132,11 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"
 
-    async def close(self) -> None:
-        """Stop consuming, send what is queued, for `retry_for_s` at most, give back what was
-        received and not handed out, then drop the connections.
+    async def close(self, *, within_s: float | None = None) -> None:
+        """Stop consuming, send what is queued, for `within_s` at most (None: for `retry_for_s`),
+        give back what was received and not handed out, then drop the connections.
+
+        Leaving the block by Ctrl-C, or cancelled, gives what is queued two seconds.
 
         SendFailed tells of sends that failed and that nobody awaited. Calls under way end with
         AnswerLost. Closing twice is fine.
@@ -142,7 +145,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
             try:
                 await self.stop()
             finally:
-                failed = await self._end_sending()
+                failed = await self._end_sending(within_s)
         finally:
             await self._receiver.close()
             for link in self._links:

@@ -32,7 +32,7 @@ from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.receiver import Receiver
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.calls import SendCalls
-from delaylog.client.sending.outbox import Outbox, SendLimits
+from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
@@ -115,8 +115,9 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
         try:
-            self.close()
+            self.close(within_s=INTERRUPTED_S if interrupted else None)
         except SendFailed:
             # What went wrong inside says more than what it took along.
             if error is None:
@@ -130,9 +131,11 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
     def __repr__(self) -> str:
         return f"Client({', '.join(repr(shard.name) for shard in self.shards)})"
 
-    def close(self) -> None:
-        """Stop consuming, send what is queued, for `retry_for_s` at most, give back what was
-        received and not handed out, then drop the connections.
+    def close(self, *, within_s: float | None = None) -> None:
+        """Stop consuming, send what is queued, for `within_s` at most (None: for `retry_for_s`),
+        give back what was received and not handed out, then drop the connections.
+
+        Leaving the block by Ctrl-C gives what is queued two seconds.
 
         SendFailed tells of sends that failed and that nobody asked for. Calls under way end with
         AnswerLost. Closing twice is fine.
@@ -141,7 +144,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
             try:
                 self.stop()
             finally:
-                failed = self._end_sending()
+                failed = self._end_sending(within_s)
         finally:
             self._receiver.close()
             for link in self._links:

@@ -131,12 +131,13 @@ class AsyncSendCalls:
         if failed is not None:
             raise failed
 
-    async def _end_sending(self) -> SendFailed | None:
+    async def _end_sending(self, within_s: float | None) -> SendFailed | None:
         """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
+        limits = self._outbox.limits
         error = ClientError("the client was closed before the message was sent")
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._outbox.limits.close_for_s):
+                async with asyncio.timeout(limits.close_for_s if within_s is None else within_s):
                     for sender in self._senders:
                         await sender.flush()
         finally:

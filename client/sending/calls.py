@@ -170,12 +170,13 @@ class SendCalls:
         if failed is not None:
             raise failed
 
-    def _end_sending(self) -> SendFailed | None:
+    def _end_sending(self, within_s: float | None) -> SendFailed | None:
         """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
+        limits = self._outbox.limits
         error = ClientError("the client was closed before the message was sent")
         try:
             with contextlib.suppress(TimeoutError):
-                self._flush(self._outbox.limits.close_for_s)
+                self._flush(limits.close_for_s if within_s is None else within_s)
         finally:
             for sender in self._senders:
                 sender.abandon(error)

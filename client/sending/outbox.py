@@ -26,6 +26,8 @@ OVERRUN: Final = 2
 """`room()` waits at the limits; a send is refused at so many times as much."""
 LAST_ANSWER_S: Final = 5.0
 FAILURES_SHOWN: Final = 100
+INTERRUPTED_S: Final = 2.0
+"""What a client that is left by an interruption gives to what is queued."""
 UNSEEN_BATCHES_MAX: Final = 1_000
 """Batches with failures that nobody looked at; of more only the count is kept."""
 
@@ -98,6 +100,8 @@ class Outbox:
     """Whoever waits for room, woken by the senders."""
     _unseen: list[Batch] = field(default_factory=list)
     _uncounted: int = 0
+    _failing: bool = False
+    """Whether a send has failed since the last one that was accepted."""
 
     @property
     def crowded(self) -> bool:
@@ -119,11 +123,16 @@ class Outbox:
 
     def sent(self, batch: Batch, n: int, now_s: float) -> None:
         """n rows of a batch were accepted."""
+        self._failing = False
         if self.hooks is not None:
             self._tell(self.hooks.on_sent, batch.topic, n, now_s - batch.opened_at_s)
 
     def retried(self, topic: str, n: int, error: Exception) -> None:
         """A request is sent again."""
+        if not self._failing:
+            # Once an outage: whoever waits wants to know for what, and not every 50 ms.
+            self._failing = True
+            _log.warning("sends to %s wait: %s", topic, error)
         if self.hooks is not None:
             self._tell(self.hooks.on_send_retry, topic, n, error)
 

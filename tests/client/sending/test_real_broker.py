@@ -311,3 +311,42 @@ def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
             assert result.result == "rejected"
 
     asyncio.run(run())
+
+
+def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C, or a cancelled task: what is queued gets two seconds of the minute, and is told."""
+
+    async def run() -> str:
+        async with ChildBroker(tmp_path / "data") as broker:
+            url = broker.url
+        under_way = asyncio.Event()
+
+        async def send() -> None:
+            async with AsyncClient(url) as client:
+                client.send("t", "x")
+                under_way.set()
+                await client.flush()
+
+        task = asyncio.ensure_future(send())
+        await under_way.wait()
+        task.cancel()
+        async with asyncio.timeout(30):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return url
+
+    def interrupted(url: str) -> None:
+        with Client(url) as client:
+            client.send_soon("t", "x")
+            raise KeyboardInterrupt
+
+    url = asyncio.run(run())
+    leaving = threading.Thread(target=lambda: pytest.raises(KeyboardInterrupt, interrupted, url))
+    leaving.start()
+    leaving.join(30)
+    assert not leaving.is_alive()
+    told = [record.message for record in caplog.records]
+    assert sum(line.startswith("sends to t wait: ") for line in told) == 2, "once an outage"
+    assert told.count("while leaving by an error") == 2
