@@ -8,7 +8,9 @@ with one that is moved by hand all of it is done in the turn of whoever moved it
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -73,11 +75,13 @@ class EmbeddedNode:
         self._free_bytes = 1 << 62
         self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
+        self._forked = False
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
         self.chores = Chores(self)
         engine.upkeep.held = self._retention_held
+        _nodes.add(self)
 
     def start(self) -> None:
         """Stand the reserve and do what is due; then look after things from now on. No lock."""
@@ -122,6 +126,8 @@ class EmbeddedNode:
         return bool(self._callers)
 
     def _why_closed(self) -> ClosedError:
+        if self._forked:
+            return ClosedError("this broker belongs to the process that forked this one")
         if self._failure is None:
             return ClosedError("this broker is closed: open its folder again")
         error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
@@ -177,6 +183,9 @@ class EmbeddedNode:
             try:
                 self.show_committed()
                 self.run_due()
+            except ClosedError:
+                # It waited for a full disk, and is being closed.
+                return
             except Exception as error:
                 self.fail(error)
 
@@ -337,6 +346,8 @@ class EmbeddedNode:
 
         A broker that has failed is only let go of: its log has everything that was answered.
         """
+        # Whoever waits for a full disk under the lock would keep it for ever.
+        self.commits.end_waits(ClosedError("this broker is closed: open its folder again"))
         with self.lock:
             if self.closed:
                 return
@@ -350,3 +361,21 @@ class EmbeddedNode:
                     self.chores.finish()
             finally:
                 self.engine.close()
+
+    def begin_forked(self) -> None:
+        """In a forked child: the folder is the parent's, and two that write it would ruin it."""
+        # Another thread of the parent may have had the lock, and is not there to give it back.
+        self.lock = threading.Lock()
+        self._news = threading.Condition(self.lock)
+        self._forked = self.closed = True
+
+
+_nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for node in list(_nodes):
+        node.begin_forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
