@@ -35,16 +35,17 @@ class AsyncReceiver:
         """Up to `max` messages, of whichever shards have some."""
         if len(self._links) == 1:
             return await self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
-        free = self._free.setdefault(wanted, [])
+        free = self._free.get(wanted)
         gathering = free.pop() if free else Gathering[Poll]()
         try:
             if wait_ms > 0:
                 return await self._gather(gathering, wanted, max, wait_ms, lease_ms)
             return await self._ask_in_turn(gathering, wanted, max, lease_ms)
         finally:
+            # Looked up again: the list from before may have been dropped by another receive.
             if gathering.polls or gathering.held:
-                free.append(gathering)
-            elif not free:
+                self._free.setdefault(wanted, []).append(gathering)
+            elif not self._free.get(wanted):
                 self._free.pop(wanted, None)
 
     async def close(self) -> None:
@@ -121,6 +122,10 @@ class AsyncReceiver:
                 found += await link.receive(wanted, max=room, wait_ms=0, lease_ms=lease_ms)
             except ClientError as error:
                 errors[at] = error
+            except asyncio.CancelledError:
+                # Nobody gets what the shards before this one have leased to us.
+                self._give_back(found)
+                raise
         wrong = verdict(list(errors.values()), len(self._links))
         if wrong is None or found:
             return found

@@ -36,7 +36,9 @@ def due_of(
         return _unix_ms(at), False
     if not isinstance(delay, timedelta):
         raise TypeError(f"delay is a timedelta, not {type(delay).__name__}")
-    return _whole("delay", -(-delay // _MS)), True
+    # Not -(-delay // _MS): the longest delay has no negative.
+    whole, part = divmod(delay, _MS)
+    return _whole("delay", whole + bool(part)), True
 
 
 def due_members(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -79,6 +80,7 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         """Over a node that runs, inside the loop; `lock` is what keeps the folder."""
         self._node = node
         self._lock: int | None = lock
+        self._closing = threading.Lock()
         self._calls = EmbeddedCalls(node, namespace)
         self._loop = asyncio.get_running_loop()
         self._driver = LoopDriver(node, self._loop)
@@ -112,14 +114,16 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
             self._driver.close()
 
     def _close(self) -> None:
-        try:
-            if isinstance(self.clock, ManualClock) and not self._node.closed:
-                self.clock.detach(self._node)
-            self._node.close()
-        finally:
-            lock, self._lock = self._lock, None
-            if lock is not None:
-                os.close(lock)
+        # The folder is free when the first of several that close it has written everything.
+        with self._closing:
+            try:
+                if isinstance(self.clock, ManualClock) and not self._node.closed:
+                    self.clock.detach(self._node)
+                self._node.close()
+            finally:
+                lock, self._lock = self._lock, None
+                if lock is not None:
+                    os.close(lock)
 
     async def advance(self, by: timedelta | None = None, **passed: float) -> int:
         """Move a manual clock, as its own `advance` does, while the loop goes on."""

@@ -8,6 +8,7 @@ dial says when its call returns, unless `wait=False`; `flush()` waits for all of
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -52,6 +53,7 @@ class EmbeddedBroker(Generic[ClockT]):
         """Over a node that runs; `lock` is the descriptor that keeps the folder."""
         self._node = node
         self._lock: int | None = lock
+        self._closing = threading.Lock()
         self._calls = EmbeddedCalls(node, namespace)
         self.clock = clock
         """Its clock; a manual one is moved by `clock.advance(days=30)`."""
@@ -73,14 +75,16 @@ class EmbeddedBroker(Generic[ClockT]):
 
     def close(self) -> None:
         """End: everything is on the disk, whatever the dial, and the folder is free again."""
-        try:
-            if isinstance(self.clock, ManualClock) and not self._node.closed:
-                self.clock.detach(self._node)
-            self._node.close()
-        finally:
-            lock, self._lock = self._lock, None
-            if lock is not None:
-                os.close(lock)
+        # The folder is free when the first of several that close it has written everything.
+        with self._closing:
+            try:
+                if isinstance(self.clock, ManualClock) and not self._node.closed:
+                    self.clock.detach(self._node)
+                self._node.close()
+            finally:
+                lock, self._lock = self._lock, None
+                if lock is not None:
+                    os.close(lock)
 
     def _run(self, steps: Steps[T]) -> T:
         return run(self._node, steps)

@@ -104,6 +104,8 @@ class EmbeddedCalls:
         ids: Sequence[str],
     ) -> MessageBatch:
         """Lease what is ready, or wait for it."""
+        if isinstance(tags, str) or isinstance(ids, str):
+            raise TypeError("tags and ids are lists of texts")
         members = {
             "max": max,
             "wait_ms": wait_ms,

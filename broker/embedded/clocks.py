@@ -95,8 +95,10 @@ class ManualClock:
         return 0
 
     def hold_from(self, ms: int) -> None:
-        """Go on from a later time that a folder has seen already."""
-        self._now_ms = max(self._now_ms, ms)
+        """Go on from a later time that a folder has seen already, with the other brokers."""
+        with self._moving:
+            if ms > self._now_ms:
+                self._move(ms)
 
     def advance(
         self,
@@ -129,11 +131,15 @@ class ManualClock:
 
     def attach(self, broker: Moved) -> None:
         """Move this broker along from now on."""
-        self._brokers.append(broker)
+        with self._moving:
+            self._brokers.append(broker)
+            # The clock may have been moved while the broker began.
+            broker.clock_moved()
 
     def detach(self, broker: Moved) -> None:
-        """It is closed."""
-        self._brokers.remove(broker)
+        """It is to be closed; who moves the clock just now ends that first."""
+        with self._moving:
+            self._brokers.remove(broker)
 
     def _move(self, target_ms: int) -> int:
         if target_ms < self._now_ms:

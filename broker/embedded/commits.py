@@ -46,6 +46,8 @@ class GroupCommit:
         self._asked = False
         self._stopping = False
         self._failure: BaseException | None = None
+        self._ending: BaseException | None = None
+        self._ended = threading.Event()
         self._waiting: list[tuple[int, Told]] = []
         self._synced_at = monotonic()
         self.commits = 0
@@ -84,7 +86,9 @@ class GroupCommit:
                 self._commit(sync=not self._written_is_safe, tell=not locked)
                 if self.disk_full:
                     # As in a broker that serves: all wait for space, and nothing is taken back.
-                    threading.Event().wait(DISK_RETRY_SECONDS)
+                    if self._ending is not None:
+                        raise self._ending
+                    self._ended.wait(DISK_RETRY_SECONDS)
 
     def sync(self, *, locked: bool = False) -> None:
         """Have everything that is appended on the disk, whatever the dial says.
@@ -175,6 +179,11 @@ class GroupCommit:
                 with self._turn:
                     self._asked = True
                     self._work.wait(DISK_RETRY_SECONDS)
+
+    def end_waits(self, error: BaseException) -> None:
+        """Who waits for space on a full disk gets this error from now on."""
+        self._ending = error
+        self._ended.set()
 
     def stop(self) -> None:
         """End the thread, after the commit that runs."""

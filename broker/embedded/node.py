@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -64,7 +65,6 @@ class EmbeddedNode:
         self.engine = engine
         self.clock = clock
         self.standing = Place()
-        self._process = os.getpid()
         self.manual = isinstance(clock, ManualClock)
         """The clock stands still: nothing happens but in somebody's turn."""
         self.lock = threading.Lock()
@@ -75,11 +75,13 @@ class EmbeddedNode:
         self._free_bytes = 1 << 62
         self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
+        self._forked = False
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
         self.chores = Chores(self)
         engine.upkeep.held = self._retention_held
+        _nodes.add(self)
 
     def start(self) -> None:
         """Stand the reserve and do what is due; then look after things from now on. No lock."""
@@ -109,12 +111,6 @@ class EmbeddedNode:
 
     def enter(self) -> None:
         """Take the lock; `lock.release()` gives it back. Raises ClosedError: it was not taken."""
-        if self.forked:
-            # Nor may it wait for the lock: who held it at the fork does not run here.
-            raise ClosedError(
-                "this broker belongs to the process that opened it, and this one was forked from "
-                "it: use it there, or let `delaylog serve` have the folder and both a Client"
-            )
         if not self.lock.acquire(blocking=False):
             mine = threading.get_ident()
             self._callers.add(mine)
@@ -125,16 +121,16 @@ class EmbeddedNode:
             raise self._why_closed()
 
     @property
-    def forked(self) -> bool:
-        """Whether this is a fork of the process that opened the folder. No lock."""
-        return os.getpid() != self._process
-
-    @property
     def wanted(self) -> bool:
         """Whether somebody waits for the lock. No lock."""
         return bool(self._callers)
 
     def _why_closed(self) -> ClosedError:
+        if self._forked:
+            return ClosedError(
+                "this broker belongs to the process that opened it, and this one was forked from "
+                "it: use it there, or let `delaylog serve` have the folder and both a Client"
+            )
         if self._failure is None:
             return ClosedError("this broker is closed: open its folder again")
         error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
@@ -190,6 +186,9 @@ class EmbeddedNode:
             try:
                 self.show_committed()
                 self.run_due()
+            except ClosedError:
+                # It waited for a full disk, and is being closed.
+                return
             except Exception as error:
                 self.fail(error)
 
@@ -351,9 +350,8 @@ class EmbeddedNode:
         A broker that has failed is only let go of: its log has everything that was answered. A fork
         leaves everything to the process that opened it.
         """
-        if self.forked:
-            self.closed = True
-            return
+        # Whoever waits for a full disk under the lock would keep it for ever.
+        self.commits.end_waits(ClosedError("this broker is closed: open its folder again"))
         with self.lock:
             if self.closed:
                 return
@@ -367,3 +365,21 @@ class EmbeddedNode:
                     self.chores.finish()
             finally:
                 self.engine.close()
+
+    def begin_forked(self) -> None:
+        """In a forked child: the folder is the parent's, and two that write it would ruin it."""
+        # Another thread of the parent may have had the lock, and is not there to give it back.
+        self.lock = threading.Lock()
+        self._news = threading.Condition(self.lock)
+        self._forked = self.closed = True
+
+
+_nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for node in list(_nodes):
+        node.begin_forked()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

@@ -175,6 +175,10 @@ class Lane:
                 # Docs: what got 503 may have come through.
                 attempt.lost = True
                 return self._again(error, now_s)
+            case ApiError(code="unknown_error", status=status) if status >= 500:
+                # Something between said it, a proxy: what the broker did nobody knows.
+                attempt.lost = True
+                return self._again(error, now_s)
             case ApiError(code="timeout"):
                 return self._again(error, now_s)
             case ApiError(code="quota"):

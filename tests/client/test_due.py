@@ -62,3 +62,9 @@ def test_what_is_no_time_is_refused(
 ) -> None:
     with pytest.raises(kind, match=words):
         due_of(**times)
+
+
+def test_the_longest_delay_there_is_can_be_said() -> None:
+    """What is over the horizon the broker refuses; it is no overflow here."""
+    assert due_of(delay=timedelta.max) == (86_399_999_999_999_999 + 1, True)
+    assert due_of(delay=timedelta(milliseconds=7)) == (7, True)

@@ -57,7 +57,7 @@ def test_it_stops_at_every_wake_on_the_way() -> None:
     clock.attach(one)
     clock.attach(other)
     clock.advance(ms=1_000)
-    assert one.woken == other.woken == [10, 30, 500, 1_000]
+    assert one.woken == other.woken == [0, 10, 30, 500, 1_000]
     clock.detach(other)
     clock.set(datetime.fromtimestamp(2, UTC))
     assert one.woken[-1] == 2_000
@@ -94,3 +94,22 @@ def test_a_move_that_cannot_be_is_refused_and_nothing_passes(move, why) -> None:
 def test_a_moment_is_a_number_or_a_datetime(moment: object) -> None:
     with pytest.raises(TypeError, match="a moment is whole ms"):
         ManualClock(moment)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_ahead_takes_the_other_brokers_along() -> None:
+    clock = ManualClock(0)
+    one = Sleeper(clock, 10, 500, 9_000)
+    clock.attach(one)
+    clock.hold_from(1_000)
+    assert one.woken == [0, 10, 500, 1_000]
+    clock.advance(ms=8_500)
+    assert one.woken[4:] == [9_000, 9_500]
+
+
+def test_who_comes_after_a_move_does_what_has_become_due() -> None:
+    clock = ManualClock(0)
+    late = Sleeper(clock, 10)
+    clock.advance(ms=20)
+    clock.attach(late)
+    assert late.woken == [20]
+    clock.advance(ms=1)

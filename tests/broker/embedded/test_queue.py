@@ -221,6 +221,8 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.receive("t", wait_ms=-1), errors.BadRequest, "wait_ms must lie"),
         (lambda b: b.receive("t", lease_ms="x"), errors.BadRequest, "lease_ms must be"),
         (lambda b: b.receive("t", tags_mode="some"), errors.BadRequest, "tags_mode"),
+        (lambda b: b.receive("t", tags="ab"), TypeError, "lists of texts"),
+        (lambda b: b.receive("t", ids="ab"), TypeError, "lists of texts"),
         (lambda b: b.ack(["a"]), TypeError, "messages are settled"),
         (lambda b: b.stats("nowhere"), errors.NotFound, "no topic 'nowhere'"),
         (lambda b: b.put_topic("t", {"max_retry": -1}), errors.BadRequest, "max_retry"),

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.embedded import ClosedError, EmbeddedBroker, ManualClock
+import delaylog
+from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
+from delaylog.storage.errors import DiskFullError
 
 
 @pytest.fixture
@@ -155,3 +157,65 @@ def test_upkeep_goes_on_beside_the_calls(open_embedded: Any) -> None:
         broker.send_columns("t", [b"x" * 100] * 500)
         broker.ack(broker.receive("t", max=1_000))
     assert broker.stats("t").counts.leased == 0
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_the_folder_is_free_when_whoever_closes_it_has_ended(
+    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
+) -> None:
+    """A second close waits for the first one, which still writes."""
+    broker = open_embedded(tmp_path / "f", clock=ManualClock() if manual else None)
+    broker.send("t", "x")
+    chores = broker._node.chores
+    writing, go_on = threading.Event(), threading.Event()
+    finish = chores.finish
+
+    def slow() -> None:
+        writing.set()
+        go_on.wait(10)
+        finish()
+
+    monkeypatch.setattr(chores, "finish", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(broker.close)
+        assert writing.wait(10)
+        second = threads.submit(broker.close)
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        with pytest.raises(ConfigError, match="in use"):
+            delaylog.open(tmp_path / "f")
+        go_on.set()
+        first.result(10)
+        second.result(10)
+    delaylog.open(tmp_path / "f").close()
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_close_ends_those_who_wait_for_a_full_disk(
+    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
+) -> None:
+    """Also where the one who waits has the lock; what was answered is there."""
+    broker = open_embedded(tmp_path / "f", clock=ManualClock() if manual else None)
+    sent = broker.send("t", "answered")
+    full = threading.Event()
+
+    def no_room(*_: Any, **__: Any) -> bool:
+        full.set()
+        raise DiskFullError("no space")
+
+    log = broker._node.engine.state.log
+    monkeypatch.setattr(log, "write_pending", no_room)
+    monkeypatch.setattr(log, "sync", no_room)
+    with ThreadPoolExecutor(4) as threads:
+        sending = threads.submit(broker.send, "t", "waits")
+        assert full.wait(10)
+        full.clear()
+        receiving = threads.submit(broker.receive, "t", max=2)
+        # Under a manual clock it is the receive that commits, under the lock.
+        assert full.wait(10)
+        threads.submit(broker.close).result(20)
+        with pytest.raises(ClosedError, match="closed: open its folder"):
+            sending.result(10)
+        assert manual == isinstance(receiving.exception(10), ClosedError)
+    again = open_embedded(tmp_path / "f", clock=ManualClock())
+    assert sent.id in [message.id for message in again.messages("t")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,3 +122,17 @@ def test_two_brokers_on_one_clock(open_embedded: Any) -> None:
     one.close()
     clock.advance(seconds=1)
     assert len(other.receive("t")) == 1
+
+
+def test_a_folder_from_later_moves_who_shares_the_clock(open_embedded: Any, tmp_path: Path) -> None:
+    """What became due at the others on the way is ready, and the clock goes on."""
+    ahead = tmp_path / "ahead"
+    with open_embedded(ahead, clock=ManualClock()) as broker:
+        broker.send("t", "x")
+        broker.clock.advance(hours=2)
+    clock = ManualClock()
+    first = open_embedded(clock=clock)
+    first.send("t", "in an hour", delay=timedelta(hours=1))
+    open_embedded(ahead, clock=clock)
+    clock.advance(ms=1)
+    assert [message.text for message in first.receive("t")] == ["in an hour"]

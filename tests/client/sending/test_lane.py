@@ -266,3 +266,26 @@ def test_only_a_batch_that_is_certainly_nowhere_may_go_to_another_shard() -> Non
     attempt = lane.attempt()
     assert attempt is not None
     assert lane.answered(broker.send("t", attempt.wire), 0.0) is None
+
+
+def test_an_error_that_no_broker_says_tells_nothing_of_the_rows() -> None:
+    """A proxy's 502: the broker behind it may have taken them, so they are sent again as they are.
+
+    A broker's own errors have a code.
+    """
+    carrier = Carrier(FakeBroker(), retry_for_s=10.0)
+    carrier.queue(b"0")
+    carrier.queue(b"1")
+    first = carrier.lane.attempt()
+    assert first is not None
+    carrier.broker.send("t", first.wire)
+    carrier.lane.failed(api_error(502, {"detail": "<html>"}), carrier.now_s)
+    assert carrier.lane.attempt() is first
+    carrier.run()
+    assert all(isinstance(each, Sent) for each in carrier.outcomes())
+    assert carrier.broker.taken == [("t", b"0"), ("t", b"1")]
+    carrier.queue(b"2")
+    while carrier.lane.attempt() is not None:
+        verdict = carrier.lane.failed(api_error(504, {}), carrier.now_s)
+        carrier.now_s += verdict.pause_s + 0.001
+    assert isinstance(carrier.outcomes()[2], AnswerLost)

@@ -338,12 +338,12 @@ def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
         return url
 
     def interrupted(url: str) -> None:
-        with Client(url) as client:
+        with pytest.raises(KeyboardInterrupt), Client(url) as client:
             client.send_soon("t", "x")
             raise KeyboardInterrupt
 
     url = asyncio.run(run())
-    leaving = threading.Thread(target=lambda: pytest.raises(KeyboardInterrupt, interrupted, url))
+    leaving = threading.Thread(target=interrupted, args=(url,))
     leaving.start()
     leaving.join(30)
     assert not leaving.is_alive()

@@ -1,0 +1,59 @@
+"""A process that forks: the child has nothing to say to its parent's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.embedded import ClosedError, ManualClock
+
+
+def in_a_child(act: Any) -> int:
+    """Exit status of a forked child that does this; 1 where it raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            act()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_a_forked_child_is_refused_and_spoils_nothing(
+    open_embedded: Any, tmp_path: Path, manual: bool
+) -> None:
+    """Two that append to one log would ruin what was answered."""
+    folder = tmp_path / "f"
+    broker = open_embedded(folder, clock=ManualClock() if manual else None)
+    sent = [broker.send("t", f"before {n}").id for n in range(3)]
+
+    def child() -> None:
+        with pytest.raises(ClosedError, match="the process that opened it"):
+            broker.send("t", "from the child")
+        with pytest.raises(ClosedError, match="the process that opened it"):
+            broker.receive("t")
+        broker.close()
+
+    assert in_a_child(child) == 0
+    sent += [broker.send("t", f"after {n}").id for n in range(3)]
+    broker.close()
+    again = open_embedded(folder, clock=ManualClock())
+    assert [message.id for message in again.messages("t")] == sent
+
+
+def test_a_child_is_refused_whatever_threads_were_doing(broker: Any) -> None:
+    """The lock that another thread had when the process was forked is not waited for."""
+
+    def child() -> None:
+        with pytest.raises(ClosedError, match="the process that opened it"):
+            broker.send("t", "from the child")
+
+    with broker._node.lock:
+        assert in_a_child(child) == 0
+    broker.send("t", "the parent goes on")
