@@ -33,6 +33,21 @@ class Wanted:
     exact_tags: bool = False
     ids: tuple[str, ...] = ()
 
+    @classmethod
+    def checked(
+        cls,
+        topic: str,
+        group: str | None,
+        tags: Sequence[str],
+        tags_mode: str,
+        exact_tags: bool,
+        ids: Sequence[str],
+    ) -> Wanted:
+        """The arguments of a receive. TypeError for one text where a list of them belongs."""
+        if isinstance(tags, str) or isinstance(ids, str):
+            raise TypeError("tags and ids are lists of texts")
+        return cls(topic, group, tuple(tags), tags_mode, exact_tags, tuple(ids))
+
     def __post_init__(self) -> None:
         if self.tags_mode not in ("any", "all"):
             raise ValueError(f"tags_mode is 'any' or 'all', not {self.tags_mode!r}")
