@@ -259,9 +259,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         broker; with `exact_tags` once more here. From several shards it is whatever comes first;
         one that cannot be reached is passed over, and NotReached is raised when none can.
         """
-        if isinstance(tags, str) or isinstance(ids, str):
-            raise TypeError("tags and ids are lists of texts")
-        wanted = Wanted(topic, group, tuple(tags), tags_mode, exact_tags, tuple(ids))
+        wanted = Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
         return await self._receiver.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
 
     async def peek(

@@ -7,16 +7,18 @@ receive that has enough leaves its other polls to the next one of the same kind;
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from delaylog.client.async_link import AsyncLink
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message
-from delaylog.client.receiving import REPOLL_S, Gathering, Wanted, bearable, verdict
+from delaylog.client.receiving import REPOLL_S, SWEEP_S, Gathering, Wanted, bearable, verdict
 from delaylog.client.settling import by_shard
 from delaylog.client.sharding import Topology
 
+log = logging.getLogger("delaylog.client")
 Poll: TypeAlias = "asyncio.Task[tuple[list[Message], float]]"
 
 
@@ -28,6 +30,7 @@ class AsyncReceiver:
         self._topology = topology
         self._free: dict[Wanted, list[Gathering[Poll]]] = {}
         self._giving: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
@@ -45,11 +48,15 @@ class AsyncReceiver:
             # Looked up again: the list from before may have been dropped by another receive.
             if gathering.polls or gathering.held:
                 self._free.setdefault(wanted, []).append(gathering)
+                if self._sweeper is None or self._sweeper.done():
+                    self._sweeper = asyncio.create_task(self._sweep())
             elif not self._free.get(wanted):
                 self._free.pop(wanted, None)
 
     async def close(self) -> None:
         """End what is under way and give back what nobody took."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         gatherings = [each for free in self._free.values() for each in free]
         self._free.clear()
         polls = [poll for gathering in gatherings for poll in gathering.polls.values()]
@@ -153,6 +160,21 @@ class AsyncReceiver:
                 errors[at] = error
             else:
                 raise error
+
+    async def _sweep(self) -> None:
+        """Give back what no receive came for, as long as there may be any."""
+        while self._free:
+            await asyncio.sleep(SWEEP_S)
+            for wanted, free in list(self._free.items()):
+                for gathering in free:
+                    try:
+                        self._harvest(gathering, {})
+                    except Exception:
+                        log.exception("a poll of %s failed", wanted.topic)
+                    self._take(gathering, 0)
+                self._free[wanted] = [each for each in free if each.polls or each.held]
+                if not self._free[wanted]:
+                    del self._free[wanted]
 
     def _take(self, gathering: Gathering[Poll], max: int) -> list[Message]:
         found, stale = gathering.take(max, asyncio.get_running_loop().time())

@@ -7,6 +7,7 @@ kind; `close` ends them. A process that was forked off has none of its parent's 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,10 +18,11 @@ from typing import TypeAlias
 from delaylog.client.errors import ClientError
 from delaylog.client.link import Link
 from delaylog.client.message import Message
-from delaylog.client.receiving import REPOLL_S, Gathering, Wanted, bearable, verdict
+from delaylog.client.receiving import REPOLL_S, SWEEP_S, Gathering, Wanted, bearable, verdict
 from delaylog.client.settling import by_shard
 from delaylog.client.sharding import Topology
 
+log = logging.getLogger("delaylog.client")
 Poll: TypeAlias = "Future[tuple[list[Message], float]]"
 
 
@@ -36,6 +38,7 @@ class Receiver:
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._free: dict[Wanted, list[Gathering[Poll]]] = {}
+        self._sweeping = False
 
     def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
@@ -56,6 +59,10 @@ class Receiver:
             with self._lock:
                 if gathering.polls or gathering.held:
                     self._free.setdefault(wanted, []).append(gathering)
+                    if not self._sweeping:
+                        self._sweeping = True
+                        name = "delaylog receive sweeper"
+                        threading.Thread(target=self._sweep, name=name, daemon=True).start()
                 elif not self._free.get(wanted):
                     self._free.pop(wanted, None)
 
@@ -156,6 +163,28 @@ class Receiver:
                 errors[at] = error
             else:
                 raise error
+
+    def _sweep(self) -> None:
+        """Give back what no receive came for, as long as there may be any."""
+        while True:
+            time.sleep(SWEEP_S)
+            stale: list[Message] = []
+            with self._lock:
+                for wanted, free in list(self._free.items()):
+                    for gathering in free:
+                        try:
+                            self._harvest(gathering, {})
+                        except Exception:
+                            log.exception("a poll of %s failed", wanted.topic)
+                        stale += gathering.take(0, time.monotonic())[1]
+                    self._free[wanted] = [each for each in free if each.polls or each.held]
+                    if not self._free[wanted]:
+                        del self._free[wanted]
+                ends = not self._free
+                self._sweeping = not ends
+            self._give_back(stale)
+            if ends:
+                return
 
     def _take(self, gathering: Gathering[Poll], max: int) -> list[Message]:
         found, stale = gathering.take(max, time.monotonic())

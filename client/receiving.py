@@ -2,7 +2,8 @@
 
 The one rule: a message that was leased is handed to somebody or given back. Shards are asked all
 at once, so more may come than one receive takes; the rest is held, and goes first to the next
-receive of the same kind, unless less than half of its lease is left: then it is given back.
+receive of the same kind, unless less than half of its lease is left: then it is given back, also
+when there is no next receive.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from delaylog.client.message import Message
 P = TypeVar("P")
 REPOLL_S: Final = 1.0
 """A shard that failed during a receive is asked again after so long."""
+SWEEP_S: Final = 0.2
+"""How often what nobody took is looked at while nobody receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,21 @@ class Wanted:
     tags_mode: str = "any"
     exact_tags: bool = False
     ids: tuple[str, ...] = ()
+
+    @classmethod
+    def checked(
+        cls,
+        topic: str,
+        group: str | None,
+        tags: Sequence[str],
+        tags_mode: str,
+        exact_tags: bool,
+        ids: Sequence[str],
+    ) -> Wanted:
+        """The arguments of a receive. TypeError for one text where a list of them belongs."""
+        if isinstance(tags, str) or isinstance(ids, str):
+            raise TypeError("tags and ids are lists of texts")
+        return cls(topic, group, tuple(tags), tags_mode, exact_tags, tuple(ids))
 
     def __post_init__(self) -> None:
         if self.tags_mode not in ("any", "all"):

@@ -35,6 +35,7 @@ from delaylog.client.models import (
     Stats,
     TopicInfo,
 )
+from delaylog.client.receiving import Wanted
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient
@@ -223,13 +224,15 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         group: str | None = None,
         tags: Sequence[str] = (),
         tags_mode: str = "any",
-        exact_tags: bool = False,  # noqa: ARG002 (it always looks at the tags themselves)
+        exact_tags: bool = False,
         ids: Sequence[str] = (),
     ) -> list[Message]:
         """Lease up to `max` ready messages; see `EmbeddedBroker.receive`.
 
         Cancelled while it waits it has taken nothing.
         """
+        # It always looks at the tags themselves, but what a client refuses is refused here too.
+        Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
         batch = await self.receive_columns(
             topic,
             max=max,

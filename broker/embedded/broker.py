@@ -33,6 +33,7 @@ from delaylog.client.models import (
     TopicInfo,
 )
 from delaylog.client.plain_sync_client import PlainSyncClient
+from delaylog.client.receiving import Wanted
 from delaylog.client.sync_transport import SyncTransport
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class EmbeddedBroker(Generic[ClockT]):
         group: str | None = None,
         tags: Sequence[str] = (),
         tags_mode: str = "any",
-        exact_tags: bool = False,  # noqa: ARG002 (it always looks at the tags themselves)
+        exact_tags: bool = False,
         ids: Sequence[str] = (),
     ) -> list[Message]:
         """Lease up to `max` ready messages, all under one lease.
@@ -172,6 +173,8 @@ class EmbeddedBroker(Generic[ClockT]):
         With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
         too when so much of that clock's time has passed.
         """
+        # It always looks at the tags themselves, but what a client refuses is refused here too.
+        Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
         batch = self.receive_columns(
             topic,
             max=max,

@@ -2,7 +2,7 @@
 
 A broker asks its clock for the time and never waits for it. A clock that is moved by hand stops on
 the way wherever a broker asks to be woken, so that a message becomes ready at its own millisecond
-and a lease ends at its deadline, however far the clock moves at once.
+and a lease ends within 50 ms of its deadline, however far the clock moves at once.
 """
 
 from __future__ import annotations

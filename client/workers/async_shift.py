@@ -84,10 +84,9 @@ class AsyncShift:
 
     def start(self) -> None:
         """Begin to fetch and to handle."""
-        run = self._run_batches if self._consumer.batch else self._run
         name = f"delaylog {self._consumer.name}"
         for number in range(self._consumer.concurrency):
-            self._runners.append(asyncio.create_task(run(), name=f"{name} runner {number}"))
+            self._hire(f"{name} runner {number}")
         for port in range(len(self._ports)):
             self._fetchers.append(asyncio.create_task(self._fetch(port), name=f"{name} fetch"))
             self._keepers.append(asyncio.create_task(self._settle_all(port), name=f"{name} settle"))
@@ -123,6 +122,23 @@ class AsyncShift:
         await _cancelled([*self._keepers, *self._calls])
 
     # Handling
+
+    def _hire(self, name: str) -> None:
+        """Have one more runner."""
+        run = self._run_batches if self._consumer.batch else self._run
+        runner = asyncio.create_task(run(), name=name)
+        self._runners.append(runner)
+        runner.add_done_callback(self._runner_ended)
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        """Replace a runner that a handler has cancelled, which only `stop` may."""
+        self._begun.pop(runner, None)
+        # Whoever ends the loop cancels all its tasks in one go: then there is nothing to replace.
+        if self._stopping or any(each.done() or each.cancelling() for each in self._fetchers):
+            return
+        logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
+        self._runners.remove(runner)
+        self._hire(runner.get_name())
 
     async def _run(self) -> None:
         """One runner of handlers that take one message."""

@@ -68,14 +68,14 @@ async def drained(client: Any, topic: str, count: int, **options: Any) -> list[A
     return found
 
 
-async def leased(client: Any, topic: str, count: int) -> None:
+async def leased(client: Any, topic: str, least: int, *, most: int = 1_000) -> None:
     """Wait until so many are under lease: a poll that nobody waits for has brought its own."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        if (await client.stats(topic)).counts.leased >= count:
+        if least <= (await client.stats(topic)).counts.leased <= most:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"{count} were not leased in time")
+    raise AssertionError(f"not {least} to {most} were leased in time")
 
 
 def bodies(messages: list[Any]) -> list[bytes]:
@@ -113,8 +113,8 @@ def test_settling_in_all_ways(make: Any, two_brokers: Any, topic: str) -> None:
             assert await client.extend(first[1:2], lease_ms=0) == [DONE]
             again = await drained(client, topic, 2)
             # What was given back has not been tried.
-            tries = {message.id: message.attempts for message in again}
-            assert tries == {first[0].id: 2, first[1].id: 1}
+            attempts = {message.id: message.attempts for message in again}
+            assert attempts == {first[0].id: 2, first[1].id: 1}
             assert await client.extend(first[2], lease_ms=60_000) == [DONE]
             assert await client.ack([*first, *again]) == [GONE, GONE, DONE, DONE, DONE]
             assert await client.receive(topic) == []
@@ -312,6 +312,26 @@ def test_close_gives_back_what_nobody_took(make: Any, two_brokers: Any, topic: s
         async with make(*two_brokers) as client:
             others = await drained(client, topic, 3)
             assert (taken.shard, taken.ref) not in {(each.shard, each.ref) for each in others}
+
+    asyncio.run(scene())
+
+
+def test_what_came_after_the_last_receive_is_given_back(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    """It was in nobody's hands, so it has not been tried: its only attempt is still to come."""
+
+    async def scene() -> None:
+        near, far = two_brokers
+        async with make(*two_brokers) as client:
+            await client.send_columns(topic, [b"1"], shard=near)
+            first = await client.receive(topic, max=1, wait_ms=5_000, lease_ms=2_000)
+            await client.ack(first)
+            await client.send_columns(topic, [b"2"], max_retry=[0], shard=far)
+            await leased(client, topic, 1)
+            await leased(client, topic, 0, most=0)
+            (left,) = [each async for each in client.messages(topic, shard=far)]
+            assert (left.state, left.attempts) == ("ready", 0)
 
     asyncio.run(scene())
 

@@ -35,8 +35,8 @@ class DynoQueue(DynoSettling, DynoLooking):
     """
 
     def process_unacks(self) -> int:
-        """Nothing is left to do here: what is not acknowledged in time comes back by itself, at
-        that millisecond. Records the depth of the queue, and answers how many it had to move: 0.
+        """Nothing is left to do here: what is not acknowledged in time comes back by itself,
+        within 50 ms. Records the depth of the queue, and answers how many it had to move: 0.
         """
         with self.stats.timed("process_unack"):
             self.stats.record("queue_depth", self.size())

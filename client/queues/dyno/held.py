@@ -33,8 +33,8 @@ class Held:
                 message_id = message.id
                 self._by_id.pop(message_id, None)
                 self._by_id[message_id] = (shard, message)
-            for oldest in list(self._by_id)[: max(0, len(self._by_id) - self._held_max)]:
-                del self._by_id[oldest]
+            while len(self._by_id) > self._held_max:
+                del self._by_id[next(iter(self._by_id))]
 
     def find(self, message_id: str) -> tuple[str, Message] | None:
         """Where it came from, and its newest delivery here."""

@@ -111,6 +111,22 @@ def test_keys_are_worked_on_one_at_a_time(broker: Manual) -> None:
     assert order == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize(
+    ("wish", "kind"),
+    [
+        ({"tags": "ab"}, TypeError),
+        ({"ids": "a"}, TypeError),
+        ({"exact_tags": True}, ValueError),
+        ({"tags_mode": "some"}, ValueError),
+    ],
+)
+def test_a_receive_that_a_client_refuses_is_refused_here(
+    broker: Manual, wish: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        broker.receive("t", **wish)
+
+
 def test_groups_see_what_is_sent_after_them(broker: Manual) -> None:
     broker.send("t", "before")
     broker.put_group("t", "late")
@@ -220,9 +236,6 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.receive("t", max=0), errors.BadRequest, "max must lie"),
         (lambda b: b.receive("t", wait_ms=-1), errors.BadRequest, "wait_ms must lie"),
         (lambda b: b.receive("t", lease_ms="x"), errors.BadRequest, "lease_ms must be"),
-        (lambda b: b.receive("t", tags_mode="some"), errors.BadRequest, "tags_mode"),
-        (lambda b: b.receive("t", tags="ab"), TypeError, "lists of texts"),
-        (lambda b: b.receive("t", ids="ab"), TypeError, "lists of texts"),
         (lambda b: b.ack(["a"]), TypeError, "messages are settled"),
         (lambda b: b.stats("nowhere"), errors.NotFound, "no topic 'nowhere'"),
         (lambda b: b.put_topic("t", {"max_retry": -1}), errors.BadRequest, "max_retry"),

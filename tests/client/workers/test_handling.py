@@ -293,6 +293,31 @@ def forced_nack(live: Live, message_id: str) -> Call[list[str]]:
     return settle_forced(places, "t", "nack", [message_id], delay_ms=0)
 
 
+def test_a_handler_that_cancels_its_own_task_leaves_the_worker_whole(live: Live) -> None:
+    works = Works("tasks", live)
+    most = now = 0
+
+    @works.consumer(concurrency=2)
+    async def handle(message: Message) -> None:
+        nonlocal most, now
+        if message.body == b"cancels":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            return
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.05)
+        now -= 1
+
+    live.send(["cancels"] * 3)
+    with works:
+        live.await_counts(acked=3)
+        live.send(["x"] * 6)
+        live.await_counts(acked=9)
+    assert most == 2
+
+
 def test_a_handler_that_fails_in_any_way_leaves_the_others_going(live: Live, kind: Kind) -> None:
     works = Works(kind, live)
 
