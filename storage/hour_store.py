@@ -430,8 +430,8 @@ class HourStore:
             for column in folder.state_columns:
                 # One pass: random changes make pages dirty as fast as they are written, and other
                 # columns, and the checkpoint, wait for their turn.
-                start = 0
-                while runs := column.collect(pages_max, start):
+                start, stop = 0, column.dirty_end
+                while runs := column.collect(pages_max, start, stop):
                     start = column.behind(runs)
 
                     def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]

@@ -264,19 +264,33 @@ class StateColumn:
         """Pages changed since they were last written."""
         return sum(int(np.count_nonzero(p.dirty)) for p in self._pieces.values())
 
-    def collect(self, pages_max: int, start: int = 0) -> list[tuple[int, int, bytes]]:
+    @property
+    def dirty_end(self) -> int:
+        """The page of the column behind its last dirty one, 0 without any."""
+        for which, piece in sorted(self._pieces.items(), reverse=True):
+            dirty = np.flatnonzero(piece.dirty)
+            if len(dirty):
+                return which * PIECE_PAGES + int(dirty[-1]) + 1
+        return 0
+
+    def collect(
+        self, pages_max: int, start: int = 0, stop: int | None = None
+    ) -> list[tuple[int, int, bytes]]:
         """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean.
 
-        They come in order, those from page `start` of the column on: a pass that goes on behind
-        what it got (`behind`) ends, however fast pages become dirty again.
+        They come in order, those from page `start` to `stop` of the column: a pass that goes on
+        behind what it got (`behind`), to the `dirty_end` that it found, ends, however fast pages
+        become dirty again and the column grows.
         """
         out: list[tuple[int, int, bytes]] = []
         left = pages_max
+        stop = self.dirty_end if stop is None else stop
         for which, piece in sorted(self._pieces.items()):
             if left <= 0:
                 break
             first_page = max(start - which * PIECE_PAGES, 0)
-            pages = (np.flatnonzero(piece.dirty[first_page:]) + first_page)[:left]
+            stop_page = max(stop - which * PIECE_PAGES, 0)
+            pages = (np.flatnonzero(piece.dirty[first_page:stop_page]) + first_page)[:left]
             if len(pages) == 0:
                 continue
             left -= len(pages)

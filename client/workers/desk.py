@@ -204,9 +204,12 @@ class Desk:
         return abandoned
 
     def give_back(self, abandoned: Iterable[Held], now_s: float) -> None:
-        """What was abandoned may be handled elsewhere."""
+        """What was abandoned may be handled elsewhere, at once.
+
+        It was begun, so it counts as an attempt: what hangs every worker has an end.
+        """
         for held in abandoned:
-            self._settle(held, Verb.GIVE_BACK, None, now_s)
+            self._settle(held, Verb.NACK, 0, now_s)
 
     def give_back_waiting(self, now_s: float) -> None:
         """Everything that was not begun goes back."""

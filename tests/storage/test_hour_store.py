@@ -31,6 +31,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import place_rows
 from delaylog.storage.second_index import SecondIndex
+from delaylog.storage.state_column import PAGE_ROWS
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, FakeFile
 
 FIRST = 472_222
@@ -392,6 +393,25 @@ def test_a_state_flush_ends_while_states_change() -> None:
     assert writes == 1
     assert store.dirty_state_bytes == 4096, "what changed meanwhile waits for the next one"
     assert store.get_states(refs)["lease"].tolist() == [1]
+
+
+def test_a_state_flush_ends_while_an_hour_grows() -> None:
+    """Rows are settled as fast as their pages are written, each time on a page further on."""
+    _, store, model = small_store()
+    entries = np.zeros(1, STATE_ENTRY)
+    entries["state"] = MessageState.ACKED
+    ref = np.array(model.refs[:1], np.int64)
+    store.put_states(ref, entries)
+    writes = 0
+    for step in store.flush_states(pages_max=1):
+        if callable(step):
+            step()
+            writes += 1
+            assert writes < 5, "a pass has an end"
+            ref += PAGE_ROWS
+            store.put_states(ref, entries)
+    assert writes == 1
+    assert store.dirty_state_bytes == 4096
 
 
 def test_state_file_survives() -> None:

@@ -211,7 +211,7 @@ def test_what_an_abandoned_handler_decides_counts_no_more() -> None:
     assert held.message.lease_lost
     desk.give_back(abandoned, 0.1)
     desk.done(held, 0.2, 0.2)
-    assert settlements(desk) == [(Verb.GIVE_BACK, None, [1])]
+    assert settlements(desk) == [(Verb.NACK, 0, [1])], "it was begun"
     assert desk.running == 0
 
 
