@@ -25,7 +25,7 @@ from delaylog.client.async_transport import AsyncTransport
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import AnswerLost, ClientError, NotReached, SendFailed
+from delaylog.client.errors import ClientError, NotReached, SendFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -33,7 +33,7 @@ from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo, Settled
 from delaylog.client.patience import Patience
 from delaylog.client.plain_client import PlainClient
-from delaylog.client.receiving import Wanted
+from delaylog.client.receiving import Wanted, verdict
 from delaylog.client.sending.async_calls import AsyncSendCalls
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
@@ -228,8 +228,6 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
                     answer = await link.post(topic, wire)
                 except NotReached as error:
                     failure: ClientError = error
-                    if settled is not None:
-                        failure = AnswerLost(f"an earlier try had no answer, and then: {error}")
                 except ClientError as error:
                     # It may have come through there, so it is repeated there and nowhere else.
                     settled, failure = link, error
@@ -272,18 +270,29 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         tags_mode: str = "any",
         ids: Sequence[str] = (),
     ) -> list[MessageInfo]:
-        """What is ready now, without leasing it; of several shards one after the other."""
+        """What is ready now, without leasing it; of several shards one after the other.
+
+        One that cannot be reached is passed over, and NotReached is raised when none can.
+        """
         found: list[MessageInfo] = []
+        errors: list[ClientError] = []
         for at in self._topology.order():
             link = self._links[at]
             members = {"tags": list(tags), "tags_mode": tags_mode} if tags else {}
             members |= {"ids": list(ids)} if ids else {}
             members |= {"group": group} if group is not None else {}
             call = message_calls.peek(self._places, topic, max=max - len(found), **members)
-            answer = await link.carry(call)
+            try:
+                answer = await link.carry(call)
+            except ClientError as error:
+                errors.append(error)
+                continue
             found += [MessageInfo.of(each, link.name) for each in answer["messages"]]
             if len(found) >= max:
-                break
+                return found
+        wrong = verdict(errors, len(self._links))
+        if wrong is not None:
+            raise wrong
         return found
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:

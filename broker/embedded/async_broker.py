@@ -27,6 +27,7 @@ from delaylog.client.errors import SendFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
+    Forecast,
     GroupInfo,
     MessageInfo,
     NewMessage,
@@ -378,9 +379,10 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         """Counts by state as a group sees them. NotFound."""
         return await self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
 
-    async def forecast(self, topic: str, **members: Any) -> dict[str, Any]:
+    async def forecast(self, topic: str, **members: Any) -> Forecast:
         """Messages to come, by `minutes` and `hours`. NotFound."""
-        return await self.call(topics.forecast(self._calls.places, topic, **members))
+        shape = await self.call(topics.forecast(self._calls.places, topic, **members))
+        return Forecast.of(shape)
 
     async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
         """End what waits or is ready, by `force` what is leased too; how many. NotFound."""

@@ -24,6 +24,7 @@ from delaylog.client.calls import Call, topics
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
+    Forecast,
     GroupInfo,
     MessageInfo,
     NewMessage,
@@ -321,9 +322,10 @@ class EmbeddedBroker(Generic[ClockT]):
         """Counts by state as a group sees them. NotFound."""
         return self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
 
-    def forecast(self, topic: str, **members: Any) -> dict[str, Any]:
+    def forecast(self, topic: str, **members: Any) -> Forecast:
         """Messages to come, by `minutes` and `hours`. NotFound."""
-        return self.call(topics.forecast(self._calls.places, topic, **members))
+        shape = self.call(topics.forecast(self._calls.places, topic, **members))
+        return Forecast.of(shape)
 
     def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
         """End what waits or is ready, by `force` what is leased too; how many. NotFound."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
+from delaylog.client.patience import of_a_proxy
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
@@ -175,8 +176,7 @@ class Lane:
                 # Docs: what got 503 may have come through.
                 attempt.lost = True
                 return self._again(error, now_s)
-            case ApiError(code="unknown_error", status=status) if status >= 500:
-                # Something between said it, a proxy: what the broker did nobody knows.
+            case ApiError() if of_a_proxy(error):
                 attempt.lost = True
                 return self._again(error, now_s)
             case ApiError(code="timeout"):

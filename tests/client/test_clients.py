@@ -359,6 +359,8 @@ def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -
                 assert (await client.send_columns(topic, [b"x"])).shard == two_brokers[0]
             assert len(await drained(client, topic, 3)) == 3
             assert await client.receive(topic, max=3) == []
+            await client.send_columns(topic, [b"seen"])
+            assert [each.body for each in await client.peek(topic, max=3)] == [b"seen"]
             with pytest.raises(NotReached):
                 await client.send_columns(topic, [b"x"], shard="dead")
             with pytest.raises(NotReached):
@@ -366,6 +368,8 @@ def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -
         async with make(dead) as client:
             with pytest.raises(NotReached):
                 await client.receive(topic)
+            with pytest.raises(NotReached):
+                await client.peek(topic)
         async with make(dead, Shard(dead.url, name="too")) as client:
             with pytest.raises(NotReached):
                 await client.receive(topic, wait_ms=100)

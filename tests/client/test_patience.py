@@ -56,3 +56,34 @@ def test_what_time_does_not_cure_is_raised_at_once(code: str) -> None:
     patience = Patience(30.0, HandClock(), Random(1))
     with pytest.raises((BadRequest, DiskFull)):
         patience.pause_s(api_error(400, {"code": code}))
+
+
+def test_what_may_have_been_done_once_is_told_as_that() -> None:
+    """A refusal behind a lost answer may be of the repeat; a quota or a full disk clears it up."""
+    for doubt in (AnswerLost("gone"), api_error(503, {"code": "not_ready"}), api_error(502, {})):
+        patience = Patience(30.0, HandClock(), Random(1))
+        patience.pause_s(doubt)
+        with pytest.raises(AnswerLost, match="the last one") as caught:
+            patience.pause_s(api_error(400, {"code": "bad_request"}))
+        assert isinstance(caught.value.__cause__, BadRequest)
+        patience.pause_s(doubt)
+        with pytest.raises(DiskFull):
+            patience.pause_s(api_error(507, {"code": "disk_full"}))
+
+
+def test_the_error_of_a_proxy_is_borne_and_told_as_an_answer_that_was_lost() -> None:
+    clock = HandClock()
+    patience = Patience(30.0, clock, Random(1))
+    patience.pause_s(api_error(502, {}))
+    clock.now_s += 31.0
+    with pytest.raises(AnswerLost):
+        patience.pause_s(api_error(502, {}))
+
+
+def test_nobody_reached_after_a_lost_answer_is_no_certainty() -> None:
+    clock = HandClock()
+    patience = Patience(30.0, clock, Random(1))
+    patience.pause_s(AnswerLost("gone"))
+    clock.now_s += 31.0
+    with pytest.raises(AnswerLost):
+        patience.pause_s(NotReached("away"))

@@ -127,6 +127,12 @@ def test_a_receive_that_a_client_refuses_is_refused_here(
         broker.receive("t", **wish)
 
 
+def test_what_is_to_come_is_told_as_by_a_client(broker: Manual) -> None:
+    broker.send("t", "x", delay_ms=90_000)
+    told = broker.forecast("t", minutes=3, hours=0)
+    assert [slot.count for slot in told.minutes] == [0, 1, 0]
+
+
 def test_groups_see_what_is_sent_after_them(broker: Manual) -> None:
     broker.send("t", "before")
     broker.put_group("t", "late")
