@@ -116,7 +116,7 @@ class SdkWorkerKills:
         """End leases of others, by ids."""
         while not self._stopping:
             with suppress(ClientError):
-                await client.settle_ids(TOPIC, "extend", self._ids[-AHEAD:], lease_ms=0)
+                await client.settle_ids(TOPIC, "nack", self._ids[-AHEAD:], delay_ms=0)
             await asyncio.sleep(0.05)
 
     async def _open(self, client: AsyncClient) -> int:

@@ -13,6 +13,7 @@ import redis
 
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.redis_reference import reference_programs
 
 AT_ONCE_S = 5
 
@@ -157,7 +158,7 @@ def test_a_client_of_sentinels_finds_the_leader(resp_broker: RespBroker) -> None
 
 def test_redis_cli_has_its_help(resp_broker: RespBroker) -> None:
     told = subprocess.run(
-        ["redis-cli", "-p", str(resp_broker.resp_port)],
+        [reference_programs() / "redis-cli", "-p", str(resp_broker.resp_port)],
         input="help get\nping\n",
         capture_output=True,
         text=True,
