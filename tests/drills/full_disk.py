@@ -46,7 +46,8 @@ RETAKE_S = 0.5
 FILL_TIMEOUT_S = 60.0
 DRAIN_TIMEOUT_S = 20.0
 RETURN_TIMEOUT_S = 10.0
-STARTED = '"message":"serving"'
+STARTED = '"message":"replayed '
+"""The first line of a process: it may need the reserve before it serves."""
 FROM_RESERVE = "the rest goes on from the reserve"
 OPEN_STATES = ("waiting", "ready", "leased")
 
