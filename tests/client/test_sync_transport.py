@@ -391,7 +391,6 @@ def test_close_ends_a_call_that_waits() -> None:
             opened.carry(CALL)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_has_connections_of_its_own() -> None:
     """The parent's stay usable, also after the child has closed its client and ended."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,7 +54,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class MisbehavingServer:
+class MisbehavingServer(ABC):
     """Use by `with`; its address is `url`."""
 
     def __init__(self) -> None:
@@ -84,9 +85,9 @@ class MisbehavingServer:
             calls = list(self.calls)
         return [call for call in calls if call.method == method and call.path.endswith(ending)]
 
+    @abstractmethod
     def carry_out(self, call: Call) -> Reply | None:
         """Do what is asked; None closes the connection without an answer."""
-        raise NotImplementedError
 
     def _reply_to(self, call: Call) -> Reply | None:
         with self._lock:
