@@ -276,16 +276,20 @@ class OwningClient:
         return [(shape(key, replies[2 * at]), replies[2 * at + 1]) for at, key in enumerate(keys)]
 
     def drain(self, client: RespClient) -> bool:
-        """Whether all acknowledged messages came; more of them with each call."""
-        for _ in range(40):
-            if not self.acknowledged:
-                return True
+        """Whether all acknowledged messages came; more of them with each call.
+
+        As many receives as it takes: each may bring one message only. What has not come when
+        none came for 10 s, longer than any delay here, is lost.
+        """
+        deadline = time.monotonic() + 10
+        while self.acknowledged and time.monotonic() < deadline:
             reply = client.call("DL.RECEIVE", self.name, 500, "WAIT", 500)
             if isinstance(reply, hiredis.ReplyError):
                 return False
             for _, receipt, body, _, _ in reply:
                 self.acknowledged.discard(body)
                 client.call("DL.ACK", self.name, receipt)
+                deadline = time.monotonic() + 10
         return not self.acknowledged
 
     def is_held_by(self, client: RespClient) -> bool:
