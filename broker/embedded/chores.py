@@ -76,7 +76,7 @@ class Chores:
         if loader.loading:
             yield "load", loader.load_work
         if engine.flush_due():
-            yield "flush", engine.flush_work
+            yield "flush", self._flush_work
         if state.jobs.running() and engine.jobs.due(now_ms):
             yield "jobs", lambda: engine.jobs.work(node.clock.now_ms, self._ending)
         if state.transactions.unpublished and engine.publisher.due:
@@ -109,6 +109,12 @@ class Chores:
 
     def _ending(self) -> bool:
         return self._stopping
+
+    def _flush_work(self) -> Work:
+        # Only what is on the disk goes to its hour, and not every dial sees to that by itself.
+        if self._node.engine.state.committed() < self._node.engine.state.log.end_position:
+            yield 0.0
+        yield from self._node.engine.flush_work()
 
     def _free_work(self) -> Work:
         while self._node.engine.state.keyspace.free_slice():
