@@ -206,9 +206,9 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     Source of the format: docs/HTTP.md, "Bulk bodies".
     """
     fields = unpack_map(wire)
-    for name in fields:
-        if name not in _KNOWN:
-            raise BatchError(f"unknown column {name[:64]!r}", field=name[:64])
+    if not fields.keys() <= _KNOWN:
+        name = next(name for name in fields if name not in _KNOWN)
+        raise BatchError(f"unknown column {name[:64]!r}", field=name[:64])
     if fields.get("v") != BATCH_VERSION or isinstance(fields["v"], bool):
         raise BatchError(f"v must be {BATCH_VERSION}", field="v")
     n = take_int(fields, "n", 1, rows_max)
@@ -218,8 +218,9 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     for name, dtype in _NUMERIC.items():
         if name in fields:
             setattr(batch, name, take_column(fields, name, dtype, n))
-    for name in _TEXT:
-        setattr(batch, name, _take_text(fields, name, n))
+    for name, (block_name, _) in _TEXT.items():
+        if block_name in fields or f"{name}_size" in fields:
+            setattr(batch, name, _take_text(fields, name, n))
     if (batch.deliver_at_ms is None) == (batch.delay_ms is None):
         raise BatchError(
             "exactly one of deliver_at_ms and delay_ms is needed", field="deliver_at_ms"

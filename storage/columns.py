@@ -85,6 +85,8 @@ def per_hour(refs: Int64Array) -> dict[int, int]:
 
 def guests_per_hour(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
     """How many of the rows stand away from home, by the hours of their origins."""
+    if refs is origins:
+        return {}
     away = (refs ^ origins) >> HOUR_SHIFT != 0
     return per_hour(origins[away]) if some(away) else {}
 

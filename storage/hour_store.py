@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import by_hour, every, hours_of, only_hour, some
+from delaylog.storage.columns import by_hour, every, hours_of, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
@@ -24,7 +24,6 @@ from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
     INDEX_ENTRY,
-    INDEX_MASK,
     STATE_ENTRY,
     TAG_MASK,
     Int64Array,
@@ -36,6 +35,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_column import StateColumn
 from delaylog.storage.state_seal import sealed
+from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 
 OPEN_HOURS_MAX: Final = 96
@@ -86,9 +86,7 @@ class HourStore:
         self._near: frozenset[int] = frozenset()
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
-        none = np.zeros(0, np.int64)
-        self._asked: tuple[Int64Array, int | None, Int64Array] = (none, None, none)
-        """Refs that were asked for last, and what `_where` said."""
+        self._where = Whereabouts()
         self._flushing = False
         self._flushes = 0
         self._flushing_states = False
@@ -173,6 +171,8 @@ class HourStore:
         rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
         if len(rows):
             self.pile.add(placed)
+            if len(firsts) == 1:
+                self._where.note(refs, placed.hours[0], index)
         return refs
 
     def count_living(
@@ -214,30 +214,23 @@ class HourStore:
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
-        only, _ = self._where(refs)
-        for hour in hours_of(refs) if only is None else (only,):
-            self.counts[hour].position = end_position
+        if len(refs):
+            only = self._where.of(refs).hour
+            for hour in hours_of(refs) if only is None else (only,):
+                self.counts[hour].position = end_position
 
     # ------------------------------------------------------------------ look-ups
 
-    def _where(self, refs: Int64Array) -> tuple[int | None, Int64Array]:
-        """(the hour of all these refs, if it is one; their row numbers).
-
-        A receive asks for the states, the rows, the records of the same refs and stores their
-        states: what was last asked for is kept. Nobody changes refs where they stand.
-        """
-        asked, only, index = self._asked
-        if asked is not refs:
-            only, index = only_hour(refs), refs & INDEX_MASK
-            self._asked = refs, only, index
-        return only, index
-
     def known(self, refs: Int64Array) -> Int64Array:
         """Which refs (as a mask) lie inside the rows of an hour that still exists."""
-        only, index = self._where(refs)
+        if len(refs) == 0:
+            return np.zeros(0, np.bool_)
+        only, index, run = self._where.of(refs)
         if only is not None:
             counts = self.counts.get(only)
             last: Int64Array | int = 0 if counts is None else counts.rows
+            if run is not None and run.start >= 1 and run.stop - 1 <= last:
+                return np.ones(len(refs), np.bool_)
         else:
             hours, which = np.unique(refs >> HOUR_SHIFT, return_inverse=True)
             found = (self.counts.get(hour) for hour in hours.tolist())
@@ -261,8 +254,8 @@ class HourStore:
     def get_states(self, refs: Int64Array, group: int = DEFAULT_GROUP) -> StateArray:
         """Copies of the state entries of known refs."""
 
-        def read(hour: int, indexes: Int64Array) -> StateArray:
-            return self.hour(hour).states(group).get(indexes)
+        def read(hour: int, indexes: Int64Array, run: slice | None) -> StateArray:
+            return self.hour(hour).states(group).get(indexes, run)
 
         return self._by_hour(refs, read, STATE_ENTRY)
 
@@ -270,9 +263,9 @@ class HourStore:
         """Store state entries, one for all or one each, in memory (see StateColumn)."""
         if len(refs) == 0:
             return
-        only, index = self._where(refs)
+        only, index, run = self._where.of(refs)
         if only is not None:
-            self.hour(only).states(group).put(index, entries)
+            self.hour(only).states(group).put(index, entries, run)
             return
         order, groups = by_hour(refs)
         # Sealed once: an hour may have a row or two of them.
@@ -288,32 +281,33 @@ class HourStore:
     def _by_hour(
         self,
         refs: Int64Array,
-        read: Callable[[int, Int64Array], np.ndarray],
+        read: Callable[[int, Int64Array, slice | None], np.ndarray],
         dtype: np.dtype,
     ) -> RowArray:
         if len(refs) == 0:
             return np.zeros(0, dtype)
-        only, index = self._where(refs)
+        only, index, run = self._where.of(refs)
         if only is not None:
-            return read(only, index)
+            return read(only, index, run)
         order, groups = by_hour(refs)
         if order is None:
-            return concat_rows([read(hour, index[at]) for hour, at in groups])
+            return concat_rows([read(hour, index[at], None) for hour, at in groups])
         index = index[order]
-        found = concat_rows([read(hour, index[at]) for hour, at in groups])
+        found = concat_rows([read(hour, index[at], None) for hour, at in groups])
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return take_rows(found, back)
 
-    def _rows_of_hour(self, hour: int, indexes: Int64Array) -> RowArray:
+    def _rows_of_hour(self, hour: int, indexes: Int64Array, run: slice | None) -> RowArray:
         flushed = self.flushed(hour)
-        if int(indexes.max()) <= flushed:
+        first, last = _bounds(indexes, run)
+        if last <= flushed:
             return self.hour(hour).read_rows(indexes)
         tail = self.pile.tail(hour)
         if tail is None:
-            raise UnknownRefError(f"hour {hour_name(hour)} has no row {int(indexes.max())}")
-        if int(indexes.min()) > flushed:
-            return tail.rows(indexes)
+            raise UnknownRefError(f"hour {hour_name(hour)} has no row {last}")
+        if first > flushed:
+            return tail.rows(indexes, run)
         out = np.empty(len(indexes), INDEX_ENTRY)
         late = indexes > flushed
         put_rows(out, late, tail.rows(indexes[late]))
@@ -324,13 +318,14 @@ class HourStore:
         """The records of `refs` (whose rows are given), one after another."""
         if len(refs) == 0:
             return b""
-        only, index = self._where(refs)
+        only, index, run = self._where.of(refs)
         if only is not None:
             flushed = self.flushed(only)
-            if int(index.max()) <= flushed:
+            first, last = _bounds(index, run)
+            if last <= flushed:
                 return self.hour(only).read_records(rows)
-            if int(index.min()) > flushed and (tail := self.pile.tail(only)) is not None:
-                return tail.records(index, rows)
+            if first > flushed and (tail := self.pile.tail(only)) is not None:
+                return tail.records(index, rows, run)
         sources: list[tuple[Int64Array, bytes]] = []
         order, groups = by_hour(refs)
         places = np.arange(len(refs)) if order is None else order
@@ -532,3 +527,10 @@ def _records_of(chunk: TailChunk) -> bytes | memoryview:
     return gather(
         chunk.data, chunk.rows["offset"].astype(np.int64), chunk.rows["size"].astype(np.int64)
     )
+
+
+def _bounds(indexes: Int64Array, run: slice | None) -> tuple[int, int]:
+    """The least and the greatest of row numbers."""
+    if run is not None:
+        return run.start, run.stop - 1
+    return int(indexes.min()), int(indexes.max())

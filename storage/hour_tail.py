@@ -46,6 +46,10 @@ class TailChunk:
     def last_index(self) -> int:
         return self.first_index + len(self.rows) - 1
 
+    def places(self, run: slice) -> slice:
+        """Where rows that follow one another, all of them here, stand."""
+        return slice(run.start - self.first_index, run.stop - self.first_index)
+
     def raw_row(self, at: int) -> memoryview:
         """The bytes of one row."""
         raw = self._raw
@@ -67,8 +71,13 @@ class HourTail:
         self.chunks.append(chunk)
         self.firsts.append(chunk.first_index)
 
-    def rows(self, indexes: Int64Array) -> RowArray:
-        """Copies of the rows `indexes`, each with its own `global_index`."""
+    def rows(self, indexes: Int64Array, run: slice | None = None) -> RowArray:
+        """Copies of the rows `indexes`, each with its own `global_index`.
+
+        `run` = the slice that `indexes` is, if it is known to be one.
+        """
+        if run is not None and (chunk := self._chunk_of(run)) is not None:
+            return take_rows(chunk.rows, chunk.places(run))
         first, last = self._chunk_span(indexes)
         if first == last:
             chunk = self.chunks[first]
@@ -81,8 +90,17 @@ class HourTail:
             put_rows(out, mask, take_rows(chunk.rows, indexes[mask] - chunk.first_index))
         return out
 
-    def records(self, indexes: Int64Array, rows: RowArray) -> bytes:
-        """Their records, one after another. `rows` is what `rows(indexes)` said."""
+    def records(self, indexes: Int64Array, rows: RowArray, run: slice | None = None) -> bytes:
+        """Their records, one after another, or the begins of them.
+
+        `rows` is what `rows(indexes)` said, with smaller sizes where only begins are wanted.
+        """
+        if run is not None and (chunk := self._chunk_of(run)) is not None and chunk.dense:
+            first, last = int(rows["offset"][0]), rows[-1]
+            end = int(last["offset"]) + int(last["size"])
+            # Asked for the begins of records only, they do not stand side by side.
+            if int(rows["size"].sum()) == end - first:
+                return bytes(chunk.data[first:end])
         starts, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
         first, last = self._chunk_span(indexes)
         if first == last:
@@ -97,6 +115,13 @@ class HourTail:
             # Ascending rows meet the chunks in order, so each chunk gives one stretch.
             return b"".join(parts)
         return scatter_back(parts, [mask for mask, _ in pieces], sizes)
+
+    def _chunk_of(self, run: slice) -> TailChunk | None:
+        """The chunk that holds all rows of a run, if one does."""
+        at = bisect_right(self.firsts, run.start) - 1
+        assert at >= 0, "the caller splits tail from file"
+        chunk = self.chunks[at]
+        return chunk if run.stop - 1 <= chunk.last_index else None
 
     def _chunk_span(self, indexes: Int64Array) -> tuple[int, int]:
         """Places of the first and the last chunk that can hold some of `indexes`."""

@@ -159,15 +159,15 @@ class SettleDecision:
     """New states of rows: ack, nack at once, cancel, expiry, death.
 
     `entries` are whole state-column entries, one per ref or one for all. `leases` says which lease
-    each row comes out of (0, or None for all = it was not leased), so that counts and the lease
-    table follow without reading any state.
+    each row comes out of, or all of them do (0, or None for all = it was not leased), so that
+    counts and the lease table follow without reading any state.
     """
 
     topic: int
     group: int
     refs: Int64Array
     entries: StateArray
-    leases: Int64Array | None
+    leases: Column | None
     origins: Int64Array | None = None
     """Origins, where they are not the refs themselves."""
     keep_until_ms: int = 0
@@ -183,7 +183,9 @@ class SettleDecision:
         same = len(entries) > 0 and (len(self.entries) == 1 or entries == one * len(self.entries))
         head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
         leases = b""
-        if self.leases is not None:
+        if isinstance(self.leases, int):
+            head["lease"] = self.leases
+        elif self.leases is not None:
             if len(self.leases) and alike(self.leases):
                 head["lease"] = int(self.leases[0])
             else:
@@ -194,9 +196,10 @@ class SettleDecision:
         if self.was:
             head["was"] = self.was
         origins = b""
-        if self.origins is not None and some(self.origins != self.refs):
-            head["origins"] = True
-            origins = self.origins.astype("<i8").tobytes()
+        if self.origins is not None and self.origins is not self.refs:
+            if some(self.origins != self.refs):
+                head["origins"] = True
+                origins = self.origins.astype("<i8").tobytes()
         return pack(head, refs + leases + origins + (one if same else entries))
 
     @classmethod
@@ -205,9 +208,9 @@ class SettleDecision:
         n = head["n"]
         refs = np.frombuffer(tail[: 8 * n], "<i8")
         at = 8 * n
-        leases: Int64Array | None = None
+        leases: Column | None = None
         if "lease" in head:
-            leases = np.full(n, head["lease"], np.int64)
+            leases = head["lease"]
         elif head.get("leases"):
             leases = np.frombuffer(tail[at : at + 8 * n], "<i8")
             at += 8 * n

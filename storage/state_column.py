@@ -101,15 +101,17 @@ class _Piece:
         the processor's cache, where an entry each would be fetched from memory.
         """
 
-    def get(self, at: Int64Array, run: slice | None) -> StateArray:
-        """Copies of entries, without their seals; `run` = the slice that `at` is, if it is one.
+    def get(self, at: Int64Array | slice) -> StateArray:
+        """Copies of entries (at places, or all of a slice), without their seals.
 
         Raises CorruptionError for a broken seal.
         """
         if self.touched is not None:
-            if run is not None and not _any_in_run(self.touched, run.start, run.stop):
-                # What was sent together comes up together, most often for the first time.
-                return np.zeros(len(at), STATE_ENTRY)
+            if isinstance(at, slice):
+                if not _any_in_run(self.touched, at.start, at.stop):
+                    # What was sent together comes up together, most often for the first time.
+                    return np.zeros(at.stop - at.start, STATE_ENTRY)
+                at = np.arange(at.start, at.stop)
             bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
             stored = int(np.count_nonzero(bits))
             if stored < len(at):
@@ -119,11 +121,13 @@ class _Piece:
                     found = take_rows(self.entries, at[places])
                     put_rows(out, places, self._checked(found, at[places]))
                 return out
-        return self._checked(take_rows(self.entries, at if run is None else run), at)
+        return self._checked(take_rows(self.entries, at), at)
 
-    def _checked(self, entries: StateArray, at: Int64Array) -> StateArray:
+    def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
         bad = broken(entries)
         if some(bad):
+            if isinstance(at, slice):
+                at = np.arange(at.start, at.stop)
             row = self.first_row + int(at[np.flatnonzero(bad)[0]])
             raise CorruptionError(
                 "a state that is not the one written",
@@ -134,20 +138,18 @@ class _Piece:
         entries["seal"] = 0
         return entries
 
-    def put(self, at: Int64Array, run: slice | None, entries: StateArray) -> None:
-        """Store entries (one for all, or one each) that have their seals; `run` as in `get`."""
-        if run is None:
-            put_rows(self.entries, at, entries)
-            self.dirty[at // PAGE_ROWS] = True
-        else:
+    def put(self, at: Int64Array | slice, entries: StateArray) -> None:
+        """Store entries (one for all, or one each) that have their seals; `at` as in `get`."""
+        put_rows(self.entries, at, entries)
+        if isinstance(at, slice):
             # Rows in a row are one copy instead of a thousand scattered ones.
-            put_rows(self.entries, run, entries)
-            self.dirty[run.start // PAGE_ROWS : (run.stop - 1) // PAGE_ROWS + 1] = True
-        if self.touched is not None:
-            if run is None:
+            self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
+            if self.touched is not None:
+                _set_run(self.touched, at.start, at.stop)
+        else:
+            self.dirty[at // PAGE_ROWS] = True
+            if self.touched is not None:
                 _set_bits(self.touched, at)
-            else:
-                _set_run(self.touched, run.start, run.stop)
 
 
 class StateColumn:
@@ -177,51 +179,53 @@ class StateColumn:
 
     # ------------------------------------------------------------------ entries
 
-    def get(self, indexes: Int64Array) -> StateArray:
-        """A copy of the entries of rows `indexes`."""
-        if self.absent:
+    def get(self, indexes: Int64Array, run: slice | None = None) -> StateArray:
+        """A copy of the entries of rows `indexes`; `run` = the slice that they are, if known."""
+        if self.absent or len(indexes) == 0:
             return np.zeros(len(indexes), STATE_ENTRY)
-        if len(indexes) == 0:
-            return np.zeros(0, STATE_ENTRY)
+        inside = _inside(indexes, run)
+        if inside is not None:
+            which, places = inside
+            if not self._has(which):
+                return np.zeros(len(indexes), STATE_ENTRY)
+            return self._piece(which).get(places)
+        out = np.zeros(len(indexes), STATE_ENTRY)
         at = indexes - 1
-        run, low, high = _place(at)
-        if low == high:
-            if not self._has(low):
-                return np.zeros(len(at), STATE_ENTRY)
-            return self._piece(low).get(*_inside(at, run, low))
-        out = np.zeros(len(at), STATE_ENTRY)
         number = at // PIECE_ROWS
         for which in distinct(number).tolist():
             if self._has(which):
                 mask = number == which
                 part = at[mask] - which * PIECE_ROWS
-                put_rows(out, mask, self._piece(which).get(part, _as_run(part)))
+                put_rows(out, mask, self._piece(which).get(_as_run(part)))
         return out
 
     def get_one(self, index: int) -> Any:
         """The entry of one row."""
         return self.get(np.array([index], np.int64))[0]
 
-    def put(self, indexes: Int64Array, entries: StateArray | Any) -> None:
-        """Store entries (one for all, or one each). Memory only; see `collect`."""
+    def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
+        """Store entries, one for all or one each. Memory only; see `collect`."""
         if len(indexes):
             whole = entries if isinstance(entries, np.ndarray) else np.array([entries])
-            self.put_sealed(indexes, sealed(whole))
+            self.put_sealed(indexes, sealed(whole), run)
 
-    def put_sealed(self, indexes: Int64Array, entries: StateArray) -> None:
+    def put_sealed(
+        self, indexes: Int64Array, entries: StateArray, run: slice | None = None
+    ) -> None:
         """Store entries that have their seals. Memory only."""
-        at = indexes - 1
-        run, low, high = _place(at)
-        if low == high:
-            self._piece(low).put(*_inside(at, run, low), entries)
+        inside = _inside(indexes, run)
+        if inside is not None:
+            which, places = inside
+            self._piece(which).put(places, entries)
             return
+        at = indexes - 1
         number = at // PIECE_ROWS
         each = len(entries) > 1
         for which in distinct(number).tolist():
             mask = number == which
             part = at[mask] - which * PIECE_ROWS
             chosen = take_rows(entries, mask) if each else entries
-            self._piece(which).put(part, _as_run(part), chosen)
+            self._piece(which).put(_as_run(part), chosen)
 
     def _has(self, which: int) -> bool:
         """Whether the piece can hold anything: mapped already, or inside the file."""
@@ -407,25 +411,24 @@ class StateColumn:
             self._file = None
 
 
-def _as_run(at: Int64Array) -> slice | None:
+def _as_run(at: Int64Array) -> Int64Array | slice:
     """The slice that `at` is, if its values follow one another."""
-    return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else None
+    return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else at
 
 
-def _place(at: Int64Array) -> tuple[slice | None, int, int]:
-    """(the slice that `at` is, if it is one; the first and the last piece that it names)."""
-    run = _as_run(at)
-    if run is None:
-        return None, int(at.min()) // PIECE_ROWS, int(at.max()) // PIECE_ROWS
-    return run, run.start // PIECE_ROWS, (run.stop - 1) // PIECE_ROWS
-
-
-def _inside(at: Int64Array, run: slice | None, which: int) -> tuple[Int64Array, slice | None]:
-    """Places of one piece, counted from its begin."""
-    if which == 0:
-        return at, run
-    base = which * PIECE_ROWS
-    return at - base, None if run is None else slice(run.start - base, run.stop - base)
+def _inside(indexes: Int64Array, run: slice | None) -> tuple[int, Int64Array | slice] | None:
+    """(the piece that all rows lie in, their places there), or None where they are of several."""
+    if run is None and consecutive(indexes):
+        run = slice(int(indexes[0]), int(indexes[-1]) + 1)
+    if run is not None:
+        which = (run.start - 1) // PIECE_ROWS
+        first = which * PIECE_ROWS + 1
+        if run.stop - first > PIECE_ROWS:
+            return None
+        return which, slice(run.start - first, run.stop - first)
+    which = (int(indexes.min()) - 1) // PIECE_ROWS
+    first = which * PIECE_ROWS + 1
+    return None if int(indexes.max()) - first >= PIECE_ROWS else (which, indexes - first)
 
 
 def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:

@@ -174,12 +174,11 @@ class SecondSlot:
         last = (int(run.due_ms[end - 1]), int(run.refs[end - 1]))
         if any(head < last for at, head in enumerate(heads) if at != first):
             return None
-        taken = Entries(*(column[:end] for column in run))
-        if end < run.count:
-            self._runs[first] = Entries(*(column[end:] for column in run))
-        else:
-            del self._runs[first]
-        return taken
+        if end == run.count:
+            # As it was sent, most often: who finds the same columns again knows them.
+            return self._runs.pop(first)
+        self._runs[first] = Entries(*(column[end:] for column in run))
+        return Entries(*(column[:end] for column in run))
 
     def _bounded(self, ends: list[int], m: int) -> list[int]:
         keys = [

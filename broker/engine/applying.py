@@ -24,7 +24,7 @@ from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
 from delaylog.broker.engine.transactions.applying import apply_transaction, uncount_committed
 from delaylog.broker.engine.waking import follow_settings, free_keys
-from delaylog.storage.batch import MessageBatch, decode_send
+from delaylog.storage.batch import Column, MessageBatch, decode_send
 from delaylog.storage.columns import alike, distinct, every, guests_per_hour, per_hour, some
 from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import (
@@ -300,8 +300,11 @@ def _expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) 
 
 def apply_lease(
     state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
-) -> None:
-    """Refs are leased (again, with a new deadline, when the lease is known)."""
+) -> Int64Array:
+    """Refs are leased (again, with a new deadline, when the lease is known); their origins.
+
+    Where none has moved, those are the refs themselves, the same array.
+    """
     refs = decision.refs
     # Attempts are most often alike, and with them all of the entries.
     entries = np.zeros(1 if isinstance(decision.attempts, int) else len(refs), STATE_ENTRY)
@@ -315,7 +318,10 @@ def apply_lease(
     known = state.leases.get(decision.lease) is not None
     rows = state.hours.rows(refs) if rows is None else rows
     keys = rows["key_hash"].astype(np.uint64) if some(rows["key_hash"]) else None
-    state.leases.add(decision, rows["origin"].astype(np.int64), keys)
+    origins: Int64Array = rows["origin"].astype(np.int64)
+    if every(origins == refs):
+        origins = refs
+    state.leases.add(decision, origins, keys)
     state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
     group = state.group(decision.topic, decision.group)
     if decision.claim and not known:
@@ -325,6 +331,7 @@ def apply_lease(
         group.counts.delivered += len(refs)
         if keys is not None:
             group.gate.hold(keys[keys != 0])
+    return origins
 
 
 def _leave_leases(
@@ -332,20 +339,21 @@ def _leave_leases(
     topic: int,
     group: Group | None,
     refs: Int64Array,
-    leases: Int64Array | None,
+    leases: Column | None,
 ) -> list[Keyed]:
     """Take rows out of the leases they were under; those of them that have keys."""
     out: list[Keyed] = []
-    if leases is None or len(leases) == 0:
+    if leases is None or len(refs) == 0:
         return out
     if group is not None and (topic, group.number) in state.full:
         # There is room again for somebody who was turned away.
         state.full.discard((topic, group.number))
         state.woken.add((topic, group.number))
-    one = alike(leases)
-    for number in [int(leases[0])] if one else distinct(leases).tolist():
+    if not isinstance(leases, int) and alike(leases):
+        leases = int(leases[0])
+    for number in [leases] if isinstance(leases, int) else distinct(leases).tolist():
         if number:
-            mine = refs if one else refs[leases == number]
+            mine = refs if isinstance(leases, int) else refs[leases == number]
             keyed = state.leases.close(number, mine)
             if keyed is not None:
                 out.append(keyed)

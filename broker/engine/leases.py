@@ -46,7 +46,7 @@ class Lease:
         return (
             len(origins) == n
             and self.open_count == n
-            and every(origins == self.origins)
+            and (origins is self.origins or every(origins == self.origins))
             and rising(self.origins)
         )
 
@@ -113,14 +113,18 @@ class LeaseTable:
             lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
             self._file(lease)
             return
-        n = len(decision.refs)
+        # A view would keep what it is cut from: a frame of the log, or a queue's refs.
+        refs = decision.refs if decision.refs.flags.owndata else decision.refs.astype(np.int64)
+        if origins is decision.refs:
+            origins = refs
+        n = len(refs)
         attempts = decision.attempts
         lease = Lease(
             decision.lease,
             decision.topic,
             decision.group,
             origins,
-            np.array(decision.refs, np.int64),
+            refs,
             np.full(n, attempts, np.int64)
             if isinstance(attempts, int)
             else attempts.astype(np.int64),

@@ -333,8 +333,11 @@ class _Taking:
 
     def fitting(self, rows: RowArray) -> int:
         """How many of the first rows one answer holds: at least one."""
-        sizes = np.cumsum(rows["size"].astype(np.int64))
-        fit = int(np.searchsorted(sizes, self.state.limits.receive_bytes_max, side="right"))
+        sizes = rows["size"].astype(np.int64)
+        most = self.state.limits.receive_bytes_max
+        if int(sizes.sum()) <= most:
+            return len(rows)
+        fit = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
         return min(max(fit, 1), len(rows))
 
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:
@@ -368,11 +371,11 @@ class _Taking:
         if records is None:
             records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
-        apply_lease(state, decision, end, rows)
+        origins = apply_lease(state, decision, end, rows)
         return Delivery(
             number,
             decision.deadline_ms,
-            rows["origin"].astype(np.int64),
+            origins,
             rows,
             records,
             attempts,

@@ -99,7 +99,7 @@ def _settle(
         lease.group,
         refs,
         entries,
-        np.full(len(rows), lease.number, np.int64),
+        lease.number,
         origins,
         now_ms + keep_ms if kind is not MessageState.NONE else 0,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from delaylog.storage.hour_tail import TailPile, sort_loose
+from delaylog.storage.hour_tail import HourTail, TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.rows import PlacedRows
 
@@ -54,3 +54,18 @@ def test_parts_leave_loose_blocks_whole() -> None:
         assert all(len(data) >= int(rows["offset"].max()) for rows, data in parts)
     assert pile.parts(HOURS) == []
     assert pile.has_loose
+
+
+def test_begins_of_records_that_follow_one_another() -> None:
+    """A run asks for whole records with the rows as they are, for begins with smaller sizes."""
+    rows = np.zeros(4, INDEX_ENTRY)
+    rows["size"], rows["offset"] = 3, [0, 3, 6, 9]
+    rows["global_index"] = [1, 2, 3, 4]
+    tail = HourTail()
+    tail.add(TailChunk(1, rows, b"abcdefghijkl", dense=True, position=1))
+    wanted, run = np.array([2, 3, 4]), slice(2, 5)
+    found = tail.rows(wanted, run)
+    assert found["global_index"].tolist() == [2, 3, 4]
+    assert tail.records(wanted, found, run) == b"defghijkl"
+    found["size"] = 1
+    assert tail.records(wanted, found, run) == b"dgj"
