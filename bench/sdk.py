@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import sdk_embedded
 import sdk_send
 import sdk_worker
 from broker_process import Brokers
@@ -18,3 +19,4 @@ def measure(brokers: Brokers, settings: Settings) -> Iterator[Table]:
     """The tables, one after the other."""
     yield sdk_send.measure(brokers, settings)
     yield sdk_worker.measure(brokers, settings)
+    yield sdk_embedded.measure(brokers, settings)

@@ -3,31 +3,48 @@
 Each batch is sent as columns, received whole and acked. `in turn` waits for each call; `overlapped`
 sends a batch while the acks of the one before are not waited for, and keeps a few batches ahead, so
 that the disk works while the next ones are decided. The floor writes and syncs the same bytes to a
-file of its own: once a batch, and once for as many batches as were committed together.
+file of its own, as often as the dial had it done.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
-import tempfile
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from broker_process import Brokers
+from settings import BODY_BYTES, Settings
+from tables import Column, Table, at_least, median, microseconds, rate, span
+from workers import run_apart
 
 import delaylog
 
 Texts = tuple[npt.NDArray[np.int64], bytes]
 """Sizes, and all bodies as one block."""
 
-AHEAD = 4
+BATCH: Final = 1_000
+AHEAD: Final = 4
 """Batches that are sent before the first of them is received, when calls overlap."""
+WARM_UP: Final = 20
+TARGET_RATE: Final = 1_000_000
+DIALS: Final = ("always", "everysec", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One run."""
+
+    rate: float
+    cpu_us: float
+    commits: int
+    floor: float
+    """Messages/s of the same bytes and syncs without a broker."""
 
 
 def in_turn(broker: Any, bodies: Texts, batches: int) -> None:
@@ -58,8 +75,66 @@ def overlapped(broker: Any, bodies: Texts, batches: int) -> None:
     broker.flush()
 
 
+WAYS: Final[dict[str, Callable[[Any, Texts, int], None]]] = {
+    "in turn": in_turn,
+    "overlapped": overlapped,
+}
+
+
+def measure(brokers: Brokers, settings: Settings) -> Table:
+    """Each dial, both ways, in turns; each run in a process and a folder of its own."""
+    table = Table(
+        f"sdk, embedded: send, receive and ack {BATCH:,} messages of {BODY_BYTES} B at a time, "
+        f"median of {settings.sdk_rounds} runs of {settings.sdk_batches:,} batches",
+        [
+            Column("messages/s", "rate", rate),
+            Column("least - most", "span", span),
+            Column("CPU us", "cpu_us", microseconds),
+            Column("commits", "commits", rate),
+            Column("floor", "floor", rate),
+        ],
+    )
+    runs: dict[tuple[str, str], list[Timed]] = {(d, w): [] for d in DIALS for w in WAYS}
+    for _ in range(settings.sdk_rounds):
+        for (dial, way), timed in runs.items():
+            with brokers.folder() as folder:
+                timed.append(run_apart(one_run, folder, dial, way, settings.sdk_batches).value)
+    for (dial, way), timed in runs.items():
+        rates = sorted(each.rate for each in timed)
+        middle = median(rates)
+        table.add(
+            f"fsync {dial}, {way}",
+            {
+                "rate": middle,
+                "span": [rates[0], rates[-1]],
+                "cpu_us": median([each.cpu_us for each in timed]),
+                "commits": median([each.commits for each in timed]),
+                "floor": median([each.floor for each in timed]),
+            },
+            [at_least(middle, TARGET_RATE, "1 M/s")],
+        )
+    return table
+
+
+def one_run(folder: Path, dial: str, way: str, batches: int) -> Timed:
+    """Messages/s and the rest of it, in an empty folder."""
+    bodies: Texts = (np.full(BATCH, BODY_BYTES), os.urandom(BODY_BYTES * BATCH))
+    with delaylog.open(folder / "data", fsync=dial) as broker:
+        run = WAYS[way]
+        run(broker, bodies, WARM_UP)
+        node = broker._node
+        log, commits = node.engine.state.log, node.commits.commits
+        start, cpu_s, began = log.end_position, process_time(), perf_counter()
+        run(broker, bodies, batches)
+        seconds, cpu_s = perf_counter() - began, process_time() - cpu_s
+        commits, size = node.commits.commits - commits, log.end_position - start
+    floor_s = floor_seconds(folder, size, commits if dial == "always" else 1)
+    count = batches * BATCH
+    return Timed(count / seconds, 1e6 * cpu_s / count, commits, count / floor_s)
+
+
 def floor_seconds(folder: Path, total_bytes: int, syncs: int) -> float:
-    """Write so many bytes and sync them so often."""
+    """Write so many bytes in as many parts, and sync each."""
     block = os.urandom(max(total_bytes // syncs, 1))
     began = perf_counter()
     fd = os.open(folder / "floor", os.O_CREAT | os.O_WRONLY, 0o644)
@@ -68,57 +143,3 @@ def floor_seconds(folder: Path, total_bytes: int, syncs: int) -> float:
         os.fdatasync(fd)
     os.close(fd)
     return perf_counter() - began
-
-
-def run(args: argparse.Namespace) -> None:
-    """Measure and print a table."""
-    bodies: Texts = (np.full(args.batch, args.size), os.urandom(args.size * args.batch))
-    print(
-        f"{args.batches} batches of {args.batch:,} messages of {args.size} B, median of {args.runs}"
-    )
-    print(
-        "fsync     how         messages/s  CPU us/message  commits  log MB  "
-        "floor: a batch | as committed"
-    )
-    for dial in args.fsync:
-        for how in (in_turn, overlapped):
-            rates, cpus, floors, commits, size = [], [], [], 0, 0
-            for _ in range(args.runs):
-                folder = Path(tempfile.mkdtemp(dir=args.folder))
-                with delaylog.open(folder / "data", fsync=dial) as broker:
-                    how(broker, bodies, 20)
-                    log, before = broker._node.engine.state.log, broker._node.commits.commits
-                    start, cpu, began = log.end_position, process_time(), perf_counter()
-                    how(broker, bodies, args.batches)
-                    seconds = perf_counter() - began
-                    cpu = process_time() - cpu
-                    commits, size = broker._node.commits.commits - before, log.end_position - start
-                count = args.batches * args.batch
-                rates.append(count / seconds)
-                cpus.append(cpu / count * 1e6)
-                each = floor_seconds(folder, size, args.batches)
-                shared = floor_seconds(folder, size, max(commits, 1))
-                floors.append((count / each, count / shared))
-                shutil.rmtree(folder)
-            each, shared = (median(column) for column in zip(*floors, strict=True))
-            print(
-                f"{dial:9} {how.__name__:11} {median(rates):>10,.0f}  {median(cpus):>14.2f}  "
-                f"{commits:>7,}  {size / 1e6:>6.0f}  {each:>14,.0f} | {shared:,.0f}"
-                f"   ({min(rates):,.0f} to {max(rates):,.0f})"
-            )
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=1_000)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--fsync", nargs="+", default=["always", "everysec", "never"])
-    parser.add_argument("--folder", default=None, help="where the folders are made")
-    run(parser.parse_args())
-
-
-if __name__ == "__main__":
-    main()

@@ -73,6 +73,8 @@ class Settings:
     sdk_messages: int
     sdk_direct_calls: int
     sdk_rounds: int
+    # Batches that one run of the embedded broker sends, takes and acks.
+    sdk_batches: int
 
 
 SMALL: Final = Settings(
@@ -105,6 +107,7 @@ SMALL: Final = Settings(
     sdk_messages=300_000,
     sdk_direct_calls=1_000,
     sdk_rounds=3,
+    sdk_batches=500,
 )
 
 FULL: Final = Settings(
@@ -137,4 +140,5 @@ FULL: Final = Settings(
     sdk_messages=2_000_000,
     sdk_direct_calls=5_000,
     sdk_rounds=5,
+    sdk_batches=3_000,
 )
