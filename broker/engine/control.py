@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.applying import apply_move, apply_settle
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.finding import find_ids, find_living, find_origins, stored_ids
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.model import Topic, blank_entries
+from delaylog.broker.engine.move_frames import apply_move
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state_frames import apply_settle
 from delaylog.storage.columns import rising, some
 from delaylog.storage.layout import (
     NEVER_MS,

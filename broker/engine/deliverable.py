@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.applying import apply_settle
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic, blank_entries
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state_frames import apply_settle
 from delaylog.storage.columns import alike, every, rising, some
 from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.layout import (

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine.applying import apply_frame, part_needed
+from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
@@ -27,6 +27,7 @@ from delaylog.broker.engine.late_holders import end_late_holders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.retiring import retire_unused
+from delaylog.broker.engine.send_frames import part_needed
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.state import EngineState

@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.applying import apply_settle
 from delaylog.broker.engine.finding import find_living, find_origins
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state_frames import apply_settle
 from delaylog.storage.batch import MessageBatch
 from delaylog.storage.columns import some
 from delaylog.storage.layout import (

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.applying import apply_lease
 from delaylog.broker.engine.deliverable import deliverable, records_of, with_tags
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.finding import find_ids
@@ -20,6 +19,7 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.key_table import Claims
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state_frames import apply_lease
 from delaylog.broker.engine.waking import known_rows
 from delaylog.storage.columns import alike, among, distinct, some
 from delaylog.storage.layout import (

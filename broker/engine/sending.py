@@ -12,17 +12,17 @@ from typing import Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.applying import (
-    apply_send,
-    fill_kept,
-    in_batch_order,
-)
 from delaylog.broker.engine.errors import BadRequestError, DiskFullRefusal, TooLargeError
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer
 from delaylog.broker.engine.quotas import check_quota
+from delaylog.broker.engine.send_frames import (
+    apply_send,
+    fill_kept,
+    in_batch_order,
+)
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.batch import (
     DEFAULT_I64,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from delaylog.broker.engine.applying import apply_lease, apply_move, apply_settle
 from delaylog.broker.engine.backoffs import retry_delays
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.leases import Lease
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
+from delaylog.broker.engine.move_frames import apply_move
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state_frames import apply_lease, apply_settle
 from delaylog.broker.engine.waking import put_back
 from delaylog.storage.columns import alike, among, distinct, every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState

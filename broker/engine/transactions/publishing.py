@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.applying import apply_publish
 from delaylog.broker.engine.merging import KEPT, REJECTED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.send_frames import apply_publish
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.table import Unpublished
 from delaylog.storage.batch import MessageBatch
