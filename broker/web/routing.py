@@ -11,22 +11,18 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web.operations import (
+from delaylog.broker.web.operations import Handler, by_tail
+from delaylog.broker.web.operations.of_claims import CLAIM
+from delaylog.broker.web.operations.of_nodes import (
     ARCHIVE,
-    CLAIM,
     CLOCK,
     CLUSTER,
-    GROUP,
     JOB,
     JOBS,
-    MESSAGE,
-    TOPIC,
-    TOPICS,
     TRANSACTION,
     TRANSACTIONS,
-    Handler,
-    by_tail,
 )
+from delaylog.broker.web.operations.of_topics import GROUP, MESSAGE, TOPIC, TOPICS
 from delaylog.broker.web.problems import Problem
 
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")

@@ -16,7 +16,7 @@ from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.operations import (
     CLUSTER_CALLS,
     IN_NAMESPACES,
-    NODE,
+    NODE_CALLS,
     READS,
     Operation,
     Takes,
@@ -66,7 +66,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
             path = operation.path.replace("/v1/", prefix, 1)
             entry = _operation(operation, limits, schemas, operation.name + suffix)
             paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
-    for operation in (*NODE, *CLUSTER_CALLS):
+    for operation in (*NODE_CALLS, *CLUSTER_CALLS):
         entry = _operation(operation, limits, schemas, operation.name)
         paths.setdefault(operation.path, _path_item(operation.path))[operation.method.lower()] = (
             entry

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.web.operations import IN_NAMESPACES, NODE
+from delaylog.broker.web.operations import IN_NAMESPACES, NODE_CALLS
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
@@ -371,7 +371,7 @@ def test_old_http(broker: Any) -> None:
 
 
 CALLS = [
-    *((each.method, each.path) for each in (*IN_NAMESPACES, *NODE)),
+    *((each.method, each.path) for each in (*IN_NAMESPACES, *NODE_CALLS)),
     *(("GET", path) for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json")),
 ]
 
