@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.keyspace.registry import WORDS, Args
+from delaylog.broker.keyspace.registry import WORDS, Args, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
         for argv in effects:
             command = WORDS.get(argv[0])
             if command is None:
-                found = executor.find_command(argv)
+                found = find_command(argv)
                 assert not isinstance(found, ErrorReply), found
                 command = found
             reply = executor.call(run, session, command, argv)

@@ -1,4 +1,4 @@
-"""Runs commands for sessions: checks, MULTI, waiting commands, what a change sets off.
+"""Runs commands for sessions: checks, MULTI, and what waits once a key that it waits for changed.
 
 The host hands in parsed commands and finds encoded replies in `session.out`; it sets the time
 first (`begin`), and takes the keyspace's effects when its turn ends.
@@ -21,13 +21,14 @@ from delaylog.broker.keyspace.errors import (
 )
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
-from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, Command
+from delaylog.broker.keyspace.registry import WORDS, Args, Command, find_command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, QUEUED, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.keyspace.session import Blocked, Session
-from delaylog.wheel import DelayQueue
+from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.waits import Waits
+from delaylog.broker.keyspace.watching import forget_watches, watched_is_over
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.scripting_host import ScriptingHost
@@ -39,8 +40,6 @@ _NO_WORDS: Final[dict[bytes, Command]] = {}
 _FIRST: Final = itemgetter(0)
 _MANY_MIN: Final = 4
 """A pipeline of fewer commands is not looked at as a whole."""
-_SHOWN_BYTES: Final = 128
-"""So much of an unknown command is shown."""
 
 
 class Executor:
@@ -64,11 +63,7 @@ class Executor:
         None = have it raised."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
-        self.waiting: dict[int, Session] = {}
-        """Sessions with a blocked command, by number."""
-        self._deadlines: DelayQueue[int] = DelayQueue()
-        self.waited_ms: Callable[[], int] = lambda: self.keyspace.now_ms
-        """The clock that waits are measured by; the host gives one that is never set."""
+        self.waits = Waits(lambda: self.keyspace.now_ms)
         nobody = Session(0, keyspace.databases[0])
         self._run = Run(self, keyspace, nobody)
         self.script_run = Run(self, keyspace, nobody)
@@ -100,13 +95,13 @@ class Executor:
     def disconnect(self, session: Session) -> None:
         """A client has gone."""
         self.sessions.pop(session.number, None)
-        self.unblock(session)
-        self.forget_watches(session)
+        self.waits.end(session)
+        forget_watches(session)
         self.pubsub.leave(session)
 
     def exchange(self, keyspace: Keyspace) -> None:
         """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
-        self.end_waits(ErrorReply(MOVED_AWAY))
+        self.waits.end_all(ErrorReply(MOVED_AWAY))
         for session in self.sessions.values():
             if session.watched:
                 session.watched = []
@@ -211,7 +206,7 @@ class Executor:
         """Run one command; errors are replies too."""
         command = WORDS.get(argv[0])
         if command is None:
-            found = self.find_command(argv)
+            found = find_command(argv)
             if isinstance(found, ErrorReply):
                 return self._refused(session, found)
             command = found
@@ -282,25 +277,6 @@ class Executor:
             for effect in run.effects:
                 self.keyspace.log(number, effect)
 
-    def find_command(self, argv: Args) -> Command | ErrorReply:
-        """The entry for an argv, or what to answer when there is none."""
-        word = argv[0].lower()
-        command = COMMANDS.get(word)
-        if command is None:
-            return ErrorReply(_unknown(argv))
-        if not command.subcommands:
-            return command
-        if len(argv) < 2 and command.arity == -1:
-            return command
-        if len(argv) < 2:
-            return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
-        sub = command.subcommands.get(argv[1].lower())
-        if sub is None:
-            shown = _told(argv[1], _SHOWN_BYTES)
-            text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
-            return ErrorReply(text)
-        return sub
-
     # ------------------------------------------------------------------ the long way
 
     def _refused(
@@ -318,7 +294,7 @@ class Executor:
         """A transaction ends without having been run."""
         session.queue = None
         session.failed_multi = False
-        self.forget_watches(session)
+        forget_watches(session)
         session.look()
 
     def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
@@ -348,8 +324,8 @@ class Executor:
         queue, session.queue = session.queue, None
         assert queue is not None
         failed, session.failed_multi = session.failed_multi, False
-        changed = session.dirty_watch or self.watched_is_over(session)
-        self.forget_watches(session)
+        changed = session.dirty_watch or watched_is_over(session, self.keyspace.now_ms)
+        forget_watches(session)
         session.look()
         if failed:
             raise CommandError(EXEC_ABORT)
@@ -378,75 +354,7 @@ class Executor:
             run.may_wait = True
         return WRITTEN
 
-    def watch(self, session: Session, keys: list[bytes]) -> None:
-        """Have changes of these keys noted."""
-        database = session.database
-        for key in keys:
-            if not any(db is database and k == key for db, k, _ in session.watched):
-                at_ms = database.expires.get(key)
-                over = at_ms is not None and at_ms <= self.keyspace.now_ms
-                session.watched.append((database, key, over))
-                database.watchers.setdefault(key, {})[session] = None
-
-    def watched_is_over(self, session: Session) -> bool:
-        """Whether the time of a watched key has come since."""
-        for database, key, over in session.watched:
-            at_ms = database.expires.get(key)
-            if at_ms is not None and not over and at_ms <= self.keyspace.now_ms:
-                return True
-        return False
-
-    def forget_watches(self, session: Session) -> None:
-        """Watch nothing any more."""
-        for database, key, _ in session.watched:
-            watchers = database.watchers.get(key)
-            if watchers is not None:
-                watchers.pop(session, None)
-                if not watchers:
-                    del database.watchers[key]
-        session.watched = []
-        session.dirty_watch = False
-
     # ------------------------------------------------------------------ waiting commands
-
-    def block(self, session: Session, blocked: Blocked) -> None:
-        """Have a command wait for its keys; called by `Run.wait`."""
-        session.blocked = blocked
-        self.waiting[session.number] = session
-        if blocked.deadline_ms is not None:
-            self._deadlines.push(session.number, blocked.deadline_ms)
-        for key in blocked.keys:
-            blocked.database.waiters.setdefault(key, {})[session] = None
-
-    def unblock(self, session: Session) -> Blocked | None:
-        """End a wait without an answer; returns what waited."""
-        blocked, session.blocked = session.blocked, None
-        if blocked is not None:
-            del self.waiting[session.number]
-            self._deadlines.discard(session.number)
-            for key in blocked.keys:
-                waiters = blocked.database.waiters.get(key)
-                if waiters is not None:
-                    waiters.pop(session, None)
-                    if not waiters:
-                        del blocked.database.waiters[key]
-        return blocked
-
-    def end_late(self) -> int | None:
-        """Answer those whose time is up; returns when the next one's is, by `waited_ms`."""
-        now_ms = self.waited_ms()
-        while (number := self._deadlines.pop_due(now_ms)) is not None:
-            session = self.waiting[number]
-            blocked = self.unblock(session)
-            assert blocked is not None
-            session.answer(blocked.late)
-        return self._deadlines.head_ms()
-
-    def end_waits(self, reply: Reply) -> None:
-        """Answer everybody who waits."""
-        for session in list(self.waiting.values()):
-            self.unblock(session)
-            session.answer(reply)
 
     def serve_waiting(self) -> None:
         """Run what waits for keys that changed, longest wait first."""
@@ -476,7 +384,7 @@ class Executor:
             run.retried = None
         if reply is WAITS:
             return
-        self.unblock(session)
+        self.waits.end(session)
         session.answer(reply)
 
 
@@ -486,18 +394,3 @@ def _are_alike(commands: list[Args]) -> bool:
     return list(map(_FIRST, commands)).count(first[0]) == len(commands) and list(
         map(len, commands)
     ).count(len(first)) == len(commands)
-
-
-def _unknown(argv: Args) -> bytes:
-    shown = b""
-    for word in argv[1:]:
-        if len(shown) >= _SHOWN_BYTES:
-            break
-        shown += b"'%b' " % _told(word, _SHOWN_BYTES - len(shown))
-    name = _told(argv[0], _SHOWN_BYTES)
-    return b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
-
-
-def _told(word: bytes, most: int) -> bytes:
-    """A client's word in an error: so much of it, and nothing from a zero byte on."""
-    return word[:most].partition(b"\0")[0]

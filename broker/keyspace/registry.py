@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.run import Run
@@ -32,6 +32,8 @@ Keys: TypeAlias = "tuple[int, int, int] | Callable[[Args], list[bytes]]"
 """(first, last, step) as in COMMAND INFO, or a function that finds the keys of an argv."""
 
 NO_KEYS: Final = (0, 0, 0)
+_SHOWN_BYTES: Final = 128
+"""So much of an unknown command is shown."""
 
 
 class Command:
@@ -152,3 +154,38 @@ def keys_of(entry: Command, argv: Args) -> list[bytes]:
         return []
     stop = len(argv) + last + 1 if last < 0 else last + 1
     return argv[first:stop:step]
+
+
+def find_command(argv: Args) -> Command | ErrorReply:
+    """The entry for an argv, or what to answer when there is none."""
+    word = argv[0].lower()
+    command = COMMANDS.get(word)
+    if command is None:
+        return ErrorReply(_unknown(argv))
+    if not command.subcommands:
+        return command
+    if len(argv) < 2 and command.arity == -1:
+        return command
+    if len(argv) < 2:
+        return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
+    sub = command.subcommands.get(argv[1].lower())
+    if sub is None:
+        shown = _told(argv[1], _SHOWN_BYTES)
+        text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
+        return ErrorReply(text)
+    return sub
+
+
+def _unknown(argv: Args) -> bytes:
+    shown = b""
+    for word in argv[1:]:
+        if len(shown) >= _SHOWN_BYTES:
+            break
+        shown += b"'%b' " % _told(word, _SHOWN_BYTES - len(shown))
+    name = _told(argv[0], _SHOWN_BYTES)
+    return b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
+
+
+def _told(word: bytes, most: int) -> bytes:
+    """A client's word in an error: so much of it, and nothing from a zero byte on."""
+    return word[:most].partition(b"\0")[0]

@@ -85,7 +85,7 @@ class Run:
         if self.retried is not None:
             return WAITS
         assert self.command is not None
-        deadline = self.executor.waited_ms() + timeout_ms if timeout_ms else None
+        deadline = self.executor.waits.clock_ms() + timeout_ms if timeout_ms else None
         blocked = Blocked(self.command, argv, self.database, keys, deadline, late, kind)
-        self.executor.block(self.session, blocked)
+        self.executor.waits.begin(self.session, blocked)
         return WAITS

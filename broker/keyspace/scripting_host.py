@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import WORDS
+from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
 from delaylog.broker.keyspace.session import Session
@@ -68,7 +68,7 @@ class ScriptingHost:
         def call(argv: list[bytes], resp: int) -> Reply:
             command = find(argv[0])
             if command is None:
-                found = executor.find_command(argv)
+                found = find_command(argv)
                 if isinstance(found, ErrorReply):
                     known = found.text.startswith(b"ERR wrong number")
                     return _WRONG_ARITY if known else _UNKNOWN
@@ -111,13 +111,13 @@ class ScriptingHost:
             return reply
 
         def now() -> float:
-            return executor.waited_ms() / 1000
+            return executor.waits.clock_ms() / 1000
 
         scripts = Scripts(call, now, limits, check=self._check)
         return scripts
 
     def _check(self, argv: list[bytes]) -> bool | None:
-        found = self._executor.find_command(argv)
+        found = find_command(argv)
         return None if isinstance(found, ErrorReply) else True
 
 

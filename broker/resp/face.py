@@ -61,7 +61,7 @@ class RespFace:
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
         self.executor.on_bug = self._note_bug
-        self.executor.waited_ms = lambda: int(self.loop.time() * 1000)
+        self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(node, after_write=after_write, before=self._before_end)
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
@@ -98,7 +98,7 @@ class RespFace:
         """Close connections after what they are owed."""
         if self._timer is not None:
             self._timer.cancel()
-        self.executor.end_waits(ErrorReply(b"UNBLOCKED the server is shutting down"))
+        self.executor.waits.end_all(ErrorReply(b"UNBLOCKED the server is shutting down"))
         for _ in range(100):
             owed = any(connection.owed for connection in self.connections.values())
             if not (owed or self.turns.under_way):
@@ -214,9 +214,9 @@ class RespFace:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        first_ms = self.executor.end_late()
+        first_ms = self.executor.waits.end_late()
         if first_ms is not None:
-            delay = max(first_ms - self.executor.waited_ms(), 0) / 1000 + 0.001
+            delay = max(first_ms - self.executor.waits.clock_ms(), 0) / 1000 + 0.001
             self._timer = self.loop.call_later(delay, self.arm)
 
     # ------------------------------------------------------------------ leading
@@ -240,4 +240,4 @@ class RespFace:
         self._unsettled_from = None
         self.native.forget()
         self.turns.give_up()
-        self.executor.end_waits(ErrorReply(MOVED_AWAY))
+        self.executor.waits.end_all(ErrorReply(MOVED_AWAY))

@@ -76,7 +76,7 @@ class Shared:
         self.executor.begin(self.now_ms())
         while sum(connection.go_on() for connection in self.connections):
             pass
-        self.executor.end_late()
+        self.executor.waits.end_late()
         self.logged += self.keyspace.take_effects()
 
 

@@ -24,7 +24,7 @@ class RespMetrics(Collector):
             "delaylog_resp_clients": ("Redis clients connected.", len(executor.sessions)),
             "delaylog_resp_blocked_clients": (
                 "Redis clients in a blocking command.",
-                len(executor.waiting),
+                len(executor.waits.sessions),
             ),
             "delaylog_resp_keys": (
                 "Keys in all databases.",

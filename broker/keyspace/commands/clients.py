@@ -268,7 +268,7 @@ def _end(run: Run, session: Session) -> None:
     if session is run.session:
         session.closing = True
         return
-    run.executor.unblock(session)
+    run.executor.waits.end(session)
     session.kill()
 
 
@@ -286,7 +286,7 @@ def client_unblock(run: Run, argv: Args) -> Reply:
     session = run.executor.sessions.get(to_int(argv[2]))
     if session is None:
         return 0
-    blocked = run.executor.unblock(session)
+    blocked = run.executor.waits.end(session)
     if blocked is None:
         return 0
     session.answer(ErrorReply(_UNBLOCKED) if with_error else blocked.late)

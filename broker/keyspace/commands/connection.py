@@ -10,6 +10,7 @@ from delaylog.broker.keyspace.number_texts import INT32_MAX, INT32_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.watching import forget_watches
 
 REDIS_VERSION: Final = b"7.0.15"
 """What clients are told; what they may expect of the server goes by it."""
@@ -151,7 +152,7 @@ def reset(run: Run, argv: Args) -> Reply:
     """Be as a new client."""
     session = run.session
     session.queue, session.failed_multi = None, False
-    run.executor.forget_watches(session)
+    forget_watches(session)
     run.executor.pubsub.leave(session)
     session.database = run.keyspace.databases[0]
     session.resp = 2

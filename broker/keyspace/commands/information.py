@@ -65,11 +65,11 @@ def _clients(run: Run) -> Members:
         b"maxclients": value_of(executor.server, b"maxclients"),
         b"client_recent_max_input_buffer": 0,
         b"client_recent_max_output_buffer": 0,
-        b"blocked_clients": len(executor.waiting),
+        b"blocked_clients": len(executor.waits.sessions),
         b"tracking_clients": 0,
         b"clients_in_timeout_table": sum(
             session.blocked is not None and session.blocked.deadline_ms is not None
-            for session in executor.waiting.values()
+            for session in executor.waits.sessions.values()
         ),
     }
 

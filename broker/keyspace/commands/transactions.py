@@ -6,6 +6,7 @@ from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.watching import forget_watches, watch_keys
 
 _FLAGS = "noscript loading stale fast allow_busy now"
 
@@ -44,12 +45,12 @@ def watch(run: Run, argv: Args) -> Reply:
     if run.session.queue is not None:
         raise CommandError(b"ERR WATCH inside MULTI is not allowed")
     if not run.session.dirty_watch:
-        run.executor.watch(run.session, argv[1:])
+        watch_keys(run.session, argv[1:], run.now_ms)
     return OK
 
 
 @command("unwatch", 1, "noscript loading stale fast allow_busy")
 def unwatch(run: Run, argv: Args) -> Reply:
     """Forget what was watched."""
-    run.executor.forget_watches(run.session)
+    forget_watches(run.session)
     return OK

@@ -57,7 +57,7 @@ class Group(Pair):
 
     def finish(self) -> None:
         """The turn ends: what it logged is applied."""
-        self.executor.end_late()
+        self.executor.waits.end_late()
         effects = self.leader.take_effects()
         self.effects += effects
         self.follower.apply(effects)

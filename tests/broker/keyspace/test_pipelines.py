@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.watching import watch_keys
 
 KEYS = st.sampled_from([b"plain", b"absent", b"ends", b"ended", b"list", b"changed", b"watched"])
 VALUES = st.sampled_from([b"", b"v", b"w" * 2_000])
@@ -75,7 +76,7 @@ def test_it_is_as_one_by_one(
     for server in (whole, single):
         server.run(*before, at_once=False)
         if watches:
-            server.executor.watch(server.watching, [b"watched"])
+            watch_keys(server.watching, [b"watched"], server.keyspace.now_ms)
         server.executor.begin(2_000)
     for commands in pipelines:
         asked = whole.run(*commands, at_once=True), single.run(*commands, at_once=False)

@@ -469,7 +469,7 @@ def test_kill_ends_a_client_that_waits(executor: Executor, line: str) -> None:
     assert waiter.session.killed
     assert told == [waiter.session]
     assert waiter.session.blocked is None
-    assert not executor.waiting
+    assert not executor.waits.sessions
     assert killer.run(["RPUSH q a", "LLEN q"]) == b":1\r\n:1\r\n"
     assert not killer.session.closing
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from delaylog.broker.keyspace.commands.introspection import group_of
-from delaylog.broker.keyspace.executor import COMMANDS
-from delaylog.broker.keyspace.registry import Command
+from delaylog.broker.keyspace.registry import COMMANDS, Command
 from delaylog.broker.resp.face import NATIVE_VERBS
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "REDIS.md"
