@@ -16,7 +16,7 @@ from typing import Final
 from delaylog.broker.background import Background
 from delaylog.broker.engine import Engine
 from delaylog.broker.log_commits import LogCommits
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 DISK_LOOK_SECONDS: Final = 0.5
 

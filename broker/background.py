@@ -17,7 +17,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 SLICE_SECONDS: Final = 0.002
 

@@ -27,8 +27,8 @@ from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
 from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.work import Work
 
 HELD_WAKE_MS: Final = 20
 DISK_STOP_SECONDS: Final = 5.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine import Engine
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
     from delaylog.broker.node import Node

@@ -1,14 +1,14 @@
-"""All delay hours and their tails behind one face: numbers rows, finds them, flushes them.
+"""All delay hours and their tails behind one face: numbers rows and finds them.
 
 The store gives every row its global index (a counter per hour that follows the log), answers
 look-ups from tail or files without the caller knowing which, and keeps the counts a checkpoint
-needs. It never reads a clock: which hours are near is told to it (`set_near`).
+needs. It never reads a clock: which hours are near is told to it (`set_near`). What waits in memory
+goes to the files by its `HourFlusher`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -17,8 +17,10 @@ from delaylog.storage.columns import by_hour, every, hours_of, some
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.gather import gather, scatter_back
-from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.gather import scatter_back
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_flusher import HourFlusher
+from delaylog.storage.hour_tail import TailPile
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
     HOUR_SHIFT,
@@ -33,43 +35,15 @@ from delaylog.storage.layout import (
     hour_of_name,
 )
 from delaylog.storage.rows import PlacedRows
-from delaylog.storage.state_column import StateColumn
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
+from delaylog.storage.work import Work
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
-FLUSH_ROWS_MAX: Final = 32_768
-"""Rows of one append: about 5 ms of preparation."""
 SECONDS_KEPT_MAX: Final = 1_024
 """Hours whose chain heads stay in memory (28.8 KB each)."""
-FLUSHES_UNTRIMMED_MAX: Final = 16
-"""Each load of a second flushes its hour, and opens one hour at most: open hours are looked through
-after so many of them."""
-
-IoJob = Callable[[], None]
-Work = Generator[IoJob | float | None, None, None]
-"""Background work in slices: yields None to pause, seconds to wait, or a job for any thread."""
-
-
-@dataclass(slots=True)
-class HourCounts:
-    """What the log says about one hour, independent of what has reached its files."""
-
-    rows: int = 0
-    living: int = 0
-    position: int = 0
-    """End of the last frame that touched the hour."""
-    keep_until_ms: int = 0
-    """Until when a row that ended here must stay readable."""
-    guests: int = 0
-    """Living rows of other hours whose origin is here."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no row lives here or has its origin here."""
-        return self.living == 0 and self.guests == 0
 
 
 class HourStore:
@@ -87,11 +61,9 @@ class HourStore:
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
         self._where = Whereabouts()
-        self._flushing = False
-        self._flushes = 0
-        self._flushing_states = False
-        self.boundary = 0
-        """Position of a checkpoint in the making: no append of a flush straddles it."""
+        self._flusher = HourFlusher(
+            fs, folder, self._hours, self.pile, hour=self.hour, trim=self._trim_open_hours
+        )
 
     # ------------------------------------------------------------------ opening
 
@@ -349,97 +321,28 @@ class HourStore:
     # ------------------------------------------------------------------ flushing
 
     def flush(self, *, upto: int, hour: int | None = None) -> Work:
-        """Append tails (frames below `upto`, which must be durable) to their files, in slices.
-
-        Yields I/O jobs that any thread may run; every slice of CPU stays small. One flush runs
-        at a time: a second one waits by yielding.
-        """
-        while self._flushing:
-            yield 0.001
-        self._flushing = True
-        try:
-            # Recovery cuts to a checkpoint's counts, so extents have to end there.
-            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
-                if hour is None:
-                    yield from self._sort_loose(limit)
-                for which, chunks in self.pile.take(upto=limit, hour=hour):
-                    yield from self._flush_hour(which, chunks)
-            self._flushes += 1
-            if hour is None or self._flushes % FLUSHES_UNTRIMMED_MAX == 0:
-                self._trim_open_hours()
-        finally:
-            self._flushing = False
-
-    def _sort_loose(self, upto: int) -> Work:
-        blocks = self.pile.begin_merge(upto)
-        if not blocks:
-            return
-        box: list[list[tuple[int, TailChunk]]] = []
-        yield lambda: box.append(sort_loose(blocks))
-        self.pile.end_merge(blocks, box[0])
-        yield None
-
-    def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
-        folder = self.hour(hour)
-        at = 0
-        while at < len(chunks):
-            part = [chunks[at]]
-            rows = len(chunks[at].rows)
-            at += 1
-            while at < len(chunks) and rows + len(chunks[at].rows) <= FLUSH_ROWS_MAX:
-                part.append(chunks[at])
-                rows += len(chunks[at].rows)
-                at += 1
-            flush = folder.prepare(
-                concat_rows([chunk.rows for chunk in part]),
-                [_records_of(chunk) for chunk in part],
-                part[-1].position,
-            )
-
-            def write(folder: DelayHour = folder, flush: object = flush) -> None:
-                folder.write_flush(flush)  # type: ignore[arg-type]
-
-            yield write
-            folder.commit_flush(flush)
-            self.pile.drop(hour, part)
+        """Append tails (frames below `upto`, which must be durable); see `HourFlusher.tails`."""
+        return self._flusher.tails(upto=upto, hour=hour)
 
     def flush_states(
         self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
     ) -> Work:
-        """Write the state pages that are dirty when their column has its turn.
+        """Write the state pages that are dirty; see `HourFlusher.states`."""
+        return self._flusher.states(pages_max, until_committed=until_committed)
 
-        A page holds the changes of every frame so far, so once it is copied out `until_committed`
-        waits for those: a lease on disk that no log explains would never end. One flush runs at a
-        time, else a page in flight would pass for a written one.
-        """
-        while self._flushing_states:
-            yield 0.001
-        self._flushing_states = True
-        try:
-            yield from self._flush_states(pages_max, until_committed)
-        finally:
-            self._flushing_states = False
+    def sync(self) -> Work:
+        """Write second indexes and make every touched file durable, hour by hour."""
+        yield from self._flusher.sync()
+        self._trim_open_hours(synced=True)
 
-    def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
-        for folder in list(self._hours.values()):
-            for column in folder.state_columns:
-                # One pass: random changes make pages dirty as fast as they are written, and other
-                # columns, and the checkpoint, wait for their turn.
-                start, stop = 0, column.dirty_end
-                while runs := column.collect(pages_max, start, stop):
-                    start = column.behind(runs)
+    @property
+    def boundary(self) -> int:
+        """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
+        return self._flusher.boundary
 
-                    def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]
-                        column.write(runs)
-
-                    try:
-                        if until_committed is not None:
-                            yield from until_committed()
-                        yield write
-                    except BaseException:
-                        column.restore(runs)
-                        raise
-                    column.settle()
+    @boundary.setter
+    def boundary(self, position: int) -> None:
+        self._flusher.boundary = position
 
     @property
     def dirty_state_bytes(self) -> int:
@@ -448,21 +351,11 @@ class HourStore:
             column.dirty_pages for hour in self._hours.values() for column in hour.state_columns
         )
 
-    def sync(self) -> Work:
-        """Write second indexes and make every touched file durable, hour by hour."""
-        for folder in list(self._hours.values()):
-            if folder.seconds_dirty:
-                yield folder.take_seconds()
-            if folder.unsynced or folder.state_columns:
-                yield folder.sync
-        yield lambda: self._fs.sync_folder(self._folder)
-        self._trim_open_hours(synced=True)
-
     def _trim_open_hours(self, *, synced: bool = False) -> None:
         """Keep descriptors and chain heads bounded; near hours always stay."""
         open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
         for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
-            if folder.close_idle_files() and synced and not self._flushing_states:
+            if folder.close_idle_files() and synced and not self._flusher.writes_states:
                 for column in folder.state_columns:
                     column.settle()
         for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
@@ -486,7 +379,7 @@ class HourStore:
 
         Not while states are written: a page in flight would pass for a written one.
         """
-        if hour in self._hours and hour not in self._near and not self._flushing_states:
+        if hour in self._hours and hour not in self._near and not self._flusher.writes_states:
             for column in self._hours[hour].state_columns:
                 column.settle()
 
@@ -519,14 +412,6 @@ class HourStore:
         for folder in self._hours.values():
             folder.close()
         self._hours.clear()
-
-
-def _records_of(chunk: TailChunk) -> bytes | memoryview:
-    if chunk.dense:
-        return chunk.data
-    return gather(
-        chunk.data, chunk.rows["offset"].astype(np.int64), chunk.rows["size"].astype(np.int64)
-    )
 
 
 def _bounds(indexes: Int64Array, run: slice | None) -> tuple[int, int]:

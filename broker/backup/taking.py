@@ -37,7 +37,7 @@ from delaylog.storage.checkpoint import (
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.frames import Tick
-from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     TICK_SLOT_SIZE,

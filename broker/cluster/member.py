@@ -59,7 +59,7 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
 RELEASE_PACE_SECONDS: Final = 0.004

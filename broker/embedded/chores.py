@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS
 from delaylog.broker.node_ticks import RETIRE_EVERY_MS, TICK_MS
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
     from delaylog.broker.embedded.node import EmbeddedNode

@@ -25,7 +25,7 @@ from delaylog.broker.engine.errors import DiskFullRefusal
 from delaylog.broker.folder_lock import retention_held
 from delaylog.replication.leader import Acks
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 DISK_LOOK_SECONDS: Final = 0.5
 _TURNS_MAX: Final = 64

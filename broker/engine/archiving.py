@@ -14,7 +14,7 @@ import msgpack
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.layout import HOUR_MS, FrameKind, hour_name
 
 

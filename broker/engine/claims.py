@@ -27,8 +27,8 @@ from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.settling import ack, nack
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import every
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.work import Work
 
 SLICE_ROWS: Final = 4_096
 """Messages of one lease, taken or settled in one slice."""

@@ -15,7 +15,6 @@ from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import among
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SHIFT,
@@ -24,6 +23,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.whole_rows import take_rows
+from delaylog.storage.work import Work
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * HOUR_MS

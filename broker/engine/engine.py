@@ -41,13 +41,14 @@ from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.frames import Tick
-from delaylog.storage.hour_store import HourStore, Work
+from delaylog.storage.hour_store import HourStore
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.log_reader import frames_in
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
 from delaylog.storage.space_reserve import SpaceReserve
 from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
 
 _REPLAY_FLUSH_FRAMES = 64

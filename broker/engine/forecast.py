@@ -16,9 +16,9 @@ from delaylog.broker.engine.list_filter import ListQuery, RowFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.zone_maps import candidates
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import HOUR_MS, Int64Array, MessageState, RowArray
 from delaylog.storage.whole_rows import concat_rows
+from delaylog.storage.work import Work
 
 MINUTE_MS: Final = 60_000
 MINUTES_MAX: Final = 120

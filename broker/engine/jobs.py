@@ -24,7 +24,6 @@ from delaylog.broker.engine.job_table import Job
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.scanning import RANGE_ROWS, read_range
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import (
     INDEX_MASK,
     STATE_ENDED_FIRST,
@@ -32,6 +31,7 @@ from delaylog.storage.layout import (
     Int64Array,
     MessageState,
 )
+from delaylog.storage.work import Work
 
 RUNNING_MAX: Final = 64
 """Jobs that may run at the same time: each takes its turn of the background work."""

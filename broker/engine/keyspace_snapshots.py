@@ -20,7 +20,7 @@ from delaylog.broker.engine.keyspace_files import (
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 LOOK_SECONDS: Final = 0.25
 """A snapshot takes seconds, and each look has the log synced."""

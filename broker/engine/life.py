@@ -18,7 +18,6 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.frames import Frame
-from delaylog.storage.hour_store import IoJob, Work
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     HOUR_MS,
@@ -33,6 +32,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
 from delaylog.storage.rows import seconds_of
+from delaylog.storage.work import IoJob, Work
 
 LIFE_SECONDS: Final = 2.0
 """Time for the log; it holds some hundred MiB of frames."""

@@ -23,8 +23,8 @@ from delaylog.broker.engine.list_page import PAGE_BYTES_MAX, Page, PageRun
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import HOUR_MAX, HOUR_MS
+from delaylog.storage.work import Work
 
 PAGE_SECONDS: Final = 0.05
 """Time after which a page ends: what is begun is finished, within 0.1 s in all."""

@@ -18,7 +18,6 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import among, distinct, every
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import IoJob, Work
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
@@ -29,6 +28,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.whole_rows import take_rows
+from delaylog.storage.work import IoJob, Work
 from delaylog.wheel import Entries, TimingWheel, no_entries, sort_entries
 
 SORT_INLINE_MAX: Final = 16_384

@@ -36,7 +36,7 @@ from delaylog.storage.batch import Block
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Tick
 from delaylog.storage.hot_seconds import HotSeconds
-from delaylog.storage.hour_store import HourStore, Work
+from delaylog.storage.hour_store import HourStore
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
@@ -48,6 +48,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.run_file import RunFile
+from delaylog.storage.work import Work
 from delaylog.wheel import Entries, TimingWheel
 
 

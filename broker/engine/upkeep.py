@@ -29,9 +29,10 @@ from delaylog.storage.checkpoint import (
 )
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
-from delaylog.storage.hour_store import HourCounts, Work
+from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, HOUR_SHIFT, FrameKind
 from delaylog.storage.whole_rows import take_rows
+from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""

@@ -30,7 +30,7 @@ from delaylog.storage.checkpoint import (
 )
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.hour_store import HourCounts
+from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.id_index import DAMAGED_MARK
 from delaylog.storage.layout import (
     HOUR_SHIFT,

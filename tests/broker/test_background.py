@@ -15,7 +15,7 @@ import pytest
 from delaylog.broker.background import Background
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.storage.errors import DiskFailedError, DiskFullError
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 
 
 class Run:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from delaylog.storage.batch import MessageBatch, TextColumn
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.hour_store import HourCounts, HourStore, Work
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_store import HourStore
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
@@ -32,6 +33,7 @@ from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import place_rows
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_column import PAGE_ROWS
+from delaylog.storage.work import Work
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, FakeFile
 
 FIRST = 472_222

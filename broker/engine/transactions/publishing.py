@@ -21,10 +21,10 @@ from delaylog.broker.engine.send_frames import apply_publish
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.table import Unpublished
 from delaylog.storage.batch import MessageBatch
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.transaction_frames import PublishDecision
+from delaylog.storage.work import Work
 
 SLICE_SECONDS: Final = 0.002
 PAUSE_SECONDS_MAX: Final = 0.005

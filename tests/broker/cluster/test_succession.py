@@ -20,10 +20,10 @@ from delaylog.replication.events import Serving
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.frames import Tick
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.work import Work
 
 NOW_MS = 1_700_000_000_000
 MakeEngine = Callable[[LoadedKeyspace | None], Engine]

@@ -31,7 +31,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.storage.batch import decode_send, encode_send
-from delaylog.storage.hour_store import Work
+from delaylog.storage.work import Work
 from tests.broker.engine.crash_points import SAMPLE, Workload
 from tests.storage.fake_disk import FakeDisk, Survival
 

@@ -29,8 +29,8 @@ from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.engine.settling import ack, nack
 from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import FRAME_HEADER_SIZE, HOUR_MS, MessageState
+from delaylog.storage.work import Work
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 
 START_MS = 1_700_000_000_000

@@ -22,8 +22,8 @@ from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.transactions import publishing
-from delaylog.storage.hour_store import Work
 from delaylog.storage.layout import HOUR_MS
+from delaylog.storage.work import Work
 from tests.broker.engine.crash_points import SAMPLE, Workload
 from tests.broker.engine.staging import Transactions, batch_of
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival

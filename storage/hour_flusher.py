@@ -1,0 +1,167 @@
+"""The way of what waits in memory to the files of its hours: tails, state pages, second indexes.
+
+All of it is work in slices: jobs that write are for any thread, what is on the loop stays small.
+Nothing is written that the log does not explain, and no append straddles the position of a
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.gather import gather
+from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.state_column import StateColumn
+from delaylog.storage.whole_rows import concat_rows
+from delaylog.storage.work import Work
+
+FLUSH_ROWS_MAX: Final = 32_768
+"""Rows of one append: about 5 ms of preparation."""
+FLUSHES_UNTRIMMED_MAX: Final = 16
+"""Each load of a second flushes its hour, and opens one hour at most: open hours are looked through
+after so many of them."""
+
+
+class HourFlusher:
+    """Writes the tails and states of one `HourStore`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        hours: dict[int, DelayHour],
+        pile: TailPile,
+        *,
+        hour: Callable[[int], DelayHour],
+        trim: Callable[[], None],
+    ) -> None:
+        """`hours` = those that have files, the store's own; `hour` gives one, made if it is new.
+        `trim` closes hours when too many are open.
+        """
+        self._fs = fs
+        self._folder = folder
+        self._hours = hours
+        self._pile = pile
+        self._hour = hour
+        self._trim = trim
+        self._writes_tails = False
+        self._flushes = 0
+        self.writes_states = False
+        """A page is in flight, maybe: it may not be taken for a written one."""
+        self.boundary = 0
+        """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
+
+    def tails(self, *, upto: int, hour: int | None = None) -> Work:
+        """Append tails (frames below `upto`, which must be durable) to their files, in slices.
+
+        Yields I/O jobs that any thread may run; every slice of CPU stays small. One flush runs
+        at a time: a second one waits by yielding.
+        """
+        while self._writes_tails:
+            yield 0.001
+        self._writes_tails = True
+        try:
+            # Recovery cuts to a checkpoint's counts, so extents have to end there.
+            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
+                if hour is None:
+                    yield from self._sort_loose(limit)
+                for which, chunks in self._pile.take(upto=limit, hour=hour):
+                    yield from self._flush_hour(which, chunks)
+            self._flushes += 1
+            if hour is None or self._flushes % FLUSHES_UNTRIMMED_MAX == 0:
+                self._trim()
+        finally:
+            self._writes_tails = False
+
+    def _sort_loose(self, upto: int) -> Work:
+        blocks = self._pile.begin_merge(upto)
+        if not blocks:
+            return
+        box: list[list[tuple[int, TailChunk]]] = []
+        yield lambda: box.append(sort_loose(blocks))
+        self._pile.end_merge(blocks, box[0])
+        yield None
+
+    def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
+        folder = self._hour(hour)
+        at = 0
+        while at < len(chunks):
+            part = [chunks[at]]
+            rows = len(chunks[at].rows)
+            at += 1
+            while at < len(chunks) and rows + len(chunks[at].rows) <= FLUSH_ROWS_MAX:
+                part.append(chunks[at])
+                rows += len(chunks[at].rows)
+                at += 1
+            flush = folder.prepare(
+                concat_rows([chunk.rows for chunk in part]),
+                [_records_of(chunk) for chunk in part],
+                part[-1].position,
+            )
+
+            def write(folder: DelayHour = folder, flush: object = flush) -> None:
+                folder.write_flush(flush)  # type: ignore[arg-type]
+
+            yield write
+            folder.commit_flush(flush)
+            self._pile.drop(hour, part)
+
+    def states(
+        self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
+    ) -> Work:
+        """Write the state pages that are dirty when their column has its turn.
+
+        A page holds the changes of every frame so far, so once it is copied out `until_committed`
+        waits for those: a lease on disk that no log explains would never end. One flush runs at a
+        time, else a page in flight would pass for a written one.
+        """
+        while self.writes_states:
+            yield 0.001
+        self.writes_states = True
+        try:
+            yield from self._flush_states(pages_max, until_committed)
+        finally:
+            self.writes_states = False
+
+    def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
+        for folder in list(self._hours.values()):
+            for column in folder.state_columns:
+                # One pass: random changes make pages dirty as fast as they are written, and other
+                # columns, and the checkpoint, wait for their turn.
+                start, stop = 0, column.dirty_end
+                while runs := column.collect(pages_max, start, stop):
+                    start = column.behind(runs)
+
+                    def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]
+                        column.write(runs)
+
+                    try:
+                        if until_committed is not None:
+                            yield from until_committed()
+                        yield write
+                    except BaseException:
+                        column.restore(runs)
+                        raise
+                    column.settle()
+
+    def sync(self) -> Work:
+        """Write second indexes and make every touched file durable, hour by hour."""
+        for folder in list(self._hours.values()):
+            if folder.seconds_dirty:
+                yield folder.take_seconds()
+            if folder.unsynced or folder.state_columns:
+                yield folder.sync
+        yield lambda: self._fs.sync_folder(self._folder)
+
+
+def _records_of(chunk: TailChunk) -> bytes | memoryview:
+    if chunk.dense:
+        return chunk.data
+    return gather(
+        chunk.data, chunk.rows["offset"].astype(np.int64), chunk.rows["size"].astype(np.int64)
+    )
