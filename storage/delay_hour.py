@@ -14,24 +14,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from crc32c import crc32c
 
 from delaylog.storage.batch import Block
-from delaylog.storage.errors import CorruptionError
-from delaylog.storage.extent_checks import ExtentChecks, read_extents, whole_extent
+from delaylog.storage.extent_checks import ExtentChecks
+from delaylog.storage.extents import make_extent, read_extents
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_reader import HourReader
+from delaylog.storage.hour_recovery import cut_files, first_rows_are_before, rows_are_missing
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
     EXTENT,
-    EXTENT_MAGIC,
     EXTENT_SIZE,
-    FILE_VERSION,
-    INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
-    INDEX_WORDS,
-    PRE_GLOBAL_INDEX_WORD,
-    TAG_COUNT,
     Int64Array,
     RowArray,
     group_of_name,
@@ -42,16 +36,10 @@ from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
 
 _WALK_SLICE: Final = 8192
-_WINDOW_ROWS_MIN: Final = 36
-_WINDOW_ROWS_MAX: Final = 4096
-_SCAN_ROWS: Final = 65_536
 _VERIFY_BYTES: Final = 4 << 20
 _WRITE_SOON_BYTES: Final = 256 << 10
 """A flush of that size goes to the disk at once: what a checkpoint finds unwritten in all hours
 keeps the disk busy while the log wants it, and all that becomes due meanwhile waits."""
-_EPOCHS_AHEAD_MAX: Final = 64
-"""So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
-earlier. Each life takes a checkpoint within half a minute."""
 
 
 @dataclass(slots=True)
@@ -111,20 +99,11 @@ class DelayHour:
         """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
 
         Else the hour was removed behind that, and may have come to be again after the clock was
-        set back. When the first extent does not say it, it is rotten or was torn with the rows of
-        a later leadership: row 1 tells which, so that rot never passes for a removal.
+        set back.
         """
         if not self.has_rows or not self._fs.exists(self._path("extents")):
             return False
-        raw = self._file("extents").pread(EXTENT_SIZE, 0)
-        if len(raw) == EXTENT_SIZE and whole_extent(raw):
-            return int(np.frombuffer(raw, EXTENT)[0]["position_last"]) < position
-        raw = self._file("delay.index").pread(INDEX_ENTRY_SIZE, 0)
-        if len(raw) < INDEX_ENTRY_SIZE:
-            return False
-        row = np.frombuffer(raw, INDEX_ENTRY)[0]
-        later = (int(row["epoch_tag"]) - epoch - 1) % TAG_COUNT < _EPOCHS_AHEAD_MAX
-        return int(row["global_index"]) == 1 and not later
+        return first_rows_are_before(self._file, position, epoch)
 
     @property
     def open_files(self) -> int:
@@ -173,16 +152,6 @@ class DelayHour:
         """The second index from the delay index alone (one vectorised pass)."""
         return rebuild([(rows, self.hour) for rows in self.scan_rows()])
 
-    def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
-        """All rows in index order, in parts, read with pread."""
-        last = self.row_count if last is None else last
-        for start in range(first, last + 1, _SCAN_ROWS):
-            count = min(_SCAN_ROWS, last + 1 - start)
-            self.checks().rows_between(start, start + count - 1)
-            file = self._file("delay.index")
-            raw = file.pread(count * INDEX_ENTRY_SIZE, (start - 1) * INDEX_ENTRY_SIZE)
-            yield np.frombuffer(raw, INDEX_ENTRY)
-
     # ------------------------------------------------------------------ appending
 
     def prepare(self, rows: RowArray, data: Sequence[Block], position_last: int) -> Flush:
@@ -208,31 +177,14 @@ class DelayHour:
         if flush.data_size + raw.nbytes >= _WRITE_SOON_BYTES:
             log.begin_writing(self.log_size, flush.data_size)
             index.begin_writing(self.row_count * INDEX_ENTRY_SIZE, raw.nbytes)
-        extent = np.zeros(1, EXTENT)
-        crc = 0
-        for part in flush.data:
-            crc = crc32c(part, crc)
-        due = rows["deliver_at"]
-        extent[0] = (
-            EXTENT_MAGIC,
-            FILE_VERSION,
-            0,
-            self.row_count + 1,
-            len(rows),
-            self.log_size,
-            flush.data_size,
-            crc32c(raw),
-            crc,
-            int(due.min()),
-            int(due.max()),
-            int(np.bitwise_or.reduce(np.uint64(1) << (rows["topic"] % 64).astype(np.uint64))),
-            int(np.bitwise_or.reduce(rows["tag_mask"])),
-            int(rows["sent_position"][0]),
-            flush.position_last,
-            b"",
-            0,
+        extent = make_extent(
+            rows,
+            flush.data,
+            first_index=self.row_count + 1,
+            log_offset=self.log_size,
+            log_size=flush.data_size,
+            position_last=flush.position_last,
         )
-        extent["crc"] = crc32c(extent.tobytes()[:-4])
         self._file("extents", create=True).pwritev(
             [extent.tobytes()], self.extent_count * EXTENT_SIZE
         )
@@ -332,40 +284,16 @@ class DelayHour:
         """Follow one second's chain newest first, in slices; rows behind `last` are passed over.
 
         `before` is a row of the chain behind which the walk begins; 0 begins at its head.
-        Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
         """
         if before:
             index = int(self.read_rows(np.array([before], np.int64))["pre_global_index"][0])
         else:
             index = int(self.seconds().newest[second])
-        out: list[int] = []
-        words: memoryview = memoryview(b"").cast("I")
-        low, high = 1, 0
-        rows = _WINDOW_ROWS_MIN
-        while index:
-            if not low <= index <= high:
-                rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
-                low, high = max(index - rows + 1, 1), index
-                # Asked for anew: the hour's files may have been closed between two slices.
-                self.checks().rows_between(low, high)
-                file = self._file("delay.index")
-                raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
-                words = memoryview(raw).cast("I")
-            if index <= last:
-                out.append(index)
-            before = words[(index - low) * INDEX_WORDS + PRE_GLOBAL_INDEX_WORD]
-            if before >= index:
-                raise CorruptionError(
-                    "a chain that does not lead back",
-                    path=self._path("delay.index"),
-                    position=(index - 1) * INDEX_ENTRY_SIZE,
-                    detail=f"row {index} names {before}",
-                )
-            index = before
-            if len(out) >= slice_rows:
-                yield out
-                out = []
-        yield out
+        yield from self._reader.walk(index, last, slice_rows=slice_rows)
+
+    def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
+        """All rows in index order, in parts, read with pread."""
+        return self._reader.scan(first, self.row_count if last is None else last)
 
     def extents(self) -> RowArray:
         """All extents, checked. Raises CorruptionError for a damaged one."""
@@ -427,91 +355,16 @@ class DelayHour:
                 self._fs.remove_tree(self.folder)
             return
         if not self.has_rows:
-            raise CorruptionError(
-                "rows are missing",
-                path=self._path("delay.index"),
-                position=0,
-                detail=f"{row_count} rows were durable",
-            )
-        index = self._file("delay.index")
+            raise rows_are_missing(self._path("delay.index"), 0, row_count)
         self._checks = None
-        if index.size() < row_count * INDEX_ENTRY_SIZE:
-            raise CorruptionError(
-                "rows are missing",
-                path=self._path("delay.index"),
-                position=index.size(),
-                detail=f"{row_count} rows were durable",
-            )
-        extents, count = self._extents_upto(row_count)
-        self._reader.row_count = row_count
-        # The last row would say it too, but to believe it all rows of its flush would be read.
-        last = extents[count - 1]
-        self._reader.log_size = int(last["log_offset"]) + int(last["log_size"])
-        log = self._file("delay.log")
-        if log.size() < self.log_size:
-            raise CorruptionError(
-                "bodies are missing",
-                path=self._path("delay.log"),
-                position=log.size(),
-                detail=f"{self.log_size} bytes were durable",
-            )
-        self._rewind_seconds(index, row_count, extents[count:])
-        self.extent_count = self._own_extents = count
-        index.truncate(row_count * INDEX_ENTRY_SIZE)
-        log.truncate(self.log_size)
-        self._file("extents").truncate(self.extent_count * EXTENT_SIZE)
+        kept = self._fs.exists(self._path("second.index"))
+        left = cut_files(self._file, self.folder, self.hour, row_count, with_seconds=kept)
+        self._reader.row_count, self._reader.log_size = row_count, left.log_size
+        self.extent_count = self._own_extents = left.extent_count
+        self._seconds, self._seconds_dirty = left.seconds, left.rewound
         for name in self._fs.listdir(self.folder):
             if (group := group_of_name(name)) is not None:
                 self.states(group).cut(row_count)
-
-    def _extents_upto(self, row_count: int) -> tuple[RowArray, int]:
-        """All extents, and how many of them cover exactly `row_count` rows.
-
-        A flush never straddles a checkpoint. Of the extents only that last one is checked here:
-        opening a folder must not cost more the more there is in it.
-        """
-        file = self._file("extents", create=True)
-        raw = file.pread(file.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
-        extents = np.frombuffer(raw, EXTENT)
-        covered = np.cumsum(extents["count"].astype(np.int64))
-        at = int(np.searchsorted(covered, row_count))
-        path = self._path("extents")
-        if at >= len(covered) or int(covered[at]) != row_count:
-            raise CorruptionError(
-                "extents that do not cover the rows",
-                path=path,
-                position=min(at, len(covered)) * EXTENT_SIZE,
-                detail=f"{row_count} rows",
-            )
-        if not whole_extent(raw[at * EXTENT_SIZE : (at + 1) * EXTENT_SIZE]):
-            raise CorruptionError("a damaged extent", path=path, position=at * EXTENT_SIZE)
-        return extents, at + 1
-
-    def _rewind_seconds(self, index: File, row_count: int, extents: RowArray) -> None:
-        """Use the kept second index if it covers the cut's rows or can be rewound to them.
-
-        Rows behind the cut were never promised to be whole, so a rewind trusts them only as far
-        as `extents`, the ones behind the cut, prove them; else the index is rebuilt when it is
-        next needed.
-        """
-        self._seconds = None
-        if not self._fs.exists(self._path("second.index")):
-            return
-        file = self._file("second.index")
-        kept = SecondIndex.decode(file.pread(file.size(), 0))
-        if kept is None or kept.covers < row_count:
-            return
-        if kept.covers > row_count:
-            count = kept.covers - row_count
-            raw = index.pread(count * INDEX_ENTRY_SIZE, row_count * INDEX_ENTRY_SIZE)
-            if len(raw) != count * INDEX_ENTRY_SIZE:
-                return
-            rows = np.frombuffer(raw, INDEX_ENTRY)
-            if not _proven(raw, extents, row_count):
-                return
-            kept.rewind(rows, self.hour, row_count)
-            self._seconds_dirty = True
-        self._seconds = kept
 
     def forget_pages(self) -> None:
         """Give resident pages of the mapped pieces back."""
@@ -564,18 +417,3 @@ class DelayHour:
             column.close()
         self._states.clear()
         self._seconds = None
-
-
-def _proven(raw: bytes, extents: RowArray, first: int) -> bool:
-    """Whether whole extents behind row `first` prove the index bytes `raw` that follow it."""
-    at = 0
-    for one in extents:
-        if at == len(raw):
-            break
-        size = int(one["count"]) * INDEX_ENTRY_SIZE
-        follows = int(one["first_index"]) == first + at // INDEX_ENTRY_SIZE + 1
-        part = raw[at : at + size]
-        if not (follows and whole_extent(one.tobytes()) and crc32c(part) == int(one["index_crc"])):
-            return False
-        at += size
-    return at == len(raw)

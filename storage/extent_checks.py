@@ -15,53 +15,12 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.storage.columns import distinct, every
+from delaylog.storage.columns import distinct
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File
-from delaylog.storage.layout import (
-    EXTENT,
-    EXTENT_MAGIC,
-    EXTENT_SIZE,
-    FILE_VERSION,
-    INDEX_ENTRY_SIZE,
-    Int64Array,
-    RowArray,
-)
+from delaylog.storage.layout import INDEX_ENTRY_SIZE, Int64Array, RowArray
 
 _READ_BYTES: Final = 4 << 20
-
-
-def whole_extent(raw: bytes | memoryview) -> bool:
-    """Whether the bytes of one extent are the ones written."""
-    one = np.frombuffer(raw, EXTENT)[0]
-    return bool(
-        one["magic"] == EXTENT_MAGIC
-        and one["version"] == FILE_VERSION
-        and crc32c(bytes(raw[:-4])) == int(one["crc"])
-    )
-
-
-def read_extents(file: File, count: int, path: str) -> RowArray:
-    """The first `count` extents, each whole and behind the one before, or CorruptionError."""
-    raw = file.pread(count * EXTENT_SIZE, 0)
-    extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
-    view = memoryview(raw)
-    crcs = [crc32c(view[at : at + EXTENT_SIZE - 4]) for at in range(0, len(raw), EXTENT_SIZE)]
-    whole = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
-    whole &= extents["crc"] == np.array(crcs[: len(extents)], np.uint32)
-    counts, sizes = extents["count"].astype(np.int64), extents["log_size"].astype(np.int64)
-    follows = extents["first_index"] == np.cumsum(counts) - counts + 1
-    follows &= extents["log_offset"] == (np.cumsum(sizes) - sizes).astype(np.uint64)
-    for what, good in (
-        ("a damaged extent", whole),
-        ("an extent that does not follow the one before", follows),
-    ):
-        if not every(good):
-            at = int(np.flatnonzero(~good)[0]) * EXTENT_SIZE
-            raise CorruptionError(what, path=path, position=at)
-    if len(extents) < count:
-        raise CorruptionError("extents are missing", path=path, position=len(raw))
-    return extents
 
 
 def range_crc(file: File, offset: int, size: int) -> int:

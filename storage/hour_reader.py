@@ -1,4 +1,4 @@
-"""Reads rows and records of one hour's files.
+"""Reads rows and records of one hour's files, and follows the chains of its seconds.
 
 Dense ranges are read with one pread; scattered ones go through mapped pieces where a whole piece
 is there, and through pread elsewhere. What is returned is copied bytes. A reader belongs to one
@@ -7,7 +7,7 @@ thread: whoever reads beside the loop makes one of his own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -17,12 +17,22 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.extent_checks import ExtentChecks
 from delaylog.storage.file_system import File
 from delaylog.storage.gather import gather, join_ranges, read_spans, scatter_back
-from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
+from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_WORDS,
+    PRE_GLOBAL_INDEX_WORD,
+    Int64Array,
+    RowArray,
+)
 from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
 from delaylog.storage.whole_rows import put_rows, take_rows
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096
+_WINDOW_ROWS_MIN: Final = 36
+_WINDOW_ROWS_MAX: Final = 4096
+_SCAN_ROWS: Final = 65_536
 _HEAD_PARTS: Final = ("id_size", "key_size", "tags_size", "headers_size")
 
 
@@ -108,6 +118,52 @@ class HourReader:
                 detail=f"row {index}",
             )
         return rows
+
+    def scan(self, first: int, last: int) -> Iterator[RowArray]:
+        """Rows first..last in index order, in parts, read with pread."""
+        for start in range(first, last + 1, _SCAN_ROWS):
+            count = min(_SCAN_ROWS, last + 1 - start)
+            if self._checks is not None:
+                self._checks().rows_between(start, start + count - 1)
+            file = self._open_file("delay.index")
+            raw = file.pread(count * INDEX_ENTRY_SIZE, (start - 1) * INDEX_ENTRY_SIZE)
+            yield np.frombuffer(raw, INDEX_ENTRY)
+
+    def walk(self, index: int, last: int, *, slice_rows: int) -> Iterator[list[int]]:
+        """Follow a chain from row `index` (0 = it is empty) to its oldest row, in slices of row
+        numbers; those behind `last` are passed over.
+
+        Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
+        """
+        out: list[int] = []
+        words: memoryview = memoryview(b"").cast("I")
+        low, high = 1, 0
+        rows = _WINDOW_ROWS_MIN
+        while index:
+            if not low <= index <= high:
+                rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
+                low, high = max(index - rows + 1, 1), index
+                # Asked for anew: the hour's files may have been closed between two slices.
+                if self._checks is not None:
+                    self._checks().rows_between(low, high)
+                file = self._open_file("delay.index")
+                raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
+                words = memoryview(raw).cast("I")
+            if index <= last:
+                out.append(index)
+            before = words[(index - low) * INDEX_WORDS + PRE_GLOBAL_INDEX_WORD]
+            if before >= index:
+                raise CorruptionError(
+                    "a chain that does not lead back",
+                    path=f"{self._folder}/delay.index",
+                    position=(index - 1) * INDEX_ENTRY_SIZE,
+                    detail=f"row {index} names {before}",
+                )
+            index = before
+            if len(out) >= slice_rows:
+                yield out
+                out = []
+        yield out
 
     def records(self, rows: RowArray) -> bytes:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""

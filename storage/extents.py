@@ -1,0 +1,91 @@
+"""The file `extents` of an hour: a record for each flush, of where its rows and records stand.
+
+Each is sealed by a checksum of its own and begins where the one before it ended. What the others in
+it say is believed once `ExtentChecks` has held it against the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.batch import Block
+from delaylog.storage.columns import every
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import File
+from delaylog.storage.layout import EXTENT, EXTENT_MAGIC, EXTENT_SIZE, FILE_VERSION, RowArray
+
+
+def make_extent(
+    rows: RowArray,
+    data: Sequence[Block],
+    *,
+    first_index: int,
+    log_offset: int,
+    log_size: int,
+    position_last: int,
+) -> RowArray:
+    """The record of one flush, an array of one: `rows` from number `first_index` on, and their
+    records `data`, `log_size` bytes from `log_offset` on.
+    """
+    extent = np.zeros(1, EXTENT)
+    crc = 0
+    for part in data:
+        crc = crc32c(part, crc)
+    due = rows["deliver_at"]
+    extent[0] = (
+        EXTENT_MAGIC,
+        FILE_VERSION,
+        0,
+        first_index,
+        len(rows),
+        log_offset,
+        log_size,
+        crc32c(rows.view(np.uint8).data),
+        crc,
+        int(due.min()),
+        int(due.max()),
+        int(np.bitwise_or.reduce(np.uint64(1) << (rows["topic"] % 64).astype(np.uint64))),
+        int(np.bitwise_or.reduce(rows["tag_mask"])),
+        int(rows["sent_position"][0]),
+        position_last,
+        b"",
+        0,
+    )
+    extent["crc"] = crc32c(extent.tobytes()[:-4])
+    return extent
+
+
+def whole_extent(raw: bytes | memoryview) -> bool:
+    """Whether the bytes of one extent are the ones written."""
+    one = np.frombuffer(raw, EXTENT)[0]
+    return bool(
+        one["magic"] == EXTENT_MAGIC
+        and one["version"] == FILE_VERSION
+        and crc32c(bytes(raw[:-4])) == int(one["crc"])
+    )
+
+
+def read_extents(file: File, count: int, path: str) -> RowArray:
+    """The first `count` extents, each whole and behind the one before, or CorruptionError."""
+    raw = file.pread(count * EXTENT_SIZE, 0)
+    extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
+    view = memoryview(raw)
+    crcs = [crc32c(view[at : at + EXTENT_SIZE - 4]) for at in range(0, len(raw), EXTENT_SIZE)]
+    whole = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
+    whole &= extents["crc"] == np.array(crcs[: len(extents)], np.uint32)
+    counts, sizes = extents["count"].astype(np.int64), extents["log_size"].astype(np.int64)
+    follows = extents["first_index"] == np.cumsum(counts) - counts + 1
+    follows &= extents["log_offset"] == (np.cumsum(sizes) - sizes).astype(np.uint64)
+    for what, good in (
+        ("a damaged extent", whole),
+        ("an extent that does not follow the one before", follows),
+    ):
+        if not every(good):
+            at = int(np.flatnonzero(~good)[0]) * EXTENT_SIZE
+            raise CorruptionError(what, path=path, position=at)
+    if len(extents) < count:
+        raise CorruptionError("extents are missing", path=path, position=len(raw))
+    return extents
