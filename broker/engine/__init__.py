@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from delaylog.broker.engine.engine import Engine, Membership
+    from delaylog.broker.engine.engine import Engine
     from delaylog.broker.engine.errors import EngineError
     from delaylog.broker.engine.limits import Limits
+    from delaylog.broker.engine.membership import Membership
     from delaylog.broker.engine.model import Topic
     from delaylog.broker.engine.settings import TopicSettings
 
@@ -22,7 +23,7 @@ _HOMES: Final = {
     "Engine": "engine",
     "EngineError": "errors",
     "Limits": "limits",
-    "Membership": "engine",
+    "Membership": "membership",
     "Topic": "model",
     "TopicSettings": "settings",
 }

@@ -8,66 +8,43 @@ dispatcher when it is time, and runs background work (`Work`) in slices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine.applying import apply_frame
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.dispatching import Dispatcher
-from delaylog.broker.engine.id_rebuild import rebuild_ids
 from delaylog.broker.engine.jobs import Jobs
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace, base_of, load_keyspace
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace, load_keyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.late_holders import end_late_holders
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
+from delaylog.broker.engine.reading_log import follow, replay
 from delaylog.broker.engine.retiring import retire_unused
-from delaylog.broker.engine.send_frames import part_needed
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
+from delaylog.broker.engine.starting import stand_at
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.ticks import tick_is_noted, write_durable_end, write_tick
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
 from delaylog.broker.engine.transactions.deciding import end_overdue
 from delaylog.broker.engine.transactions.publishing import Publisher
-from delaylog.broker.engine.upkeep import Upkeep, restore
+from delaylog.broker.engine.upkeep import Upkeep
 from delaylog.broker.engine.waking import wake_paced
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.frames import Tick
 from delaylog.storage.hour_store import HourStore
 from delaylog.storage.id_index import IdIndex
-from delaylog.storage.log_reader import frames_in
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
 from delaylog.storage.space_reserve import SpaceReserve
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.tick_slots import TickSlots
 from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
-
-_REPLAY_FLUSH_FRAMES = 64
-_FOLLOW_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Membership:
-    """What an engine that is one of a cluster shares with replication, which outlives it."""
-
-    log: PhysicalLog
-    """Recovered already: who is a member reads it for more than the newest checkpoint."""
-    ticks: TickSlots
-    committed: Callable[[], int]
-    """Up to where the log is committed; see `EngineState`."""
-    drop_log: Callable[[int], int]
-    """Removes log below a position, as far as nobody else needs it."""
-    may_append: Callable[[], bool] = lambda: True
-    """Whether it takes changes while it leads; see `EngineState`."""
 
 
 class Engine:
@@ -162,21 +139,9 @@ class Engine:
         start, told_ms = self._restore(saved, progress, working)
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
-        state.replaying = True
-        frames = 0
-        held_end = state.log.held_end()
-        for frame in state.log.recover(start, durable_end):
-            apply_frame(state, frame)
-            frames += 1
-            told_ms = frame.header.leader_time_ms
-            if frames % _REPLAY_FLUSH_FRAMES == 0:
-                working("replaying the log", frame.end - start, held_end - start)
-                if state.hours.pile.size_bytes > self.limits.tail_bytes_max:
-                    self.run_inline(state.hours.flush(upto=frame.end))
-                if state.hours.dirty_state_bytes > self.limits.state_bytes_max:
-                    self.run_inline(state.hours.flush_states())
-        state.replaying = False
-        state.position = state.log.end_position
+        frames = replay(state, start, durable_end, run=self.run_inline, working=working)
+        if frames:
+            told_ms = state.told_ms
         progress(f"replayed {frames} frames from position {start}")
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
@@ -197,50 +162,8 @@ class Engine:
         progress: Callable[[str], None],
         working: Callable[[str, int, int], None],
     ) -> tuple[int, int]:
-        """Take over a checkpoint; returns (its position, the time it was taken)."""
-        state = self.state
-        start = told_ms = 0
-        if saved is not None:
-            members, start = saved
-            # The ticks say it too, but nothing syncs them.
-            told_ms = members.get("told_ms", 0)
-            restore(state, members, start)
-            self._check_staged(start)
-            self._restore_keyspace(saved, working)
-        else:
-            state.hours.recover({}, 0)
-        if state.ids.set_aside:
-            progress(f"the id index is set aside: {state.ids.set_aside}")
-        if state.ids.position < start:
-            progress("rebuilding the id index")
-            rebuild_ids(state, working)
-        return start, told_ms
-
-    def _check_staged(self, start: int) -> None:
-        """What is staged is read from the log, in front of the checkpoint too."""
-        log, needed = self.state.log, self.state.transactions.log_from(start)
-        if needed < log.first_position:
-            raise CorruptionError(
-                "the log begins behind what is staged", path=f"{self.folder}/log", position=needed
-            )
-
-    def _restore_keyspace(
-        self, saved: tuple[dict[str, Any], int], working: Callable[[str, int, int], None]
-    ) -> None:
-        """The keyspace as of a checkpoint: the one that was loaded for it, or loaded now."""
-        state, (members, start) = self.state, saved
         loaded, self._loaded = self._loaded, None
-        if loaded is None or (loaded.position, loaded.base) != (start, base_of(members, start)):
-            loaded = load_keyspace(
-                state.fs,
-                self.folder,
-                saved,
-                state.keyspace,
-                working=lambda done, total: working("replaying the keyspace", done, total),
-            )
-        state.keyspace, state.keyspace_base = loaded.keyspace, loaded.base
-        state.keyspace_pieces = loaded.pieces
-        state.keyspace_pieces.begin_epoch(state.epoch)
+        return stand_at(self.state, saved, loaded, progress=progress, working=working)
 
     def load_keyspace(self) -> LoadedKeyspace | None:
         """What the next engine of this folder begins with, if no checkpoint is written until then.
@@ -276,18 +199,7 @@ class Engine:
 
     def follow(self, upto: int) -> Work:
         """Apply the log up to `upto`, which must be committed and where a frame ends."""
-        state = self.state
-        while state.position < upto:
-            start = state.position
-            data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
-            for frame in frames_in(data, start):
-                wanted = part_needed(state, frame)
-                if wanted is not None:
-                    yield partial(state.staged.load, wanted)
-                apply_frame(state, frame)
-                yield None
-            if self.crowded():
-                yield from self.flush_work()
+        return follow(self.state, upto, crowded=self.crowded, flush=self.flush_work)
 
     def lead(self, now_ms: int, told_ms: int) -> None:
         """Go on as the leader: all of the log is applied, and its EPOCH_BEGIN committed.
@@ -433,29 +345,15 @@ class Engine:
 
     def note_tick(self, now_ms: int) -> None:
         """Write the tick if it, or how far the log is durable, is another one than on the disk."""
-        state, newest = self.state, self.ticks.newest
-        durable = state.log.durable_position
-        if newest is None or newest.tick != state.tick or newest.durable_end != durable:
+        if not tick_is_noted(self.state, self.ticks):
             self.write_tick(now_ms)
 
     def write_tick(self, now_ms: int) -> None:
-        """Put tick and durable end into the older tick slot (not synced).
-
-        A cluster's tick is written by replication; how far this disk has the log is said here too,
-        since no tick may come for long: what is not said to be durable passes for a torn tail.
-        """
-        state = self.state
+        """Put tick and durable end into the older tick slot (not synced)."""
         if self._member is not None:
-            newest = self.ticks.newest or TickRecord(0, Tick(), 0, 0)
-            durable = state.log.durable_position
-            if newest.durable_end != durable:
-                with suppress(DiskFullError):
-                    self.ticks.write(replace(newest, durable_end=durable))
-            return
-        record = TickRecord(state.epoch, state.tick, state.log.durable_position, now_ms)
-        # A full disk may refuse a slot its first bytes; a lost slot only proves less.
-        with suppress(DiskFullError):
-            self.ticks.write(record)
+            write_durable_end(self.state, self.ticks)
+        else:
+            write_tick(self.state, self.ticks, now_ms)
 
     def flush_due(self) -> bool:
         """The tails are large enough for the splitter."""

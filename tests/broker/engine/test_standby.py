@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine import Engine, control
-from delaylog.broker.engine.engine import Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.found import just
+from delaylog.broker.engine.membership import Membership
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.frames import Tick
