@@ -8,9 +8,13 @@ or the same copy. Otherwise it joins as a learner, and a leader lets it in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 
 from delaylog.replication.messages import Hello
+from delaylog.replication.meta import MetaFile
+
+log = logging.getLogger("delaylog.cluster")
 
 
 def is_new(mine: Hello, others: Iterable[int], heard: Mapping[int, Hello]) -> bool | None:
@@ -24,3 +28,43 @@ def is_new(mine: Hello, others: Iterable[int], heard: Mapping[int, Hello]) -> bo
             # nobody has begun another.
             return False
     return True
+
+
+class Joining:
+    """How one node comes to be part of its cluster: what the others said, and what it becomes."""
+
+    def __init__(self, others: Sequence[int], *, new_cluster: bool) -> None:
+        """`new_cluster` = an operator says that the cluster is new."""
+        self._others = others
+        self._new_cluster = new_cluster
+        self._heard: dict[int, Hello] = {}
+
+    def hear(self, peer: int, hello: Hello) -> None:
+        """Another node has said what it holds."""
+        self._heard[peer] = hello
+
+    def enter_blank(self, meta: MetaFile) -> bool:
+        """Be a learner with a blank folder, unless the cluster is said to be new; whether it is."""
+        if self._new_cluster:
+            return False
+        log.warning(
+            "this folder is blank, so the node joins as a learner until a leader lets it in; "
+            "if the cluster is new, start all its nodes with --new-cluster"
+        )
+        meta.save(meta.meta)
+        return True
+
+    def enter_known(self, mine: Hello, meta: MetaFile) -> bool:
+        """In a cluster that is said to be new, be what the others show this node to be; False while
+        somebody has not been heard.
+        """
+        new = is_new(mine, self._others, self._heard) if self._new_cluster else None
+        if new is None:
+            return False
+        if new:
+            log.info("all members hold the same: this node begins as a voter of a new cluster")
+            meta.save(meta.meta.readmitted())
+        else:
+            log.warning("others hold a log already: this node joins as a learner")
+            meta.save(meta.meta)
+        return True

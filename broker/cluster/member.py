@@ -14,11 +14,14 @@ from random import Random
 from typing import Final
 
 from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
-from delaylog.broker.cluster.joining import is_new
-from delaylog.broker.cluster.leader_sight import FOLLOWED_MS, LeaderSight
+from delaylog.broker.cluster.handover import Handover, furthest
+from delaylog.broker.cluster.joining import Joining
+from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
@@ -31,7 +34,6 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.broker.position_waiters import Told, told
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import (
     Event,
@@ -44,7 +46,6 @@ from delaylog.replication.events import (
     TakeoverAsked,
     Truncated,
 )
-from delaylog.replication.leader import Acks
 from delaylog.replication.messages import (
     Append,
     CopyEnd,
@@ -64,7 +65,6 @@ from delaylog.storage.work import Work
 ORACLE_EVERY_SECONDS: Final = 0.02
 RELEASE_PACE_SECONDS: Final = 0.004
 """A hand-out keeps several nodes busy: twice what a broker waits that is alone."""
-READMIT_EVERY_MS: Final = 500
 SLOTS_EVERY_MS: Final = 1_000
 """So much of the tick may a power cut take from one node."""
 
@@ -77,7 +77,7 @@ def _place_of(tick: EpochTick, name: str, value: int) -> dict[str, object]:
 
 
 class ClusterMember:
-    """One member. All methods belong to the loop's thread; it is the node's `Standing`."""
+    """One member. All methods belong to the loop's thread."""
 
     def __init__(
         self,
@@ -93,14 +93,13 @@ class ClusterMember:
         """`make_transport` is called as `PeerTransport` is."""
         self.config = config
         self._files = files
-        self._new_cluster = new_cluster
         self._on_fatal = on_fatal
         self._random = random
         self._timing = timing or Timing()
         self._loop = asyncio.get_running_loop()
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
-        self._heard: dict[int, Hello] = {}
+        self._joining = Joining([member.node for member in config.others], new_cluster=new_cluster)
         first = files.physical.first_position
         self._places = {member.node: first for member in config.others}
         """Up to where others are thought to hold the log, when a leader does not know better."""
@@ -108,16 +107,13 @@ class ClusterMember:
         self._end_to_come = 0
         self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
         self.counts = MemberCounts()
-        self.cluster = OperatorCalls(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._poller: asyncio.TimerHandle | None = None
-        self._suggested = False
+        self._candidacy = Candidacy(self.counts)
         self._told_commit = 0
-        self._readmit_ms = 0
         self._slots_ms = 0
-        self._handover: asyncio.Future[bool] | None = None
-        self._transfer_to: int | None = None
+        self._handover = Handover()
         self._stopping = False
         self.transport = make_transport(
             node=config.node,
@@ -147,7 +143,19 @@ class ClusterMember:
             chosen=lambda: oracle.leader(boot_ms()),
         )
         self._sync = PacedSync(node.log_commits.kick)
-        node.standing = self
+        node.standing = self._standing = MemberStanding(
+            self.config,
+            node,
+            succession,
+            self._sight,
+            self._pace,
+            self._safe_sends,
+            cluster=OperatorCalls(self),
+            replication=lambda: self.replication,
+            may_append=self.may_append,
+            give=self._input,
+            flush=self.transport.flush,
+        )
         node.release_pace_seconds = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
 
@@ -155,14 +163,8 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Listen, connect, take part in elections. Raises OSError and ClusterError."""
-        if not self._files.fresh:
+        if not self._files.fresh or self._joining.enter_blank(self._files.meta):
             self._begin()
-        elif not self._new_cluster:
-            log.warning(
-                "this folder is blank, so the node joins as a learner until a leader lets it in; "
-                "if the cluster is new, start all its nodes with --new-cluster"
-            )
-            self._join(new=False)
         await self.transport.start()
         await self.oracle.start()
         self._succession.start()
@@ -186,23 +188,10 @@ class ClusterMember:
 
     def _join_if_new(self) -> None:
         """A folder that is not part of the cluster yet: see what the others say of it."""
-        if self.replication is not None or not self._new_cluster or self._silent:
+        if self.replication is not None or self._silent:
             return
-        others = [member.node for member in self.config.others]
-        new = is_new(self._hello(), others, self._heard)
-        if new is not None:
-            self._join(new=new)
-
-    def _join(self, *, new: bool) -> None:
-        meta = self._files.meta
-        if new:
-            log.info("all members hold the same: this node begins as a voter of a new cluster")
-            meta.save(meta.meta.readmitted())
-        else:
-            if self._new_cluster:
-                log.warning("others hold a log already: this node joins as a learner")
-            meta.save(meta.meta)
-        self._begin()
+        if self._joining.enter_known(self._hello(), self._files.meta):
+            self._begin()
 
     def _begin(self) -> None:
         self.replication = ReplicationNode(
@@ -255,7 +244,7 @@ class ClusterMember:
     def _on_connect(self, peer: int) -> None:
         hello = self.transport.hello_of(peer)
         if hello is not None:
-            self._heard[peer] = hello
+            self._joining.hear(peer, hello)
             self._places[peer] = hello.end
             self.copies.giver.met(peer, hello.end)
         self._join_if_new()
@@ -311,19 +300,9 @@ class ClusterMember:
         if self.oracle.failure is not None:
             self._on_fatal(self.oracle.failure)
             return
-        suggested = self.oracle.suggests(now.boot_ms)
-        if self._suggested and not suggested and self._is_followed():
-            # Who is chosen instead will ask for the lead; until then there is nobody better.
-            suggested = True
-        if suggested:
-            self.counts.chosen += not self._suggested
-            replication.suggest_leader(now)
-        elif self._suggested:
-            replication.unsuggest_leader()
-        if suggested != self._suggested:
-            log.info("this node is %s to lead", "chosen" if suggested else "not chosen any more")
-        self._suggested = suggested
-        self._readmit(replication, now)
+        chosen = self.oracle.suggests(now.boot_ms)
+        self._candidacy.look(replication, now, chosen=chosen)
+        self._candidacy.readmit(replication, now)
         self._settle()
         if now.boot_ms >= self._slots_ms:
             self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
@@ -333,21 +312,6 @@ class ClusterMember:
 
     def _sync_slots(self) -> Work:
         yield self._files.slots.sync
-
-    def _is_followed(self) -> bool:
-        """Whether this node leads, and a majority has answered a moment ago."""
-        age_ms = self.gate_age_ms()
-        return age_ms is not None and age_ms < FOLLOWED_MS
-
-    def _readmit(self, replication: ReplicationNode, now: Now) -> None:
-        """Let learners vote again as soon as that is safe."""
-        leader = replication.leader
-        if leader is None or now.boot_ms < self._readmit_ms:
-            return
-        self._readmit_ms = now.boot_ms + READMIT_EVERY_MS
-        for peer, one in leader.progress.items():
-            if not one.counts and not one.voter and replication.readmit(peer):
-                log.warning("node %d holds the log again and is let in as a voter", peer)
 
     def _timer_fired(self) -> None:
         self._timer = None
@@ -391,10 +355,10 @@ class ClusterMember:
                 self._pace.publish()
             self._safe_sends.progress(leader)
             self._pace.look()
-            if self._transfer_to is not None and replication.leadership.has_given:
-                log.info("handed over", extra=_place_of(leader.order.tick, "to", self._transfer_to))
-                self.oracle.transfer(self._transfer_to, boot_ms())
-                self._transfer_to = None
+            if self._handover.target is not None and replication.leadership.has_given:
+                target = self._handover.give()
+                log.info("handed over", extra=_place_of(leader.order.tick, "to", target))
+                self.oracle.transfer(target, boot_ms())
         else:
             self._succession.look()
 
@@ -435,7 +399,7 @@ class ClusterMember:
             case HandoverFailed():
                 log.warning("node %d did not take over", event.target)
                 self.counts.handovers_failed += 1
-                self._end_handover(done=False)
+                self._handover.end(done=False)
             case NeedsCopy():
                 if event.node == self.config.node:
                     log.warning("this log lies too far behind to lead: another node has to")
@@ -447,7 +411,7 @@ class ClusterMember:
     def _step_down(self, event: SteppedDown) -> None:
         log.info("this node leads no more, epoch %#x", event.epoch)
         why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
-        self._end_handover(done=True)
+        self._handover.end(done=True)
         was_leading = self.leading
         self._succession.step_down(event.commit)
         if was_leading:
@@ -491,7 +455,7 @@ class ClusterMember:
             position = min(position, log_needed(places, first=first, end=end))
         return physical.drop_below(position)
 
-    # ------------------------------------------------------------------ Standing
+    # ------------------------------------------------------------------ who leads
 
     @property
     def leading(self) -> bool:
@@ -503,88 +467,17 @@ class ClusterMember:
         """Who leads, if anybody is known to."""
         return self._sight.leader
 
-    def leader_url(self) -> str | None:
-        """Where clients find the leader, if it is another node and known."""
-        other = self._sight.other
-        return None if other is None else self.config.member(other).http_url
-
-    def leader_resp(self) -> tuple[str, int] | None:
-        """Where the leader, this node too, takes Redis clients; None if that is not known."""
-        leader = self._sight.leader
-        return None if leader is None else self.config.member(leader).resp
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is clear who answers: not while one leads no more and no other one yet."""
-        return self.may_turn() or (not self.leading and self._sight.other is not None)
-
     def _settle(self) -> None:
-        if self._sight.waited_for and self.settled:
+        if self._sight.waited_for and self._standing.settled:
             self._sight.settle()
-
-    async def until_settled(self, seconds: float) -> None:
-        """Wait for that, so long at most: calls come through a change of leaders that is short."""
-        await self._sight.wait(seconds)
-
-    def check(self) -> None:
-        """Raise NotLeadingError unless changes are taken at this moment."""
-        if not self.may_turn():
-            raise NotLeadingError("this node does not take changes at the moment; try again")
-
-    def may_turn(self) -> bool:
-        """Not while handing over either: the tick stays."""
-        return self.leading and self.may_append()
 
     def may_append(self) -> bool:
         """Whether replication takes changes; the engine asks at each."""
         replication = self.replication
         return replication is not None and replication.leadership.may_append()
 
-    async def until_may_hand_out(self, seconds: float) -> bool:
-        """Wait for the gate: a majority has taken a tick a moment ago."""
-        return await self._pace.until_gate_open(seconds)
-
-    def appended(self, *, at_once: bool = False) -> None:
-        """Ship what was appended, to those at least who wait for nothing else."""
-        replication = self.replication
-        if replication is not None and replication.leader is not None and self.leading:
-            self._input(lambda: replication.note_appended(at_once=at_once))
-            if at_once:
-                self.transport.flush()
-
-    def synced(self) -> None:
-        """The log was synced."""
-        replication = self.replication
-        if replication is not None:
-            self._input(lambda: replication.note_durable(self._now()))
-
-    def turned(self) -> None:
-        """The wheel has turned: the tick follows with the next round."""
-        self._pace.note_busy()
-
     def _serving(self) -> ReplicationNode | None:
         return self.replication if self.leading else None
-
-    # ------------------------------------------------------------------ sends
-
-    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
-        """Call back once the log is as safe up to `position` as is asked for (None = as
-        configured), with NotLeadingError or NotEverywhereError if it cannot be said.
-        """
-        acks = acks or self.config.acks
-        if acks is Acks.QUORUM:
-            self._node.when_durable(position, call)
-            return
-        leader = None if self.replication is None else self.replication.leader
-        if leader is None or not self.leading:
-            call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
-            return
-        self._node.appended()
-        self._safe_sends.add(leader, position, acks, call)
-
-    async def safe(self, position: int, acks: Acks | None) -> None:
-        """The same, waited for."""
-        await told(lambda call: self.when_safe(position, acks, call))
 
     # ------------------------------------------------------------------ handing over
 
@@ -595,22 +488,14 @@ class ClusterMember:
         if replication is None or leader is None or not self.leading:
             raise NotLeadingError("this node does not lead, so there is nothing to hand over")
         if target is None:
-            able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
-            target = max(able)[1] if able else None
+            target = furthest(leader)
         if target is None or not replication.hand_over(target, self._now()):
             return None
-        self._handover = self._loop.create_future()
-        self._transfer_to = target
+        ended = self._handover.begin(target)
         # The final tick goes out with a round.
         self._pace.note_busy()
         self._pump()
-        if not await self._handover:
+        if not await ended:
             return None
         self.counts.handed_over += 1
         return target
-
-    def _end_handover(self, *, done: bool) -> None:
-        self._transfer_to = None
-        if self._handover is not None and not self._handover.done():
-            self._handover.set_result(done)
-        self._handover = None

@@ -136,7 +136,9 @@ class OperatorCalls:
         replication = member.replication
         leader = None if replication is None else replication.leader
         if not member.leading or replication is None or leader is None:
-            url = member.leader_url()
+            other, url = member.leader, None
+            if other is not None and other != self._config.node:
+                url = self._config.member(other).http_url
             where = "there is no leader at the moment" if url is None else f"the leader is {url}"
             raise ConflictError(f"this node does not lead; {where}", leader=url)
         if replication.leadership.hands_over:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.joining import is_new
+from delaylog.broker.cluster.joining import Joining, is_new
 from delaylog.replication.messages import Hello
+from delaylog.replication.meta import Meta
 from tests.broker.cluster.three_nodes import PROGRAM, ThreeNodes
 
 
@@ -34,6 +35,45 @@ def hello(node: int, *, promised: int = 0, end: int = 0) -> Hello:
 def test_a_cluster_is_new(mine: Hello, others: dict[int, Hello], expected: bool | None) -> None:
     """When everybody was heard, and holds nothing or the same."""
     assert is_new(mine, [2, 3], others) is expected
+
+
+class _MetaFile:
+    """Holds what is saved."""
+
+    def __init__(self) -> None:
+        self.meta = Meta.learner(bytes(16), 1, {1: "a:1", 2: "b:1", 3: "c:1"})
+        self.saved: list[bool] = []
+
+    def save(self, meta: Meta) -> None:
+        self.meta = meta
+        self.saved.append(meta.voter)
+
+
+def test_a_blank_folder_is_a_learners_unless_the_cluster_is_new() -> None:
+    meta = _MetaFile()
+    assert not Joining([2, 3], new_cluster=True).enter_blank(meta)  # type: ignore[arg-type]
+    assert meta.saved == [], "what it becomes is not known yet"
+    assert Joining([2, 3], new_cluster=False).enter_blank(meta)  # type: ignore[arg-type]
+    assert meta.saved == [False]
+
+
+@pytest.mark.parametrize("end", [0, 64])
+def test_in_a_new_cluster_all_others_are_heard_first(end: int) -> None:
+    """A voter if the last one holds nothing either, else a learner."""
+    meta, joining = _MetaFile(), Joining([2, 3], new_cluster=True)
+    for peer in (hello(2), hello(3, end=end)):
+        assert not joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+        assert meta.saved == []
+        joining.hear(peer.node, peer)
+    assert joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+    assert meta.saved == [end == 0]
+
+
+def test_nobody_is_believed_where_the_cluster_is_not_new() -> None:
+    meta, joining = _MetaFile(), Joining([2], new_cluster=False)
+    joining.hear(2, hello(2))
+    assert not joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+    assert meta.saved == []
 
 
 def test_a_single_brokers_folder_does_not_join(tmp_path: Path) -> None:

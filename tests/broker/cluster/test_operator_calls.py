@@ -62,10 +62,6 @@ class Fake:
     def gate_age_ms(self) -> int | None:
         return 12 if self.leading else None
 
-    def leader_url(self) -> str | None:
-        at = self.leader
-        return None if at in (None, 1) else self.config.member(at).http_url
-
     async def hand_over(self, target: int | None) -> int | None:
         self.asked.append(target)
         if self.taker is not None:

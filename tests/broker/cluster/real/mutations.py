@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from delaylog.broker.cluster.member import ClusterMember
+from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine import upkeep
 from delaylog.broker.engine.engine import Engine
@@ -42,23 +44,23 @@ def _always_kept() -> list[Patch]:
 
 def _shipped_late() -> list[Patch]:
     """Leases go out with the next round, behind the answer."""
-    inner = ClusterMember.appended
+    inner = MemberStanding.appended
 
-    def appended(self: ClusterMember, *, at_once: bool = False) -> None:
+    def appended(self: MemberStanding, *, at_once: bool = False) -> None:
         if not at_once:
-            self._loop.call_later(0.15, lambda: inner(self))
+            asyncio.get_running_loop().call_later(0.15, lambda: inner(self))
 
-    return [(ClusterMember, "appended", appended)]
+    return [(MemberStanding, "appended", appended)]
 
 
 def _no_gate() -> list[Patch]:
     """Nobody asks whether a majority follows."""
 
-    async def until_may_hand_out(self: ClusterMember, seconds: float) -> bool:
+    async def until_may_hand_out(self: MemberStanding, seconds: float) -> bool:
         self.check()
         return True
 
-    return [(ClusterMember, "until_may_hand_out", until_may_hand_out)]
+    return [(MemberStanding, "until_may_hand_out", until_may_hand_out)]
 
 
 def _checkpoint_at_log_end() -> list[Patch]:

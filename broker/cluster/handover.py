@@ -1,0 +1,47 @@
+"""A hand-over on purpose, from the asking to its end.
+
+The final tick goes out first; once replication has given the lead away, the oracle is told, once,
+whom to elect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from delaylog.replication.leader import Leader
+
+
+def furthest(leader: Leader) -> int | None:
+    """The voter that holds most of the log; None if there is no other one."""
+    able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
+    return max(able)[1] if able else None
+
+
+class Handover:
+    """The hand-over of one member, while there is one."""
+
+    def __init__(self) -> None:
+        self._ended: asyncio.Future[bool] | None = None
+        self.target: int | None = None
+        """To whom, until the lead was given away."""
+
+    def begin(self, target: int) -> asyncio.Future[bool]:
+        """It is under way; the future is True once this node leads no more, False if nobody took
+        over.
+        """
+        self.target = target
+        self._ended = asyncio.get_running_loop().create_future()
+        return self._ended
+
+    def give(self) -> int:
+        """Replication has given the lead away; returns to whom, once."""
+        assert self.target is not None, "a hand-over is under way"
+        target, self.target = self.target, None
+        return target
+
+    def end(self, *, done: bool) -> None:
+        """This node leads no more (`done`), or leads on. Without a hand-over it does nothing."""
+        self.target = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(done)
+        self._ended = None

@@ -1,0 +1,130 @@
+"""What a member's node may do at the moment, and whom it tells of what it did.
+
+It decides nothing: who leads is `Succession`'s word and `LeaderSight`'s, when messages may be
+handed out is `Pace`'s, and what is safe is replication's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.leader_sight import LeaderSight
+from delaylog.broker.cluster.operator_calls import OperatorCalls
+from delaylog.broker.cluster.pace import Pace
+from delaylog.broker.cluster.safe_sends import SafeSends
+from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.node import Node
+from delaylog.broker.position_waiters import Told, told
+from delaylog.replication.leader import Acks
+from delaylog.replication.node import ReplicationNode
+
+
+class MemberStanding:
+    """The `Standing` of one member's node. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        node: Node,
+        succession: Succession,
+        sight: LeaderSight,
+        pace: Pace,
+        safe_sends: SafeSends,
+        *,
+        cluster: OperatorCalls,
+        replication: Callable[[], ReplicationNode | None],
+        may_append: Callable[[], bool],
+        give: Callable[[Callable[[], object]], None],
+        flush: Callable[[], None],
+    ) -> None:
+        """`give` hands something over to replication and does what comes of it; `flush` has what is
+        to be sent to others leave at once.
+        """
+        self._config = config
+        self._node = node
+        self._succession = succession
+        self._sight = sight
+        self._pace = pace
+        self._safe_sends = safe_sends
+        self.cluster = cluster
+        self._replication = replication
+        self._may_append = may_append
+        self._give = give
+        self._flush = flush
+
+    @property
+    def leading(self) -> bool:
+        """Whether the engine leads."""
+        return self._succession.leading
+
+    def leader_url(self) -> str | None:
+        """Where clients find the leader, if it is another node and known."""
+        other = self._sight.other
+        return None if other is None else self._config.member(other).http_url
+
+    def leader_resp(self) -> tuple[str, int] | None:
+        """Where the leader, this node too, takes Redis clients; None if that is not known."""
+        leader = self._sight.leader
+        return None if leader is None else self._config.member(leader).resp
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is clear who answers: not while one leads no more and no other one yet."""
+        return self.may_turn() or (not self._succession.leading and self._sight.other is not None)
+
+    async def until_settled(self, seconds: float) -> None:
+        """Wait for that, so long at most: calls come through a change of leaders that is short."""
+        await self._sight.wait(seconds)
+
+    def check(self) -> None:
+        """Raise NotLeadingError unless changes are taken at this moment."""
+        if not self.may_turn():
+            raise NotLeadingError("this node does not take changes at the moment; try again")
+
+    def may_turn(self) -> bool:
+        """Not while handing over either: the tick stays."""
+        return self._succession.leading and self._may_append()
+
+    async def until_may_hand_out(self, seconds: float) -> bool:
+        """Wait for the gate: a majority has taken a tick a moment ago."""
+        return await self._pace.until_gate_open(seconds)
+
+    def appended(self, *, at_once: bool = False) -> None:
+        """Ship what was appended, to those at least who wait for nothing else."""
+        replication = self._replication()
+        if replication is not None and replication.leader is not None and self._succession.leading:
+            self._give(lambda: replication.note_appended(at_once=at_once))
+            if at_once:
+                self._flush()
+
+    def synced(self) -> None:
+        """The log was synced."""
+        replication = self._replication()
+        if replication is not None:
+            self._give(lambda: replication.note_durable(self._pace.now()))
+
+    def turned(self) -> None:
+        """The wheel has turned: the tick follows with the next round."""
+        self._pace.note_busy()
+
+    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+        """Call back once the log is as safe up to `position` as is asked for (None = as
+        configured), with NotLeadingError or NotEverywhereError if it cannot be said.
+        """
+        acks = acks or self._config.acks
+        if acks is Acks.QUORUM:
+            self._node.when_durable(position, call)
+            return
+        replication = self._replication()
+        leader = None if replication is None else replication.leader
+        if leader is None or not self._succession.leading:
+            call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
+            return
+        self._node.appended()
+        self._safe_sends.add(leader, position, acks, call)
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        """The same, waited for."""
+        await told(lambda call: self.when_safe(position, acks, call))
