@@ -28,7 +28,7 @@ from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
 from delaylog.broker.cluster.peers import PeerTransport, Transport
-from delaylog.broker.cluster.retention import log_needed
+from delaylog.broker.cluster.retention import FollowerPlaces, log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
@@ -100,9 +100,7 @@ class ClusterMember:
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
         self._joining = Joining([member.node for member in config.others], new_cluster=new_cluster)
-        first = files.physical.first_position
-        self._places = {member.node: first for member in config.others}
-        """Up to where others are thought to hold the log, when a leader does not know better."""
+        self._places = FollowerPlaces(files.physical.first_position)
         self._silent = False
         self._end_to_come = 0
         self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
@@ -245,7 +243,7 @@ class ClusterMember:
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self._joining.hear(peer, hello)
-            self._places[peer] = hello.end
+            self._places.met(peer, hello.end)
             self.copies.giver.met(peer, hello.end)
         self._join_if_new()
         if self.replication is not None:
@@ -450,7 +448,7 @@ class ClusterMember:
         if leader is not None and not self._node.engine.upkeep.short_of_space:
             if self.copies.giving:
                 return 0
-            places = [one.match or self._places[peer] for peer, one in leader.progress.items()]
+            places = self._places.of(leader)
             first, end = physical.first_position, physical.end_position
             position = min(position, log_needed(places, first=first, end=end))
         return physical.drop_below(position)

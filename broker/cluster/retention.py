@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from delaylog.replication.leader import Leader
+
 LOG_KEPT_BYTES: Final = 1 << 30
 """Log that a checkpoint has made superfluous is kept for slower followers up to this."""
 
@@ -23,3 +25,22 @@ def log_needed(
     """
     near = (at for at in places if first <= at and end - at <= kept_bytes)
     return min(near, default=end)
+
+
+class FollowerPlaces:
+    """Up to where others are thought to hold the log: as they said, until a leader knows better."""
+
+    def __init__(self, first: int) -> None:
+        """`first` = where this node's log begins: the place of those who have not been heard."""
+        self._first = first
+        self._said: dict[int, int] = {}
+
+    def met(self, peer: int, end: int) -> None:
+        """A node says where its log ends."""
+        self._said[peer] = end
+
+    def of(self, leader: Leader) -> list[int]:
+        """The places of all followers."""
+        return [
+            one.match or self._said.get(peer, self._first) for peer, one in leader.progress.items()
+        ]

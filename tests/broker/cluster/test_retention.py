@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from delaylog.broker.cluster.retention import LOG_KEPT_BYTES, log_needed
+from delaylog.broker.cluster.retention import LOG_KEPT_BYTES, FollowerPlaces, log_needed
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,14 @@ def test_who_was_never_heard_holds_what_is_there_within_the_bound() -> None:
     """It stands where the log began when this node started, until it says better."""
     assert log_needed([1_000], first=1_000, end=5_000) == 1_000
     assert log_needed([1_000], first=1_000, end=2_000 + LOG_KEPT_BYTES) == 2_000 + LOG_KEPT_BYTES
+
+
+def test_a_follower_stands_where_the_leader_knows_else_where_it_said() -> None:
+    places = FollowerPlaces(1_000)
+    places.met(2, 3_000)
+    places.met(3, 4_000)
+    matches = {2: 3_500, 3: 0, 4: 0}
+    leader = SimpleNamespace(
+        progress={peer: SimpleNamespace(match=match) for peer, match in matches.items()}
+    )
+    assert places.of(leader) == [3_500, 4_000, 1_000]  # type: ignore[arg-type]
