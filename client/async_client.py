@@ -25,7 +25,7 @@ from delaylog.client.async_transport import AsyncTransport
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError, NotReached, SendFailed
+from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -119,7 +119,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
         try:
             await self.close(within_s=INTERRUPTED_S if interrupted else None)
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise

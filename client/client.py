@@ -20,7 +20,7 @@ from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.control_calls import ControlCalls
-from delaylog.client.errors import ClientError, NotReached, SendFailed
+from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -118,7 +118,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         interrupted = isinstance(error, KeyboardInterrupt)
         try:
             self.close(within_s=INTERRUPTED_S if interrupted else None)
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise

@@ -21,7 +21,7 @@ from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.ports import AsyncPort, settle_async
@@ -56,8 +56,10 @@ class AsyncShift:
     ) -> None:
         self.ended_by: BaseException | None = None
         """A SystemExit or KeyboardInterrupt that a handler raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume."""
         self.on_end: asyncio.Event = asyncio.Event()
-        """Set when a handler wants the program to end."""
+        """Set when a handler wants the program to end, or the broker does not let it begin."""
         self._consumer = consumer
         self._ports = ports
         self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
@@ -289,10 +291,13 @@ class AsyncShift:
             try:
                 messages = await port.receive(max=n, wait_ms=wait_ms)
             except Exception as error:
-                failures = outages.failed(error)
+                failures = outages.failed(error, clock())
+                if self.beginning.refused(number, error):
+                    self.on_end.set()
                 await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
+            self.beginning.answered(number)
             self._desk.take_in(number, messages, clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)

@@ -19,7 +19,7 @@ from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.ports import Port, settle
@@ -50,9 +50,13 @@ class ThreadShift:
         hooks: Hooks,
         end: threading.Event,
     ) -> None:
-        """`lock` goes with the gate; `end` is set when a handler wants the program to end."""
+        """`lock` goes with the gate; `end` is set when a handler wants the program to end, or the
+        broker does not let it begin.
+        """
         self.ended_by: BaseException | None = None
         """A SystemExit or KeyboardInterrupt that a handler raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume; changed under the lock."""
         self._consumer = consumer
         self._ports = ports
         self._end = end
@@ -211,11 +215,16 @@ class ThreadShift:
             try:
                 messages = port.receive(max=n, wait_ms=wait_ms)
             except Exception as error:
-                failures = outages.failed(error)
+                failures = outages.failed(error, clock())
+                with self._lock:
+                    refused = self.beginning.refused(number, error)
+                if refused:
+                    self._end.set()
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
             with self._lock:
+                self.beginning.answered(number)
                 desk.take_in(number, messages, clock())
                 if self._stopping.is_set():
                     desk.give_back_waiting(clock())
