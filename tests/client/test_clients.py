@@ -28,6 +28,7 @@ from delaylog.client import (
     Settled,
     SettleFailed,
     Shard,
+    ShardsFailed,
     TooLate,
     TopicSettings,
 )
@@ -363,7 +364,7 @@ def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -
             assert [each.body for each in await client.peek(topic, max=3)] == [b"seen"]
             with pytest.raises(NotReached):
                 await client.send_columns(topic, [b"x"], shard="dead")
-            with pytest.raises(NotReached):
+            with pytest.raises(ShardsFailed, match="dead failed"):
                 await client.stats(topic)
         async with make(dead) as client:
             with pytest.raises(NotReached):
@@ -427,6 +428,37 @@ def test_a_topic_is_made_and_dropped_everywhere(make: Any, two_brokers: Any, top
             assert await client.purge("a", group="g") == 2
             await client.drop_topic("a", force=True)
             assert await client.topics() == []
+
+    asyncio.run(scene())
+
+
+def test_what_is_asked_of_all_shards_names_the_one_that_is_away(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    """What the other one has answered, or done, is told with the error."""
+
+    async def scene() -> None:
+        here, away = two_brokers[0], await deaf_url()
+        async with make(here, away) as client:
+            await client.send_columns(topic, [b"x", b"y"], delay_ms=FAR_MS, shard=here)
+            for call in (client.stats, client.get_topic, client.groups, client.forecast):
+                with pytest.raises(ShardsFailed, match=f"{away} failed: .*answered by") as caught:
+                    await call(topic)
+                assert isinstance(caught.value.errors[away], NotReached)
+                assert list(caught.value.answers) == [here]
+            with pytest.raises(ShardsFailed) as caught:
+                await client.stats(topic)
+            assert caught.value.answers[here].counts.waiting == 2
+            with pytest.raises(ShardsFailed) as caught:
+                await client.topics()
+            assert topic in [each.topic for each in caught.value.answers[here]]
+            with pytest.raises(ShardsFailed, match="shard= lists one shard alone") as caught:
+                assert [each async for each in client.messages(topic)]
+            assert isinstance(caught.value.errors[away], NotReached)
+            assert [each.shard async for each in client.messages(topic, shard=here)] == [here] * 2
+            with pytest.raises(ShardsFailed, match=r"answered by .* \(2\)") as caught:
+                await client.purge(topic)
+            assert caught.value.answers == {here: 2}
 
     asyncio.run(scene())
 
