@@ -249,6 +249,48 @@ def test_what_can_be_judged_here_is_refused_here(make: Any, two_brokers: Any, to
     asyncio.run(scene())
 
 
+def test_numbers_that_cannot_be_are_refused_in_the_same_way(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    """By the broker, which names its bound, or here where no body can hold them; shards or not."""
+
+    async def scene(*urls: str) -> None:
+        async with make(*urls) as client:
+            await client.send_columns(topic, [b"x"])
+            refused: list[tuple[dict[str, Any], str]] = [
+                ({"max": 0}, "max must lie from 1 to 10000, not 0"),
+                ({"max": -1, "wait_ms": 100}, "max must lie"),
+                ({"max": 20_000}, "max must lie"),
+                ({"wait_ms": -1}, "wait_ms must lie from 0 to 60000, not -1"),
+                ({"wait_ms": 10**18}, "wait_ms must lie"),
+                ({"lease_ms": 0}, "lease_ms must lie"),
+                ({"lease_ms": 10**18}, "lease_ms must lie"),
+            ]
+            for wish, said in refused:
+                with pytest.raises(BadRequest, match=said):
+                    await client.receive(topic, **wish)
+            for name in ("max", "wait_ms", "lease_ms"):
+                with pytest.raises(ValueError, match=f"{name} lies from .* not {2**64}"):
+                    await client.receive(topic, **{name: 2**64})
+            with pytest.raises(TypeError, match="wait_ms is a whole number, not str"):
+                await client.receive(topic, wait_ms="1")
+            with pytest.raises(BadRequest, match="max must be"):
+                await client.receive(topic, max="1")
+            (message,) = await drained(client, topic, 1)
+            with pytest.raises(TypeError, match="lease_ms is a whole number, not NoneType"):
+                await client.extend(message, lease_ms=None)
+            with pytest.raises(ValueError, match=f"lease_ms lies from .* not {2**64}"):
+                await client.extend(message, lease_ms=2**64)
+            with pytest.raises(ValueError, match=f"delay_ms lies from .* not {2**64}"):
+                await client.nack(message, delay_ms=2**64)
+            with pytest.raises(BadRequest, match="lease_ms must lie"):
+                await client.extend(message, lease_ms=-1)
+            assert await client.ack(message) == [DONE]
+
+    asyncio.run(scene(two_brokers[0]))
+    asyncio.run(scene(*two_brokers))
+
+
 def test_closing_twice_and_calls_after_it(make: Any, two_brokers: Any, topic: str) -> None:
     async def scene() -> None:
         client = make(*two_brokers)
@@ -639,6 +681,36 @@ def test_gone_after_a_lost_answer_is_unknown(make: Any, two_brokers: Any, topic:
             assert await client.ack(found) == [DONE, GONE]
 
     play(handle, scene)
+
+
+def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -> None:
+    """Of a single broker too; when that is lost as well, nobody knows."""
+    acks = 0
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal acks
+        await request.read()
+        if request.path.endswith("/receive"):
+            plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
+            refs = np.arange(2, dtype="<i8").tobytes()
+            return bulk(n=2, lease=4, lease_until_ms=10**15, now_ms=1, refs=refs, **plain)
+        acks += 1
+        if acks in (1, 3, 4, 5):
+            return hang_up(request)
+        if acks == 6:
+            return not_ready(507, "disk_full")
+        return bulk(n=2, done=1, gone=(1).to_bytes(8, "little"), unknown=b"")
+
+    async def scene(url: str) -> None:
+        async with make(url) as client:
+            found = await client.receive(topic, max=2)
+            assert await client.ack(found) == [DONE, UNKNOWN]
+            for _ in range(2):
+                with pytest.raises(AnswerLost):
+                    await client.ack(found)
+
+    play(handle, scene)
+    assert acks == 6
 
 
 def test_acks_of_two_shards_of_which_one_is_gone(make: Any, two_brokers: Any, topic: str) -> None:
