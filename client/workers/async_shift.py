@@ -20,6 +20,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.contexts import begin, in_own_context
 from delaylog.client.workers.desk import Desk
 from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
@@ -161,9 +162,11 @@ class AsyncShift:
             mine[:] = (held,)
             try:
                 if around:
-                    await self._inside(mine, held.message)
+                    rest = begin(self._inside, mine, held.message)
                 else:
-                    await handler(held.message)
+                    rest = begin(handler, held.message)
+                if rest is not None:
+                    await rest
             except BaseException as error:
                 # Whoever catches everything has to be certain that a cancelled runner ends.
                 await self._failed(mine, error, clock() - now_s, task)
@@ -193,7 +196,7 @@ class AsyncShift:
             self._begun[task] = batch
             messages = [held.message for held in batch]
             try:
-                await self._inside(batch, messages)
+                await in_own_context(self._inside, batch, messages)
             except BaseException as error:
                 await self._failed(batch, error, clock() - now_s, task)
             else:
@@ -236,7 +239,7 @@ class AsyncShift:
         delay_ms = None
         if not isinstance(error, Retry):
             logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
-            delay_ms = await self._asked(batch, error)
+            delay_ms = await in_own_context(self._asked, batch, error)
         self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error

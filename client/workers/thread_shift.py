@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from delaylog.client.errors import NotReached
@@ -142,7 +143,8 @@ class ThreadShift:
                     return
             messages = [held.message for held in begun]
             try:
-                self._inside(messages, messages if consumer.batch else messages[0])
+                argument = messages if consumer.batch else messages[0]
+                copy_context().run(self._inside, messages, argument)
             except BaseException as error:
                 # A thread that ended would be missed; what it was told is told to `stop`.
                 self._failed(begun, error, clock() - now_s)
@@ -176,7 +178,7 @@ class ThreadShift:
         delay_ms = None
         if not isinstance(error, Retry):
             logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
-            delay_ms = self._asked(batch, error)
+            delay_ms = copy_context().run(self._asked, batch, error)
         with self._lock:
             self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
