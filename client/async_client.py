@@ -11,7 +11,8 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -109,6 +110,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
         self._begin_consuming(self._links, hooks)
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,6 +130,18 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
                 raise
             log.exception("while leaving by an error")
 
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        # The loop does not wait for what was only queued. One that could not be made owes nothing.
+        if getattr(self, "_closed", True):
+            return
+        if unsent := self._outbox.unsent:
+            warn(
+                f"unclosed {self!r}: {unsent} messages were not sent; use it in `async with`, or "
+                "await its close()",
+                ResourceWarning,
+                source=self,
+            )
+
     def __reduce__(self) -> NoReturn:
         """There is nothing of it that another process could use."""
         raise TypeError("an AsyncClient has connections of its own: make one in each process")
@@ -144,6 +158,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         SendFailed tells of sends that failed and that nobody awaited. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
+        self._closed = True
         try:
             try:
                 await self.stop()

@@ -15,6 +15,7 @@ from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError
 from delaylog.client.exact_tags import split_by_tags
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.receiving import Wanted
@@ -41,9 +42,13 @@ class Link:
         """The value of a call. `doubts` gets the failures after which it was asked again."""
         return self.transport.carry(call, doubts=doubts)
 
-    def post(self, topic: str, wire: bytes) -> SendAnswer:
-        """One exchange of a bulk send body that has a producer and a sequence."""
-        return self.carry(message_calls.send_wire(self.places, topic, wire))
+    def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        """One exchange of a bulk send body that has a producer and a sequence.
+
+        `on_repeat` hears of failures after which it goes to a cluster again.
+        """
+        call = message_calls.send_wire(self.places, topic, wire)
+        return self.transport.carry(call, on_repeat=on_repeat)
 
     def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None

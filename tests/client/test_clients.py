@@ -22,6 +22,7 @@ from delaylog.client import (
     ByKey,
     ClientError,
     Conflict,
+    Hooks,
     NotFound,
     NotReached,
     RoundRobin,
@@ -33,7 +34,7 @@ from delaylog.client import (
     TopicSettings,
 )
 from delaylog.client.bulk import BULK_TYPE
-from tests.client.either import CLIENTS
+from tests.client.either import CLIENTS, ThreadedClient
 
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
 FAR_MS = 3_600_000
@@ -620,6 +621,48 @@ def test_a_send_is_repeated_as_it_was_until_it_is_answered(make: Any, topic: str
     assert fields[0]["producer"] == fields[1]["producer"]
     assert fields[0]["producer"].startswith("p-")
     assert [each["sequence"] for each in fields] == [0, 1]
+
+
+class Retries(Hooks):
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, str]] = []
+
+    def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
+        self.heard.append((topic, n, type(error).__name__))
+
+
+def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
+    """There is no leader, then an answer is lost; every way to send one message or many."""
+    faults: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        n = msgpack.unpackb(await request.read())["n"]
+        fault = faults.pop(0) if faults else ""
+        if fault == "lost":
+            return hang_up(request)
+        if fault:
+            return not_ready()
+        return bulk(n=n, refs=bytes(8 * n), deliver_at_ms=1, result=0)
+
+    async def scene(url: str) -> None:
+        hooks = Retries()
+        cluster = f"{url},{url.replace('127.0.0.1', 'localhost')}"
+        async with make(cluster, hooks=hooks) as client:
+            faults.extend(("leader", "lost"))
+            assert (await client.send(topic, "x")).result == "created"
+            assert hooks.heard == [(topic, 1, "NotReady"), (topic, 1, "AnswerLost")]
+            hooks.heard.clear()
+            faults.append("leader")
+            assert len(await client.send_many(topic, ["x", "y"])) == 2
+            assert hooks.heard == [(topic, 2, "NotReady")]
+            if make is ThreadedClient:
+                hooks.heard.clear()
+                faults.append("leader")
+                sending = await client.send_soon(topic, "x")
+                await asyncio.to_thread(sending.result, 20)
+                assert hooks.heard == [(topic, 1, "NotReady")]
+
+    play(handle, scene)
 
 
 def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, topic: str) -> None:
