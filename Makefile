@@ -26,7 +26,7 @@ BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint format twins test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -79,6 +79,9 @@ lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+
+twins: venv  ## make the client's modules for threads from those for asyncio
+	$(BIN)/python -m tests.client.twins
 
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .

@@ -2,6 +2,8 @@
 
 The one rule: with several shards an id is asked for where it may be: the shard that is named, else
 its home first and then the others.
+
+Made from async_control.py by `make twins`: change that one.
 """
 
 from __future__ import annotations

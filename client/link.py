@@ -1,6 +1,8 @@
-"""Link: one shard as a client with threads uses it; any number of them may.
+"""Link: one shard as a client with threads uses it.
 
 The one rule: a link speaks of one shard only, so nothing that it does waits for another one.
+
+Made from async_link.py by `make twins`: change that one.
 """
 
 from __future__ import annotations

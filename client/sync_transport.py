@@ -67,6 +67,11 @@ class SyncTransport:
         self._in_use: set[_Connection] = set()
         self._closed = False
 
+    def open(self) -> None:
+        """Nothing, as long as it is not closed: connections are made as they are needed."""
+        if self._closed:
+            raise ClientError("the client is closed")
+
     def close(self) -> None:
         """Drop the connections. Calls under way, in whatever thread, end with AnswerLost."""
         self._closed = True

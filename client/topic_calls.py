@@ -4,6 +4,8 @@ The one rule: what changes a topic is done on every shard, and what counts is su
 shard that does not have the topic counts as nothing, unless none has it; one that fails fails the
 call, by an error (ShardsFailed) that says what became of it at each. What may be refused for what a
 topic has or is (put, drop) ends at the first refusal; everything else is asked of all shards.
+
+Made from async_topics.py by `make twins`: change that one.
 """
 
 from __future__ import annotations
