@@ -161,10 +161,16 @@ class EmbeddedNode:
                 self.chores.kick()
         self.wake_ready()
 
-    def next_wake_ms(self) -> int | None:
-        """When it has something to do. No lock."""
+    def next_stop_ms(self) -> int | None:
+        """Where a manual clock has to stop: what ends by then leaves a time behind. No lock."""
         with self.held():
-            return self.engine.next_wake_ms()
+            state = self.engine.state
+            ends = (
+                state.leases.next_expiry_ms(),
+                state.claims.next_expiry_ms(),
+                state.keyspace.next_expiry_ms(),
+            )
+            return min((end for end in ends if end is not None), default=None)
 
     def clock_moved(self) -> None:
         """A manual clock shows another time. No lock."""
