@@ -18,6 +18,7 @@ START_MS: Final = 1_767_225_600_000
 """Where a manual clock begins unless it is told: the beginning of 2026 (UTC)."""
 _MS_MAX: Final = 253_402_300_799_000
 """The end of the year 9999: what a datetime can say."""
+_TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="
 
 
 class Clock(Protocol):
@@ -114,8 +115,13 @@ class ManualClock:
         """Let so much time pass, all of it together; returns the new time in ms.
 
         When this returns its brokers have done all that became due. Raises ValueError for time
-        that would run backwards, or that is not whole milliseconds.
+        that would run backwards, or that is not whole milliseconds, TypeError for what is no time.
         """
+        for given in (days, hours, minutes, seconds, ms):
+            if not isinstance(given, (int, float)) or isinstance(given, bool):
+                raise TypeError(f"{_TAKEN}; {given!r} is no number")
+        if by is not None and not isinstance(by, timedelta):
+            raise TypeError(f"{_TAKEN}, not {by!r}")
         passed = timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=ms
         ) + (by or timedelta())

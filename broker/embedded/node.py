@@ -75,7 +75,8 @@ class EmbeddedNode:
         self._free_bytes = 1 << 62
         self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
-        self._forked = False
+        self.forked = False
+        """This is a child of the process that opened the folder."""
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
@@ -126,7 +127,7 @@ class EmbeddedNode:
         return bool(self._callers)
 
     def _why_closed(self) -> ClosedError:
-        if self._forked:
+        if self.forked:
             return ClosedError(
                 "this broker belongs to the process that opened it, and this one was forked from "
                 "it: use it there, or let `delaylog serve` have the folder and both a Client"
@@ -377,10 +378,17 @@ class EmbeddedNode:
         # Another thread of the parent may have had the lock, and is not there to give it back.
         self.lock = threading.Lock()
         self._news = threading.Condition(self.lock)
-        self._forked = self.closed = True
+        self.forked = self.closed = True
 
 
 _nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
+
+
+def is_open_here(folder: str) -> bool:
+    """Whether a broker of this very process has the folder."""
+    return any(
+        not node.closed and os.path.samefile(node.engine.folder, folder) for node in list(_nodes)
+    )
 
 
 def _in_forked_child() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar, overload
 
+from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import DIALS
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
 from delaylog.broker.embedded.unsynced_files import UnsyncedFileSystem
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
@@ -99,11 +100,8 @@ async def open_async_broker(
     node, lock, chosen = await asyncio.to_thread(
         _open, path, _clock(clock), fsync, limits, namespace, _parts
     )
-    broker = AsyncEmbeddedBroker(node, chosen, lock, namespace)
-    try:
+    async with AsyncEmbeddedBroker(node, chosen, lock, namespace) as broker:
         yield broker
-    finally:
-        await broker.close()
 
 
 Made = TypeVar("Made")
@@ -131,6 +129,11 @@ def _open(
     # Under the wall's clock checkpoints are synced whatever the dial, as a broker that serves does.
     files = UnsyncedFileSystem() if manual and fsync == "never" else OsFileSystem()
     check_folder(folder, member=False)
+    if os.path.isdir(folder) and is_open_here(folder):
+        raise ConfigError(
+            f"data folder {folder} is in use by this very process, which has opened it already: "
+            "share that broker, which any thread may call, or close it first"
+        )
     lock = lock_folder(folder)
     try:
         engine = Engine(files, folder, now_ms=clock.now_ms(), random=Random(), limits=wanted)

@@ -96,6 +96,23 @@ def test_a_moment_is_a_number_or_a_datetime(moment: object) -> None:
         ManualClock(moment)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda clock: clock.advance("1d"),
+        lambda clock: clock.advance(86_400_000),
+        lambda clock: clock.advance(days="1"),
+        lambda clock: clock.advance(ms=True),
+        lambda clock: clock.advance(hours=timedelta(hours=1)),
+    ],
+)
+def test_what_is_no_time_is_refused_with_what_is_taken(move) -> None:
+    clock = ManualClock(5_000)
+    with pytest.raises(TypeError, match="takes a timedelta, or numbers: days=, hours="):
+        move(clock)
+    assert clock.now_ms() == 5_000
+
+
 def test_a_folder_that_is_ahead_takes_the_other_brokers_along() -> None:
     clock = ManualClock(0)
     one = Sleeper(clock, 10, 500, 9_000)
