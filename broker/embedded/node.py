@@ -76,7 +76,6 @@ class EmbeddedNode:
         self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
         self.forked = False
-        """This is a child of the process that opened the folder."""
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
@@ -87,6 +86,9 @@ class EmbeddedNode:
     def start(self) -> None:
         """Stand the reserve and do what is due; then look after things from now on. No lock."""
         with self.held():
+            if self.manual:
+                # A first message is no reason for one: a day of the clock has to pass.
+                self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
             self.engine.stand_reserve()
             self.run_due()
         if isinstance(self.clock, WallClock):
@@ -386,9 +388,8 @@ _nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
 
 def is_open_here(folder: str) -> bool:
     """Whether a broker of this very process has the folder."""
-    return any(
-        not node.closed and os.path.samefile(node.engine.folder, folder) for node in list(_nodes)
-    )
+    folders = [node.engine.folder for node in list(_nodes) if not node.closed]
+    return any(os.path.samefile(each, folder) for each in folders)
 
 
 def _in_forked_child() -> None:

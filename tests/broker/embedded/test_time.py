@@ -89,6 +89,18 @@ def test_a_long_move_stops_where_leases_end_and_at_no_message(
     assert [int(message.body) for message in taken] == sorted(delays.tolist())
 
 
+def test_a_checkpoint_comes_by_the_days_of_the_clock(broker: EmbeddedBroker[ManualClock]) -> None:
+    """A first message alone is no reason for one."""
+    upkeep = broker._node.engine.upkeep
+    broker.send("t", "x", delay_ms=7 * DAY_MS)
+    broker.clock.advance(hours=23)
+    assert upkeep.checkpoints == 0
+    broker.clock.advance(hours=1)
+    assert upkeep.checkpoints == 1
+    broker.clock.advance(days=5)
+    assert upkeep.checkpoints == 1, "nothing was written since"
+
+
 def test_keys_and_priorities_hold_over_a_long_move(broker: EmbeddedBroker[ManualClock]) -> None:
     """What was passed over in one move comes as if the clock had stood at each of them."""
     broker.put_topic("p", {"order": "priority"})
