@@ -22,9 +22,10 @@ REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 BY_CLIENTS := --ignore=tests/redis/older_client --ignore=tests/redis/differential
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
-# Four on two cores as well: half of the time they wait for brokers, clocks and disks. Files are
-# taken in the order of tests/longest_first.py.
-CORE_TESTS := -n 4 --dist loadfile --no-loadscope-reorder
+# One process more than there are cores, four at most, since much of the time they wait for brokers,
+# clocks and disks. Files are taken in the order of tests/longest_first.py.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs an environment of its own, besides the core's.
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
