@@ -1,7 +1,7 @@
 """The `delaylog` command: what each verb calls, and the exit status of every way it ends.
 
 A verb loads what it needs when it is called for: `serve` begins without the client's code, and
-who asks a broker begins without the broker's.
+who asks a broker begins without the server's.
 """
 
 from __future__ import annotations
