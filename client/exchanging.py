@@ -100,7 +100,10 @@ def exchange(
                 hops += 1
                 if (yield from _follow(route, outcome.location)):
                     continue
-            may_repeat = call.repeatable and refused.code == "not_ready"
+            # One of several nodes that sends us away and to nobody there is, does not know yet who
+            # leads.
+            between = outcome.location is not None and route.known > 1
+            may_repeat = call.repeatable and (between or refused.code == "not_ready")
         else:
             assert outcome is not None, "an Ask has an outcome"
             error = outcome
