@@ -22,11 +22,16 @@ REDIS_TESTS := -n 4 --dist loadfile -m 'not drill' $(ENDPOINT)
 BY_CLIENTS := --ignore=tests/redis/older_client --ignore=tests/redis/differential
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
+# One process more than there are cores, four at most, since much of the time they wait for brokers,
+# clocks and disks. Files are taken in the order of tests/longest_first.py.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 # What needs an environment of its own, besides the core's.
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint format twins test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -80,6 +85,9 @@ lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
+twins: venv  ## make the client's modules for threads from those for asyncio
+	$(BIN)/python -m tests.client.twins
+
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
@@ -89,7 +97,7 @@ test: venv test-core test-redis test-spark  ## all tests but the drills
 # The first line says where redis-server is, or how to get it, before anything else fails.
 test-core: venv  ## what `test` runs, but for the Redis clients and Spark
 	tests/redis/get_reference.sh
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not drill' $(APART) tests
+	$(BIN)/pytest $(CORE_TESTS) -m 'not drill' $(APART) tests
 
 test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
 	tests/redis/get_reference.sh

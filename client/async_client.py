@@ -11,7 +11,8 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -25,7 +26,8 @@ from delaylog.client.async_transport import AsyncTransport
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError, NotReached, SendFailed
+from delaylog.client.checks import check_text, check_whole
+from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -82,6 +84,8 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         `hooks` hear of what happens.
         """
         check_hooks(hooks)
+        check_text("zone", zone)
+        check_whole("connections_max", connections_max, 1)
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
         self._retry_for_s = retry_for_s
@@ -106,6 +110,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
         self._begin_consuming(self._links, hooks)
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,11 +124,23 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
         try:
             await self.close(within_s=INTERRUPTED_S if interrupted else None)
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise
             log.exception("while leaving by an error")
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        # The loop does not wait for what was only queued. One that could not be made owes nothing.
+        if getattr(self, "_closed", True):
+            return
+        if unsent := self._outbox.unsent:
+            warn(
+                f"unclosed {self!r}: {unsent} messages were not sent; use it in `async with`, or "
+                "await its close()",
+                ResourceWarning,
+                source=self,
+            )
 
     def __reduce__(self) -> NoReturn:
         """There is nothing of it that another process could use."""
@@ -141,6 +158,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         SendFailed tells of sends that failed and that nobody awaited. Calls under way end with
         AnswerLost. Closing twice is fine.
         """
+        self._closed = True
         try:
             try:
                 await self.stop()
@@ -256,6 +274,8 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         They are yours for `lease_ms` (None: what the topic says). `tags` are looked at by the
         broker; with `exact_tags` once more here. From several shards it is whatever comes first;
         one that cannot be reached is passed over, and NotReached is raised when none can.
+        AnswerLost: what it may have leased comes again when the lease ends; a single broker is not
+        asked again.
         """
         wanted = Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
         return await self._receiver.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
@@ -298,7 +318,8 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """They are done with: a result for each.
 
-        Where calls fail after they were repeated: the error itself, or SettleFailed of several.
+        A lost answer is asked for again, by a cluster's client for ten seconds, else once. Where
+        calls fail after that: the error itself, or SettleFailed of several.
         """
         return await self._settle("ack", messages)
 
@@ -312,6 +333,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         self, messages: Message | Iterable[Message], *, lease_ms: int
     ) -> list[Settled]:
         """They are yours for `lease_ms` from now; 0 gives them back. Fails as `ack` does."""
+        check_whole("lease_ms", lease_ms)
         return await self._settle("extend", messages, lease_ms=lease_ms)
 
     async def settle_ids(

@@ -15,9 +15,11 @@ from delaylog.client.calls import control
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
-from delaylog.client.errors import NotFound
+from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.merging import merged_async
 from delaylog.client.models import Changed, MessageInfo
+from delaylog.client.over_shards import list_failed
+from delaylog.client.receiving import bearable
 from delaylog.client.sharding import Topology
 
 T = TypeVar("T")
@@ -119,7 +121,8 @@ class AsyncControlCalls:
     ) -> AsyncIterator[MessageInfo]:
         """The topic's messages in due order, page by page as they are read; see Lists in HTTP.md.
 
-        `state` is one or some of waiting, ready, leased, acked, expired, dead, deleted.
+        `state` is one or some of waiting, ready, leased, acked, expired, dead, deleted. Of several
+        shards one that is away ends the list by ShardsFailed: `shard=` lists the others.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         return self._listed(
@@ -183,6 +186,10 @@ class AsyncControlCalls:
                 if not several:
                     raise
                 return
+            except ClientError as error:
+                if not several or not bearable(error):
+                    raise
+                raise list_failed(kind, topic, link.name, error) from error
             for shape in page["messages"]:
                 yield MessageInfo.of(shape, link.name)
             cursor = page["cursor"]

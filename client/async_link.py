@@ -14,8 +14,9 @@ from delaylog.client.bulk import SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import AnswerLost, ClientError
 from delaylog.client.exact_tags import split_by_tags
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.receiving import Wanted
@@ -41,9 +42,13 @@ class AsyncLink:
         """The value of a call. `doubts` gets the failures after which it was asked again."""
         return await self.transport.carry(call, doubts=doubts)
 
-    async def post(self, topic: str, wire: bytes) -> SendAnswer:
-        """One exchange of a bulk send body that has a producer and a sequence."""
-        return await self.carry(message_calls.send_wire(self.places, topic, wire))
+    async def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        """One exchange of a bulk send body that has a producer and a sequence.
+
+        `on_repeat` hears of failures after which it goes to a cluster again.
+        """
+        call = message_calls.send_wire(self.places, topic, wire)
+        return await self.transport.carry(call, on_repeat=on_repeat)
 
     async def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
@@ -78,7 +83,11 @@ class AsyncLink:
         delay_ms: int | None = None,
         lease_ms: int | None = None,
     ) -> list[Settled]:
-        """Settle messages of one lease, with a result each."""
+        """Settle messages of one lease, with a result each.
+
+        Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
+        broker once, since it may have closed a connection that was kept. AnswerLost after that.
+        """
         doubts: list[Exception] = []
         call = message_calls.settle_columns(
             self.places,
@@ -89,8 +98,21 @@ class AsyncLink:
             delay_ms=delay_ms,
             lease_ms=lease_ms,
         )
-        answer = await self.carry(call.again(), doubts=doubts)
+        try:
+            answer = await self.carry(call.again(), doubts=doubts)
+        except AnswerLost as lost:
+            if self.transport.route.known > 1:
+                raise
+            doubts.append(lost)
+            answer = await self._once_more(call, lost)
         return share.results(answer, doubtful=bool(doubts))
+
+    async def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
+        """Whatever this fails by: the first try may have been carried out."""
+        try:
+            return await self.carry(call)
+        except ClientError as error:
+            raise AnswerLost(f"{lost}; then {error}") from error
 
     async def give_back(self, messages: Sequence[Message]) -> None:
         """End leases at once; where that fails they end by themselves."""

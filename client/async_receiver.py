@@ -14,7 +14,17 @@ from typing import TypeAlias
 from delaylog.client.async_link import AsyncLink
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message
-from delaylog.client.receiving import REPOLL_S, SWEEP_S, Gathering, Wanted, bearable, verdict
+from delaylog.client.receiving import (
+    ANSWER_S,
+    PAUSE_S_MAX,
+    REPOLL_S,
+    SWEEP_S,
+    Gathering,
+    Wanted,
+    bearable,
+    cannot_be,
+    verdict,
+)
 from delaylog.client.settling import by_shard
 from delaylog.client.sharding import Topology
 
@@ -35,8 +45,11 @@ class AsyncReceiver:
     async def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> list[Message]:
-        """Up to `max` messages, of whichever shards have some."""
-        if len(self._links) == 1:
+        """Up to `max` messages, of whichever shards have some.
+
+        A wish that cannot be is left to one shard to refuse, as it is where there is one.
+        """
+        if len(self._links) == 1 or cannot_be(max, wait_ms):
             return await self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
         free = self._free.get(wanted)
         gathering = free.pop() if free else Gathering[Poll]()
@@ -60,6 +73,8 @@ class AsyncReceiver:
         gatherings = [each for free in self._free.values() for each in free]
         self._free.clear()
         polls = [poll for gathering in gatherings for poll in gathering.polls.values()]
+        if polls:
+            await asyncio.wait(polls, timeout=ANSWER_S)
         for poll in polls:
             poll.cancel()
         for gathering in gatherings:
@@ -103,7 +118,7 @@ class AsyncReceiver:
                 if at not in gathering.polls:
                     poll = self._poll(at, wanted, max, round(left_s * 1000) or 1, lease_ms)
                     gathering.polls[at] = asyncio.create_task(poll)
-            pause_s = min([left_s, *(at_s - now_s for at_s in again_s.values())])
+            pause_s = min([left_s, PAUSE_S_MAX, *(at_s - now_s for at_s in again_s.values())])
             if gathering.polls:
                 await asyncio.wait(
                     gathering.polls.values(),

@@ -22,6 +22,7 @@ from delaylog.client.exchanging import (
     FAILOVER_S,
     Answer,
     Ask,
+    OnRepeat,
     Outcome,
     Pause,
     exchange,
@@ -82,12 +83,19 @@ class AsyncTransport:
         if session is not None:
             await session.close()
 
-    async def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+    async def carry(
+        self,
+        call: Call[T],
+        *,
+        doubts: list[Exception] | None = None,
+        on_repeat: OnRepeat | None = None,
+    ) -> T:
         """The value of the call's answer. NotReached, AnswerLost, ApiError.
 
-        `doubts` gets the failures after which it was asked again and may have been done before.
+        `doubts` gets the failures after which it was asked again and may have been done before,
+        `on_repeat` hears of each one after which it is asked again.
         """
-        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts)
+        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
         try:
             step = next(plan)
             while True:

@@ -18,6 +18,8 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.client.checks import check_list
+
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
 
@@ -134,6 +136,8 @@ def encode_send(
         raise ValueError("give either deliver_at_ms or delay_ms")
     if (producer is None) != (sequence is None):
         raise ValueError("producer and sequence come together")
+    for name, texts in (("bodies", bodies), ("ids", ids), ("keys", keys), ("tags", tags)):
+        check_list(name, texts)
     n = len(bodies[0]) if isinstance(bodies, tuple) else len(bodies)
     fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
@@ -145,6 +149,8 @@ def encode_send(
     _put_texts(fields, "id", "id", ids, "<u2", n)
     _put_texts(fields, "key", "key", keys, "<u2", n)
     if tags is not None:
+        for each in tags:
+            check_list("the tags of a row", each)
         _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
     if headers is not None:
         packed = [msgpack.packb(dict(each)) for each in headers]

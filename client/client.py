@@ -19,8 +19,9 @@ from typing import Any, NoReturn, Self, TypeVar
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
+from delaylog.client.checks import check_text, check_whole
 from delaylog.client.control_calls import ControlCalls
-from delaylog.client.errors import ClientError, NotReached, SendFailed
+from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -81,6 +82,8 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         `hooks` hear of what happens.
         """
         check_hooks(hooks)
+        check_text("zone", zone)
+        check_whole("connections_max", connections_max, 1)
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
         self._retry_for_s = retry_for_s
@@ -118,7 +121,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         interrupted = isinstance(error, KeyboardInterrupt)
         try:
             self.close(within_s=INTERRUPTED_S if interrupted else None)
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise
@@ -255,6 +258,8 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         They are yours for `lease_ms` (None: what the topic says). `tags` are looked at by the
         broker; with `exact_tags` once more here. From several shards it is whatever comes first;
         one that cannot be reached is passed over, and NotReached is raised when none can.
+        AnswerLost: what it may have leased comes again when the lease ends; a single broker is not
+        asked again.
         """
         wanted = Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
         return self._receiver.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
@@ -297,7 +302,8 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """They are done with: a result for each.
 
-        Where calls fail after they were repeated: the error itself, or SettleFailed of several.
+        A lost answer is asked for again, by a cluster's client for ten seconds, else once. Where
+        calls fail after that: the error itself, or SettleFailed of several.
         """
         return self._settle("ack", messages)
 
@@ -309,6 +315,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
 
     def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
         """They are yours for `lease_ms` from now; 0 gives them back. Fails as `ack` does."""
+        check_whole("lease_ms", lease_ms)
         return self._settle("extend", messages, lease_ms=lease_ms)
 
     def settle_ids(

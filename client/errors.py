@@ -39,6 +39,40 @@ class SendFailed(ClientError):
         return type(self), (self.failures, self.rows)
 
 
+class ShardsFailed(ClientError):
+    """A call over several shards failed at some: `errors` and `answers` say of each what it said.
+
+    Both are by the names of shards; an answer is what the call returns for that shard alone, and of
+    a call that changes something it says that it was done there. `not_asked` are shards that were
+    left alone after another had failed.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        errors: Mapping[str, ClientError],
+        answers: Mapping[str, Any],
+        not_asked: Sequence[str] = (),
+    ) -> None:
+        self.what = what
+        self.errors = dict(errors)
+        self.answers = dict(answers)
+        self.not_asked = tuple(not_asked)
+        told = [f"{what}: " + "; ".join(f"{name} failed: {why}" for name, why in errors.items())]
+        if answers:
+            done = (
+                f"{name} ({value})" if isinstance(value, int) else name
+                for name, value in answers.items()
+            )
+            told.append(f"answered by {', '.join(done)}")
+        if not_asked:
+            told.append(f"not asked: {', '.join(not_asked)}")
+        super().__init__("; ".join(told))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.errors, self.answers, self.not_asked)
+
+
 class ApiError(ClientError):
     """The broker refused the call with a problem document; nothing was done.
 

@@ -64,6 +64,7 @@ class Answer:
 
 Step: TypeAlias = Ask | Pause
 Outcome: TypeAlias = Answer | NotReached | AnswerLost | None
+OnRepeat: TypeAlias = Callable[[ClientError], None]
 Plan: TypeAlias = Generator[Step, Outcome, bytes]
 
 
@@ -73,11 +74,13 @@ def exchange(
     clock: Callable[[], float],
     failover_s: float,
     doubts: list[Exception] | None = None,
+    on_repeat: OnRepeat | None = None,
 ) -> Plan:
     """The plan of one call: ends with the body of a 2xx answer, or one of the three errors.
 
     `clock` gives seconds that only go forward; it is not asked while all goes well. `doubts` gets
-    the failures after which the call was asked again although it may have been carried out.
+    the failures after which the call was asked again although it may have been carried out;
+    `on_repeat` hears of each failure after which it is asked again.
     """
     headers = call.form.headers()
     if call.headers:
@@ -97,7 +100,10 @@ def exchange(
                 hops += 1
                 if (yield from _follow(route, outcome.location)):
                     continue
-            may_repeat = call.repeatable and refused.code == "not_ready"
+            # One of several nodes that sends us away and to nobody there is, does not know yet who
+            # leads.
+            between = outcome.location is not None and route.known > 1
+            may_repeat = call.repeatable and (between or refused.code == "not_ready")
         else:
             assert outcome is not None, "an Ask has an outcome"
             error = outcome
@@ -114,6 +120,8 @@ def exchange(
             raise error
         if doubts is not None and not isinstance(error, NotReached):
             doubts.append(error)
+        if on_repeat is not None:
+            on_repeat(error)
         hops = 0
         route.next(node)
         if untried > 0 and isinstance(error, NotReached):

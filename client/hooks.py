@@ -27,7 +27,7 @@ class Hooks:
         """A batch of sends was answered, `seconds` after its first row was handed over."""
 
     def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
-        """A batch of sends failed for now, and is repeated."""
+        """A batch of sends failed for now, and is repeated; in a cluster also by another node."""
 
     def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
         """Sends failed for good; their callers get the error."""

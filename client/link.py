@@ -1,6 +1,8 @@
-"""Link: one shard as a client with threads uses it; any number of them may.
+"""Link: one shard as a client with threads uses it.
 
 The one rule: a link speaks of one shard only, so nothing that it does waits for another one.
+
+Made from async_link.py by `make twins`: change that one.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from delaylog.client.bulk import SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import AnswerLost, ClientError
 from delaylog.client.exact_tags import split_by_tags
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.receiving import Wanted
@@ -41,9 +44,13 @@ class Link:
         """The value of a call. `doubts` gets the failures after which it was asked again."""
         return self.transport.carry(call, doubts=doubts)
 
-    def post(self, topic: str, wire: bytes) -> SendAnswer:
-        """One exchange of a bulk send body that has a producer and a sequence."""
-        return self.carry(message_calls.send_wire(self.places, topic, wire))
+    def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        """One exchange of a bulk send body that has a producer and a sequence.
+
+        `on_repeat` hears of failures after which it goes to a cluster again.
+        """
+        call = message_calls.send_wire(self.places, topic, wire)
+        return self.transport.carry(call, on_repeat=on_repeat)
 
     def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
@@ -78,7 +85,11 @@ class Link:
         delay_ms: int | None = None,
         lease_ms: int | None = None,
     ) -> list[Settled]:
-        """Settle messages of one lease, with a result each."""
+        """Settle messages of one lease, with a result each.
+
+        Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
+        broker once, since it may have closed a connection that was kept. AnswerLost after that.
+        """
         doubts: list[Exception] = []
         call = message_calls.settle_columns(
             self.places,
@@ -89,8 +100,21 @@ class Link:
             delay_ms=delay_ms,
             lease_ms=lease_ms,
         )
-        answer = self.carry(call.again(), doubts=doubts)
+        try:
+            answer = self.carry(call.again(), doubts=doubts)
+        except AnswerLost as lost:
+            if self.transport.route.known > 1:
+                raise
+            doubts.append(lost)
+            answer = self._once_more(call, lost)
         return share.results(answer, doubtful=bool(doubts))
+
+    def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
+        """Whatever this fails by: the first try may have been carried out."""
+        try:
+            return self.carry(call)
+        except ClientError as error:
+            raise AnswerLost(f"{lost}; then {error}") from error
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """End leases at once; where that fails they end by themselves."""

@@ -4,6 +4,8 @@ The one rule: a call is carried out once, or its failure is shown, since only th
 whether a repeat is safe (a send with a key, or a producer and sequence, is, a plain one is not).
 How a call finds the leader of a cluster, and what is repeated meanwhile, is said in `exchanging`.
 Client stands above it: batches, retries, several brokers, typed answers.
+
+Made from plain_client.py by `make twins`: change that one.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ class PlainSyncClient(SyncBrokerCalls):
         return client
 
     def __enter__(self) -> Self:
+        self._transport.open()
         return self
 
     def __exit__(

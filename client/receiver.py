@@ -18,7 +18,17 @@ from typing import TypeAlias
 from delaylog.client.errors import ClientError
 from delaylog.client.link import Link
 from delaylog.client.message import Message
-from delaylog.client.receiving import REPOLL_S, SWEEP_S, Gathering, Wanted, bearable, verdict
+from delaylog.client.receiving import (
+    ANSWER_S,
+    PAUSE_S_MAX,
+    REPOLL_S,
+    SWEEP_S,
+    Gathering,
+    Wanted,
+    bearable,
+    cannot_be,
+    verdict,
+)
 from delaylog.client.settling import by_shard
 from delaylog.client.sharding import Topology
 
@@ -43,8 +53,11 @@ class Receiver:
     def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> list[Message]:
-        """Up to `max` messages, of whichever shards have some."""
-        if len(self._links) == 1:
+        """Up to `max` messages, of whichever shards have some.
+
+        A wish that cannot be is left to one shard to refuse, as it is where there is one.
+        """
+        if len(self._links) == 1 or cannot_be(max, wait_ms):
             return self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
         if self._process_id != os.getpid():
             self._begin()
@@ -67,12 +80,15 @@ class Receiver:
                     self._free.pop(wanted, None)
 
     def close(self) -> None:
-        """Give back what nobody took. Polls under way end when their connections are dropped."""
+        """Give back what nobody took. Polls under way are waited for briefly, and end when their
+        connections are dropped.
+        """
         if self._process_id != os.getpid():
             return
         with self._lock:
             gatherings = [each for free in self._free.values() for each in free]
             self._free.clear()
+        wait([poll for each in gatherings for poll in each.polls.values()], timeout=ANSWER_S)
         for gathering in gatherings:
             self._harvest(gathering, {})
             self._give_back(gathering.all_held())
@@ -108,7 +124,7 @@ class Receiver:
                 if at not in gathering.polls:
                     wait_left_ms = round(left_s * 1000) or 1
                     gathering.polls[at] = self._poll(at, wanted, max, wait_left_ms, lease_ms)
-            pause_s = min([left_s, *(at_s - now_s for at_s in again_s.values())])
+            pause_s = min([left_s, PAUSE_S_MAX, *(at_s - now_s for at_s in again_s.values())])
             if gathering.polls:
                 wait(gathering.polls.values(), timeout=pause_s, return_when=FIRST_COMPLETED)
             else:

@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from delaylog.client.checks import INT64_MAX
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.message import Message
 
 P = TypeVar("P")
 REPOLL_S: Final = 1.0
 """A shard that failed during a receive is asked again after so long."""
+PAUSE_S_MAX: Final = 3_600.0
+"""A wait is looked at again after so long; locks cannot wait for any number of seconds."""
+ANSWER_S: Final = 0.25
+"""A client that is closed waits so long for its polls: where messages were leased to one the answer
+is on its way, and what is not heard of is nobody's until the lease is over."""
 SWEEP_S: Final = 0.2
 """How often what nobody took is looked at while nobody receives."""
 
@@ -105,6 +111,13 @@ class Gathering(Generic[P]):
         found = [message for held in self.held for message in held.messages]
         self.held = []
         return found
+
+
+def cannot_be(max: object, wait_ms: object) -> bool:
+    """Whether no broker takes such a receive, so that there is nothing to share among shards."""
+    if not isinstance(max, int) or not isinstance(wait_ms, int):
+        return True
+    return max < 1 or wait_ms < 0 or max > INT64_MAX or wait_ms > INT64_MAX
 
 
 def bearable(error: BaseException) -> bool:

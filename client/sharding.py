@@ -14,6 +14,9 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from zlib import crc32
 
+from delaylog.client.checks import check_text, check_whole
+
+EXAMPLE = "http://127.0.0.1:8711"
 SERVER_MADE = "~"
 """How ids begin that a broker made; they are unique in that broker only."""
 
@@ -31,6 +34,7 @@ class Shard:
     members: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_text("zone", self.zone)
         members = (self.members,) if isinstance(self.members, str) else tuple(self.members)
         object.__setattr__(self, "members", tuple(map(checked_url, members)))
         object.__setattr__(self, "url", checked_url(self.url))
@@ -48,16 +52,21 @@ class Shard:
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end. ValueError where it is none of http or https."""
+    """The address without a slash at its end. ValueError where it is none of http or https.
+
+    It may have a path, under which a proxy shows the broker.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         raise ValueError(f"not an http address: {url!r}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError(f"not an http address: {url!r}; such as http://127.0.0.1:8711")
+        raise ValueError(f"not an http address: {url!r}; such as {EXAMPLE}")
     if "@" in parts.netloc:
         raise ValueError("an address holds no user or password: give the token as token=")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError(f"an address of a broker ends before /v1: {url!r}; such as {EXAMPLE}")
     if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"an address of a broker has no query and no spaces: {url!r}")
     return url.rstrip("/")
@@ -101,6 +110,7 @@ class BySlot:
     """
 
     def __init__(self, slots: int) -> None:
+        check_whole("slots", slots)
         if slots < 1 or slots & (slots - 1):
             raise ValueError(f"slots are a power of two, not {slots}")
         self.slots = slots

@@ -3,6 +3,8 @@ transactions, the broker's clock and its cluster.
 
 They answer the API's JSON as it is. The one rule is that of the class they belong to: a call is
 carried out once, or its failure is shown.
+
+Made from broker_calls.py by `make twins`: change that one.
 """
 
 from __future__ import annotations

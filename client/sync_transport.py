@@ -25,6 +25,7 @@ from delaylog.client.exchanging import (
     FAILOVER_S,
     Answer,
     Ask,
+    OnRepeat,
     Outcome,
     Pause,
     exchange,
@@ -66,6 +67,11 @@ class SyncTransport:
         self._in_use: set[_Connection] = set()
         self._closed = False
 
+    def open(self) -> None:
+        """Nothing, as long as it is not closed: connections are made as they are needed."""
+        if self._closed:
+            raise ClientError("the client is closed")
+
     def close(self) -> None:
         """Drop the connections. Calls under way, in whatever thread, end with AnswerLost."""
         self._closed = True
@@ -76,12 +82,19 @@ class SyncTransport:
         for node in list(self._nodes.values()):
             node.drop()
 
-    def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+    def carry(
+        self,
+        call: Call[T],
+        *,
+        doubts: list[Exception] | None = None,
+        on_repeat: OnRepeat | None = None,
+    ) -> T:
         """The value of the call's answer. NotReached, AnswerLost, ApiError.
 
-        `doubts` gets the failures after which it was asked again and may have been done before.
+        `doubts` gets the failures after which it was asked again and may have been done before,
+        `on_repeat` hears of each one after which it is asked again.
         """
-        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts)
+        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
         try:
             step = next(plan)
             while True:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from delaylog.client.bulk import Numbers, Texts
+from delaylog.client.checks import check_list
 from delaylog.client.errors import ClientError
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.plain_sync_client import PlainSyncClient
@@ -79,6 +80,7 @@ class Transaction:
 
         A delay counts from the commit; without a time they are due then.
         """
+        check_list("bodies", bodies)
         if deliver_at_ms is None and delay_ms is None:
             delay_ms = 0
         number = self._bodies.next_number()
@@ -143,6 +145,7 @@ class AsyncTransaction:
 
         A delay counts from the commit; without a time they are due then.
         """
+        check_list("bodies", bodies)
         if deliver_at_ms is None and delay_ms is None:
             delay_ms = 0
         number = self._bodies.next_number()

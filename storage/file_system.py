@@ -242,11 +242,12 @@ class OsFileSystem:
     """The real file system."""
 
     _access = os.O_RDWR
+    _file = OsFile
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return OsFile(os.open(path, flags, 0o644), path)
+            return self._file(os.open(path, flags, 0o644), path)
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -12,6 +12,7 @@ see their seals as zero. A replay only stores, so what a crash tore is never rea
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -37,7 +38,8 @@ class _Unbacked:
     """Memory of a piece that its file does not reach yet; pages are zero until touched."""
 
     def __init__(self) -> None:
-        self._memory = np.zeros(PIECE_SIZE, np.uint8)
+        # Not from the allocator: what it has had back before it clears, all 16 MiB of it.
+        self._memory = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
 
     @property
     def buffer(self) -> Any:

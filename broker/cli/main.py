@@ -1,9 +1,12 @@
-"""The `delaylog` command: what each verb calls, and the exit status of every way it ends."""
+"""The `delaylog` command: what each verb calls, and the exit status of every way it ends.
+
+A verb loads what it needs when it is called for: `serve` begins without the client's code, and
+who asks a broker begins without the server's.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
@@ -11,44 +14,13 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
-from delaylog.broker.cli.chosen import cancel_command, replay_command, reschedule_command
-from delaylog.broker.cli.clusters import cluster_command
-from delaylog.broker.cli.failing import ERRORS, INTERRUPTED, WRONG, fail, wants_json
-from delaylog.broker.cli.looking import list_command, show_command
+from delaylog.broker.cli.failing import INTERRUPTED, WRONG, fail, is_expected, wants_json
 from delaylog.broker.cli.parser import make_parser
-from delaylog.broker.cli.remote import (
-    clock_command,
-    receive_command,
-    send_command,
-    stats_command,
-    topics_command,
-)
-from delaylog.broker.cli.whole_topics import (
-    groups_command,
-    pause_command,
-    purge_command,
-    resume_command,
-)
 from delaylog.broker.config import load_config
 from delaylog.broker.logs import set_up_logs
 
-_REMOTE: Final = {
-    "send": send_command,
-    "receive": receive_command,
-    "list": list_command,
-    "show": show_command,
-    "stats": stats_command,
-    "topics": topics_command,
-    "clock": clock_command,
-    "cluster": cluster_command,
-    "cancel": cancel_command,
-    "reschedule": reschedule_command,
-    "replay": replay_command,
-    "groups": groups_command,
-    "purge": purge_command,
-    "pause": pause_command,
-    "resume": resume_command,
-}
+_LOCAL: Final = frozenset({"check", "drill", "dump", "verify", "backup", "restore"})
+"""Verbs that work on folders and files, or start brokers of their own; the others ask a broker."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,16 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone, as `| head` does; keep the interpreter from flushing once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return WRONG
-    except ERRORS as error:
-        return fail(error, as_json=as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return fail(error, as_json=as_json)
 
 
 def _run(args: argparse.Namespace) -> int:
     verb = args.verb
-    if verb in _REMOTE:
-        return asyncio.run(_REMOTE[verb](args))
     if verb == "serve":
         config = load_config(vars(args))
         set_up_logs(config.log_level, config.log_format)
@@ -86,6 +58,10 @@ def _run(args: argparse.Namespace) -> int:
         from delaylog.broker.cli.spark import spark_command
 
         return spark_command(args)
+    if verb not in _LOCAL:
+        from delaylog.broker.cli.remote_verbs import run_remote
+
+        return run_remote(verb, args)
     # A long verb that is asked to end cleans up behind itself.
     signal.signal(signal.SIGTERM, _interrupt)
     if verb == "check":

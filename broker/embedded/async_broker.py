@@ -8,74 +8,50 @@ while it decides; for the disk, and for messages to come, it is awaited, and the
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from delaylog.broker.embedded.broker import ClockT
-from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
+from delaylog.broker.embedded.broker_calls import AsyncBrokerCalls
+from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.driving import LoopDriver
 from delaylog.broker.embedded.hot import Settling
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
+from delaylog.broker.embedded.sendings import EmbeddedSending
+from delaylog.broker.embedded.taking import Taking
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call, topics
+from delaylog.client.calls import Call
 from delaylog.client.errors import SendFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
-    Forecast,
-    GroupInfo,
     MessageInfo,
     NewMessage,
     Sent,
     Settled,
-    Stats,
-    TopicInfo,
 )
 from delaylog.client.receiving import Wanted
+from delaylog.client.workers.async_worker import AsyncWorker
+from delaylog.client.workers.consuming import AsyncConsuming
+from delaylog.client.workers.queue_ports import async_queue_ports
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient
 
 T = TypeVar("T")
+PENDING_MAX: Final = 10_000
+"""Sends under way for which `room` lets another one come; each is a task."""
+log = logging.getLogger("delaylog.embedded")
 
 
-class EmbeddedSending:
-    """A send that was handed over: await it, or let `flush()` wait for it."""
-
-    __slots__ = ("_looked", "_task")
-
-    def __init__(self, task: asyncio.Task[Sent]) -> None:
-        self._task = task
-        self._looked = False
-
-    def __await__(self) -> Generator[Any, None, Sent]:
-        self._looked = True
-        # Whoever waits may be cancelled; the send goes on.
-        return asyncio.shield(self._task).__await__()
-
-    def done(self) -> bool:
-        """Whether it was sent, or refused."""
-        return self._task.done()
-
-    def exception(self) -> BaseException | None:
-        """Why it was refused, None when it was sent. InvalidStateError while it is under way."""
-        self._looked = True
-        return self._task.exception()
-
-    @property
-    def unseen(self) -> BaseException | None:
-        """Why it was refused, if nobody has looked."""
-        if self._looked or not self._task.done() or self._task.cancelled():
-            return None
-        return self._task.exception()
-
-
-class AsyncEmbeddedBroker(Generic[ClockT]):
+class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
     """One folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
 
     def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
@@ -88,6 +64,7 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         self._driver = LoopDriver(node, self._loop)
         self._sends: set[EmbeddedSending] = set()
         self._failures: list[BaseException] = []
+        self._worker = AsyncWorker(async_queue_ports(self))
         self.clock = clock
         """Its clock. `await broker.advance(days=30)` moves a manual one without blocking."""
 
@@ -104,12 +81,22 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except SendFailed:
+            # What went wrong inside says more than what it took along.
+            if error is None:
+                raise
+            log.exception("while leaving by an error")
 
     async def close(self) -> None:
-        """End: everything is on the disk, and the folder is free. SendFailed as of `flush`."""
+        """Stop consuming, then end: everything is on the disk, and the folder is free.
+
+        SendFailed as of `flush`.
+        """
         try:
             if not self._node.closed:
+                await self.stop()
                 await self.flush()
         finally:
             await asyncio.to_thread(self._close)
@@ -204,11 +191,21 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
         return await self._run(self._calls.send_columns(topic, bodies, **columns))
 
-    async def flush(self) -> None:
-        """Wait for all sends under way. SendFailed with what nobody has awaited."""
-        while self._sends:
-            await asyncio.wait([sending._task for sending in self._sends])
-            await asyncio.sleep(0)
+    async def room(self) -> None:
+        """Wait until another send may be handed over: at once unless very many are under way."""
+        while len(self._sends) >= PENDING_MAX:
+            tasks = [sending.task for sending in self._sends]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all sends under way. SendFailed with what nobody has awaited.
+
+        TimeoutError after `timeout_s`: it goes on.
+        """
+        async with asyncio.timeout(timeout_s):
+            while self._sends:
+                await asyncio.wait([sending.task for sending in self._sends])
+                await asyncio.sleep(0)
         failures, self._failures = self._failures, []
         if failures:
             raise SendFailed(failures)
@@ -230,7 +227,7 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
     ) -> list[Message]:
         """Lease up to `max` ready messages; see `EmbeddedBroker.receive`.
 
-        Cancelled while it waits it has taken nothing.
+        Cancelled, it has taken nothing, or given back what had come.
         """
         # It always looks at the tags themselves, but what a client refuses is refused here too.
         Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
@@ -259,7 +256,7 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         ids: Sequence[str] = (),
     ) -> MessageBatch:
         """The same as columns: nothing is made for each message. It is settled as a whole."""
-        return await self._run(
+        taking = Taking(
             self._calls.receive(
                 topic,
                 max=max,
@@ -271,6 +268,18 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
                 ids=ids,
             )
         )
+        try:
+            return await self._run(taking)
+        except asyncio.CancelledError:
+            if taking.taken:
+                await self._give_back(taking)
+            raise
+
+    async def _give_back(self, taking: Taking[MessageBatch]) -> None:
+        """End a receive that nobody waits for any more; this waits for nothing itself."""
+        with suppress(ClosedError):
+            batch = await self._run(taking)
+            await self._run(self._calls.settle("extend", batch, lease_ms=0, wait=False))
 
     async def ack(self, messages: Settling) -> list[Settled]:
         """They are done with; a result for each."""
@@ -355,58 +364,7 @@ class AsyncEmbeddedBroker(Generic[ClockT]):
         """Let dead ones live again, at a time or now, with a result each."""
         return await self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
 
-    # ------------------------------------------------------------------ topics and groups
-
-    async def topics(self) -> list[TopicInfo]:
-        """The topics of the namespace."""
-        return await self._run(self._calls.topics())
-
-    async def get_topic(self, topic: str) -> TopicInfo:
-        """A topic and its settings. NotFound."""
-        return await self._run(self._calls.get_topic(topic))
-
-    async def put_topic(self, topic: str, settings: Settings = None) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where slots differ."""
-        return await self._run(self._calls.put_topic(topic, settings))
-
-    async def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Drop a topic: an empty one, or any by force. NotFound, Conflict."""
-        await self._run(self._calls.drop_topic(topic, force=force))
-
-    async def stats(
-        self, topic: str, *, group: str | None = None, delay_buckets: bool = True
-    ) -> Stats:
-        """Counts by state as a group sees them. NotFound."""
-        return await self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
-
-    async def forecast(self, topic: str, **members: Any) -> Forecast:
-        """Messages to come, by `minutes` and `hours`. NotFound."""
-        shape = await self.call(topics.forecast(self._calls.places, topic, **members))
-        return Forecast.of(shape)
-
-    async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
-        """End what waits or is ready, by `force` what is leased too; how many. NotFound."""
-        return await self._run(self._calls.purge(topic, group=group, force=force))
-
-    async def pause(self, topic: str) -> None:
-        """Hand nothing out; sends and settles go on. NotFound."""
-        await self.call(topics.pause(self._calls.places, topic))
-
-    async def resume(self, topic: str) -> None:
-        """Hand out again. NotFound."""
-        await self.call(topics.resume(self._calls.places, topic))
-
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        """A topic's groups. NotFound."""
-        return await self._run(self._calls.groups(topic))
-
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on."""
-        return await self._run(self._calls.put_group(topic, group, ephemeral=ephemeral))
-
-    async def drop_group(self, topic: str, group: str) -> None:
-        """Drop a group. NotFound."""
-        await self.call(topics.drop_group(self._calls.places, topic, group))
+    # ------------------------------------------------------------------ everything else
 
     async def call(self, call: Call[T]) -> T:
         """Carry out any call of the API (`delaylog.client.calls`)."""

@@ -7,44 +7,46 @@ dial says when its call returns, unless `wait=False`; `flush()` waits for all of
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
+from delaylog.broker.embedded.broker_calls import BrokerCalls
+from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.clocks import Clock, ManualClock
 from delaylog.broker.embedded.driving import run
 from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call, topics
+from delaylog.client.calls import Call
+from delaylog.client.errors import SendFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
-    Forecast,
-    GroupInfo,
     MessageInfo,
     NewMessage,
     Sent,
     Settled,
-    Stats,
-    TopicInfo,
 )
-from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.receiving import Wanted
-from delaylog.client.sync_transport import SyncTransport
+from delaylog.client.workers.consuming import Consuming
+from delaylog.client.workers.queue_ports import queue_ports
+from delaylog.client.workers.thread_worker import ThreadWorker
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient
 
 T = TypeVar("T")
 ClockT = TypeVar("ClockT", bound=Clock)
+log = logging.getLogger("delaylog.embedded")
 
 
-class EmbeddedBroker(Generic[ClockT]):
+class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
     """One folder, opened by `delaylog.open`. Use it in `with`, or close it.
 
     Calls raise what those of `Client` raise (`delaylog.client.errors`), and ClosedError once it is
@@ -57,6 +59,8 @@ class EmbeddedBroker(Generic[ClockT]):
         self._lock: int | None = lock
         self._closing = threading.Lock()
         self._calls = EmbeddedCalls(node, namespace)
+        self._soon = SoonSendings(node)
+        self._worker = ThreadWorker(queue_ports(self))
         self.clock = clock
         """Its clock; a manual one is moved by `clock.advance(days=30)`."""
 
@@ -73,10 +77,30 @@ class EmbeddedBroker(Generic[ClockT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except SendFailed:
+            # What went wrong inside says more than what it took along.
+            if error is None:
+                raise
+            log.exception("while leaving by an error")
 
     def close(self) -> None:
-        """End: everything is on the disk, whatever the dial, and the folder is free again."""
+        """Stop consuming, then end: all is on the disk, whatever the dial, and the folder is free.
+
+        SendFailed tells of sends of `send_soon` that failed and that nobody asked for.
+        """
+        try:
+            # The threads of a fork's parent are not there, and what they hold is the parent's.
+            if not self._node.forked:
+                self.stop()
+        finally:
+            self._close()
+        failed = self._soon.take_unseen()
+        if failed is not None:
+            raise failed
+
+    def _close(self) -> None:
         # The folder is free when the first of several that close it has written everything.
         with self._closing:
             try:
@@ -133,6 +157,15 @@ class EmbeddedBroker(Generic[ClockT]):
             )
         )
 
+    def send_soon(self, topic: str, body: bytes | str, **members: Any) -> SoonSending:
+        """Send one message as `send` does, without waiting for the disk; `members` are its.
+
+        It stands in the log when this returns; `result()` of what it gives waits for the disk.
+        What can be judged without the broker is raised here, and refusals that nobody asks for are
+        raised by `flush()` or `close()`.
+        """
+        return self._soon.hand_over(self._calls.send(topic, body, wait=False, **members))
+
     def send_many(
         self,
         topic: str,
@@ -150,9 +183,16 @@ class EmbeddedBroker(Generic[ClockT]):
         """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
         return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
 
-    def flush(self) -> None:
-        """Wait for everything that was called with `wait=False`."""
-        self._run(self._calls.flush())
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all of `send_soon`, and all that was called with `wait=False`.
+
+        SendFailed tells of refusals of `send_soon` that nobody asked for. TimeoutError after
+        `timeout_s`: it goes on.
+        """
+        within(timeout_s, lambda: self._run(self._calls.flush()), "not everything was on the disk")
+        failed = self._soon.take_unseen()
+        if failed is not None:
+            raise failed
 
     # ------------------------------------------------------------------ receive and settle
 
@@ -300,80 +340,11 @@ class EmbeddedBroker(Generic[ClockT]):
         """Let dead ones live again, at a time or now, with a result each."""
         return self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
 
-    # ------------------------------------------------------------------ topics and groups
-
-    def topics(self) -> list[TopicInfo]:
-        """The topics of the namespace."""
-        return self._run(self._calls.topics())
-
-    def get_topic(self, topic: str) -> TopicInfo:
-        """A topic and its settings. NotFound."""
-        return self._run(self._calls.get_topic(topic))
-
-    def put_topic(self, topic: str, settings: Settings = None) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where slots differ."""
-        return self._run(self._calls.put_topic(topic, settings))
-
-    def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Drop a topic: an empty one, or any by force. NotFound, Conflict."""
-        self._run(self._calls.drop_topic(topic, force=force))
-
-    def stats(self, topic: str, *, group: str | None = None, delay_buckets: bool = True) -> Stats:
-        """Counts by state as a group sees them. NotFound."""
-        return self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
-
-    def forecast(self, topic: str, **members: Any) -> Forecast:
-        """Messages to come, by `minutes` and `hours`. NotFound."""
-        shape = self.call(topics.forecast(self._calls.places, topic, **members))
-        return Forecast.of(shape)
-
-    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
-        """End what waits or is ready, by `force` what is leased too; how many. NotFound."""
-        return self._run(self._calls.purge(topic, group=group, force=force))
-
-    def pause(self, topic: str) -> None:
-        """Hand nothing out; sends and settles go on. NotFound."""
-        self.call(topics.pause(self._calls.places, topic))
-
-    def resume(self, topic: str) -> None:
-        """Hand out again. NotFound."""
-        self.call(topics.resume(self._calls.places, topic))
-
-    def groups(self, topic: str) -> list[GroupInfo]:
-        """A topic's groups. NotFound."""
-        return self._run(self._calls.groups(topic))
-
-    def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on."""
-        return self._run(self._calls.put_group(topic, group, ephemeral=ephemeral))
-
-    def drop_group(self, topic: str, group: str) -> None:
-        """Drop a group. NotFound."""
-        self.call(topics.drop_group(self._calls.places, topic, group))
-
     # ------------------------------------------------------------------ everything else
 
     def call(self, call: Call[T]) -> T:
         """Carry out any call of the API (`delaylog.client.calls`)."""
         return self._run(self._calls.carry(call))
-
-    def broker(self) -> PlainSyncClient:
-        """The calls about the broker itself: jobs, transactions, its clock. Answers are JSON."""
-        return PlainSyncClient.on(cast(SyncTransport, _Direct(self)), self._calls.places)
-
-
-class _Direct:
-    """What a plain client carries its calls by, without a connection."""
-
-    def __init__(self, broker: EmbeddedBroker[Any]) -> None:
-        self._broker = broker
-
-    def carry(self, call: Call[T]) -> T:
-        """Carry a call out."""
-        return self._broker.call(call)
-
-    def close(self) -> None:
-        """There is no connection; the broker goes on."""
 
 
 if TYPE_CHECKING:

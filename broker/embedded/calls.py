@@ -138,6 +138,7 @@ class EmbeddedCalls:
         self, topic: str, verb: str, ids: Sequence[str], members: Mapping[str, Any]
     ) -> list[Settled]:
         """The same by bare ids, whoever has the messages."""
+        _check_ids(ids)
         call = messages.settle_forced(self.places, topic, verb, ids, **members)
         return [Settled(word) for word in await self.carry(call)]
 
@@ -188,6 +189,8 @@ class EmbeddedCalls:
     ) -> Steps[Changed]:
         """Another time or priority for one."""
         due = due_members(deliver_at_ms, delay_ms, at, delay)
+        if not due and priority is None:
+            raise ValueError("give a time, or a priority")
         return self._changed(control.reschedule(self.places, topic, id, **due, priority=priority))
 
     async def _changed(self, call: Call[dict[str, Any]]) -> Changed:
@@ -204,6 +207,7 @@ class EmbeddedCalls:
         delay: timedelta | None,
     ) -> Steps[list[Changed]]:
         """Let dead ones live again, with a result each."""
+        _check_ids(ids)
         due = due_members(deliver_at_ms, delay_ms, at, delay)
         return self._all_changed(control.change_many(self.places, topic, "replay", ids, **due))
 
@@ -253,6 +257,12 @@ class EmbeddedCalls:
         call = topics.put_group(self.places, topic, group, ephemeral=ephemeral)
         answer = await self.carry(call)
         return GroupInfo.of(answer)
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    """TypeError for one text, whose letters are no ids."""
+    if isinstance(ids, str):
+        raise TypeError(f"ids are a list of texts, not one: use [{ids!r}]")
 
 
 def _row(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Row:

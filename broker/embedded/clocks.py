@@ -1,8 +1,9 @@
 """Clocks of an embedded broker: the wall's, and one that moves only when it is told to.
 
 A broker asks its clock for the time and never waits for it. A clock that is moved by hand stops on
-the way wherever a broker asks to be woken, so that a message becomes ready at its own millisecond
-and a lease ends within 50 ms of its deadline, however far the clock moves at once.
+the way only where the moment itself has consequences: a lease that ends begins a backoff there, at
+its deadline (to 50 ms). Messages need no stop: nobody can ask before the clock has arrived, and
+then they are handed out in the order of their times, as after a night in which a machine slept.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ START_MS: Final = 1_767_225_600_000
 """Where a manual clock begins unless it is told: the beginning of 2026 (UTC)."""
 _MS_MAX: Final = 253_402_300_799_000
 """The end of the year 9999: what a datetime can say."""
+_TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="
 
 
 class Clock(Protocol):
@@ -49,8 +51,8 @@ class WallClock(BrokerClock):
 class Moved(Protocol):
     """A broker, as its clock sees it."""
 
-    def next_wake_ms(self) -> int | None:
-        """When it has something to do; None if nothing is to come."""
+    def next_stop_ms(self) -> int | None:
+        """The next moment that must not be passed over; None if there is none."""
 
     def clock_moved(self) -> None:
         """The time is another one: do everything that is due by now."""
@@ -113,8 +115,13 @@ class ManualClock:
         """Let so much time pass, all of it together; returns the new time in ms.
 
         When this returns its brokers have done all that became due. Raises ValueError for time
-        that would run backwards, or that is not whole milliseconds.
+        that would run backwards, or that is not whole milliseconds, TypeError for what is no time.
         """
+        for given in (days, hours, minutes, seconds, ms):
+            if not isinstance(given, (int, float)) or isinstance(given, bool):
+                raise TypeError(f"{_TAKEN}; {given!r} is no number")
+        if by is not None and not isinstance(by, timedelta):
+            raise TypeError(f"{_TAKEN}, not {by!r}")
         passed = timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=ms
         ) + (by or timedelta())
@@ -148,15 +155,15 @@ class ManualClock:
             )
         if target_ms > _MS_MAX:
             raise ValueError(f"{target_ms} ms lie behind the year 9999")
-        while (wake_ms := self._next_wake_ms()) is not None and wake_ms <= target_ms:
-            assert wake_ms > self._now_ms, "a broker leaves nothing that is due"
-            self._set(wake_ms)
+        while (stop_ms := self._next_stop_ms()) is not None and stop_ms <= target_ms:
+            assert stop_ms > self._now_ms, "a broker leaves nothing that is due"
+            self._set(stop_ms)
         self._set(target_ms)
         return target_ms
 
-    def _next_wake_ms(self) -> int | None:
-        wakes = [wake for broker in self._brokers if (wake := broker.next_wake_ms()) is not None]
-        return min(wakes, default=None)
+    def _next_stop_ms(self) -> int | None:
+        stops = [stop for broker in self._brokers if (stop := broker.next_stop_ms()) is not None]
+        return min(stops, default=None)
 
     def _set(self, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -34,7 +34,8 @@ class GroupCommit:
         there is no thread: what nobody waits for is committed by the next who does.
         """
         self._log = log
-        self._written_is_safe = dial != "always"
+        self.written_is_safe = dial != "always"
+        """By the dial, what the operating system has is safe: nobody waits for a sync."""
         self._every_seconds = EVERY_SECONDS if dial == "everysec" else None
         self._on_commit = on_commit
         lock = threading.Lock()
@@ -62,7 +63,7 @@ class GroupCommit:
     def position(self) -> int:
         """Below it everything is safe, by the dial."""
         log = self._log
-        return log.written_position if self._written_is_safe else log.durable_position
+        return log.written_position if self.written_is_safe else log.durable_position
 
     @property
     def overdue(self) -> bool:
@@ -83,7 +84,7 @@ class GroupCommit:
         """
         while self.position() < position:
             if self._take_turn():
-                self._commit(sync=not self._written_is_safe, tell=not locked)
+                self._commit(sync=not self.written_is_safe, tell=not locked)
                 if self.disk_full:
                     # As in a broker that serves: all wait for space, and nothing is taken back.
                     if self._ending is not None:
@@ -174,7 +175,7 @@ class GroupCommit:
                 if self._failure is not None:
                     continue
                 self._committing = True
-            self._commit(sync=not self._written_is_safe)
+            self._commit(sync=not self.written_is_safe)
             if self.disk_full:
                 with self._turn:
                     self._asked = True

@@ -15,7 +15,7 @@ from time import sleep
 from typing import Any, TypeVar
 
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
-from delaylog.broker.embedded.steps import Job, News, Pause, Safe, Step
+from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
 from delaylog.broker.web.problems import Problem, document_of, problem_of
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import CorruptionError, DiskFailedError
@@ -39,6 +39,9 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
             if isinstance(step, News):
                 node.wait_for_news(step.seconds)
                 continue
+            if isinstance(step, Begun) and not node.commits.written_is_safe:
+                node.commits.kick()
+                continue
             node.lock.release()
             locked = False
             try:
@@ -59,7 +62,9 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
 
 
 def _wait(node: EmbeddedNode, step: Step) -> None:
-    if isinstance(step, Safe):
+    if isinstance(step, Safe | Begun):
+        # One that need not wait is here where a write is all there is to it: that costs less than
+        # to wake a thread for it.
         node.commits.reach(step.position)
     elif isinstance(step, Job):
         step.call()
@@ -146,6 +151,8 @@ class LoopDriver:
                 done: asyncio.Future[None] = self._loop.create_future()
                 commits.tell(step.position, partial(self._told, done))
                 await done
+        elif isinstance(step, Begun):
+            self._node.commits.kick()
         elif isinstance(step, Job):
             await self._loop.run_in_executor(self._jobs, step.call)
         else:

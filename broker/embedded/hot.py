@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.steps import News, Pause, Safe
+from delaylog.broker.embedded.steps import Begun, News, Pause, Safe
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
@@ -161,11 +161,9 @@ async def send_wire(
 
 
 async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
-    """Wait for what was appended; without `wait` somebody else sees to it."""
-    if wait:
-        await Safe(node.engine.state.position)
-    else:
-        node.commits.kick()
+    """Wait for what was appended; without `wait` somebody else may see to it."""
+    position = node.engine.state.position
+    await (Safe(position) if wait else Begun(position))
 
 
 # --------------------------------------------------------------------------- receive

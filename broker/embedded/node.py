@@ -75,7 +75,7 @@ class EmbeddedNode:
         self._free_bytes = 1 << 62
         self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
-        self._forked = False
+        self.forked = False
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
@@ -86,6 +86,9 @@ class EmbeddedNode:
     def start(self) -> None:
         """Stand the reserve and do what is due; then look after things from now on. No lock."""
         with self.held():
+            if self.manual:
+                # A first message is no reason for one: a day of the clock has to pass.
+                self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
             self.engine.stand_reserve()
             self.run_due()
         if isinstance(self.clock, WallClock):
@@ -126,7 +129,7 @@ class EmbeddedNode:
         return bool(self._callers)
 
     def _why_closed(self) -> ClosedError:
-        if self._forked:
+        if self.forked:
             return ClosedError(
                 "this broker belongs to the process that opened it, and this one was forked from "
                 "it: use it there, or let `delaylog serve` have the folder and both a Client"
@@ -161,10 +164,16 @@ class EmbeddedNode:
                 self.chores.kick()
         self.wake_ready()
 
-    def next_wake_ms(self) -> int | None:
-        """When it has something to do. No lock."""
+    def next_stop_ms(self) -> int | None:
+        """Where a manual clock has to stop: what ends by then leaves a time behind. No lock."""
         with self.held():
-            return self.engine.next_wake_ms()
+            state = self.engine.state
+            ends = (
+                state.leases.next_expiry_ms(),
+                state.claims.next_expiry_ms(),
+                state.keyspace.next_expiry_ms(),
+            )
+            return min((end for end in ends if end is not None), default=None)
 
     def clock_moved(self) -> None:
         """A manual clock shows another time. No lock."""
@@ -371,10 +380,16 @@ class EmbeddedNode:
         # Another thread of the parent may have had the lock, and is not there to give it back.
         self.lock = threading.Lock()
         self._news = threading.Condition(self.lock)
-        self._forked = self.closed = True
+        self.forked = self.closed = True
 
 
 _nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
+
+
+def is_open_here(folder: str) -> bool:
+    """Whether a broker of this very process has the folder."""
+    folders = [node.engine.folder for node in list(_nodes) if not node.closed]
+    return any(os.path.samefile(each, folder) for each in folders)
 
 
 def _in_forked_child() -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar, overload
 
+from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import DIALS
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
+from delaylog.broker.embedded.unsynced_files import UnsyncedFileSystem
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.folder_kind import check_folder
@@ -59,7 +61,8 @@ def open_broker(
     """Open a folder, made if it is new, and serve it in this process.
 
     `fsync`: always = what was answered is on the disk; everysec = it is within a second; never =
-    when the system likes, and at the end. `limits` change some of `delaylog.toml`'s `[limits]`.
+    when the system likes, and at the end (under a ManualClock not even then). `limits` change some
+    of `delaylog.toml`'s `[limits]`.
     Raises ConfigError for a folder that cannot be served (another process serves it, a backup, a
     node of a cluster), ValueError for wrong arguments, CorruptionError for a damaged folder.
     """
@@ -97,11 +100,8 @@ async def open_async_broker(
     node, lock, chosen = await asyncio.to_thread(
         _open, path, _clock(clock), fsync, limits, namespace, _parts
     )
-    broker = AsyncEmbeddedBroker(node, chosen, lock, namespace)
-    try:
+    async with AsyncEmbeddedBroker(node, chosen, lock, namespace) as broker:
         yield broker
-    finally:
-        await broker.close()
 
 
 Made = TypeVar("Made")
@@ -124,13 +124,19 @@ def _open(
         raise ValueError(f"a folder is named by a text, not {folder!r}")
     # A program may change its folder while it goes on.
     folder = str(Path(folder).absolute())
-    wanted = _limits(limits, manual=isinstance(clock, ManualClock))
+    manual = isinstance(clock, ManualClock)
+    wanted = _limits(limits, manual=manual)
+    # Under the wall's clock checkpoints are synced whatever the dial, as a broker that serves does.
+    files = UnsyncedFileSystem() if manual and fsync == "never" else OsFileSystem()
     check_folder(folder, member=False)
+    if os.path.isdir(folder) and is_open_here(folder):
+        raise ConfigError(
+            f"data folder {folder} is in use by this very process, which has opened it already: "
+            "share that broker, which any thread may call, or close it first"
+        )
     lock = lock_folder(folder)
     try:
-        engine = Engine(
-            OsFileSystem(), folder, now_ms=clock.now_ms(), random=Random(), limits=wanted
-        )
+        engine = Engine(files, folder, now_ms=clock.now_ms(), random=Random(), limits=wanted)
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)
         node.start()

@@ -29,6 +29,13 @@ class Safe(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Begun(Step):
+    """Somebody makes the log safe up to `position`; nobody waits for that, unless it is cheaper."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job(Step):
     """A call that may block, such as an fsync, has been made. Its errors come out of the await."""
 

@@ -5,15 +5,15 @@ lease was certainly open, and each keyed message its place in the order with its
 delivery, packed per key; then each key is gone through once in time. Only certain stretches and
 certain orders are compared, so a doubt never makes a violation.
 
-The order is that of time: due time, then the higher priority, then arrival. Leave G out for a
-topic whose order is another. Messages that were rescheduled, sent more than once, or seen dead (and
-so perhaps replayed) have no certain place and are passed over.
+The order is that of time: due time, then the higher priority, then arrival (key_order.py). Leave
+G out for a topic whose order is another. Messages that were rescheduled, sent more than once, or
+seen dead (and so perhaps replayed) have no certain place and are passed over.
 """
 
-from heapq import heappop, heappush
 from struct import Struct
 
 from delaylog.broker.history.events import ABSENT, FOREVER, Event, Kind
+from delaylog.broker.history.key_order import PLACE, passed_over
 from delaylog.broker.history.life import (
     Context,
     GroupLife,
@@ -28,11 +28,6 @@ from delaylog.broker.history.life import (
 SPAN = Struct("<qqqq")
 """id number i64 · call's begin i64 · open from i64 · open until i64"""
 assert SPAN.size == 32
-
-PLACE = Struct("<qqqqqqqq")
-"""id number · due · negated priority · send t0 · send t1 · first delivery t0 and t1 · last
-delivery t0, all i64"""
-assert PLACE.size == 64
 
 _OPEN_MAX = 8
 """Open leases of one key that a new one is compared with. A broker that honours keys has one; one
@@ -112,43 +107,13 @@ class KeyBook:
                 open_spans.remove(min(open_spans))
 
     def _check_order(self, key: str, places: bytearray, context: Context) -> None:
-        """Whenever a message is first handed out, none that precedes it may still be to come.
-
-        Messages enter the heap, ordered by place, once they were certainly there at that time:
-        their send was answered before the other's receive, or its send, began. They leave it once
-        their last delivery has begun.
-        """
-        rows = [(max(row[3], row[5]), *row) for row in PLACE.iter_unpack(places)]
-        arrivals = sorted(rows, key=lambda row: row[5])
-        arrived = 0
-        waiting: list[tuple[int, int, int, int, int]] = []
-        for row in sorted(rows):
-            since, name, due, rank, sent_t0, _, _, first_t1, _ = row
-            while arrived < len(arrivals) and arrivals[arrived][5] < since:
-                _, other, other_due, other_rank, _, sent_t1, _, _, last_t0 = arrivals[arrived]
-                heappush(waiting, (other_due, other_rank, sent_t1, last_t0, other))
-                arrived += 1
-            passing: list[tuple[int, int, int, int, int]] = []
-            while waiting:
-                other_due, other_rank, other_sent_t1, last_t0, other = waiting[0]
-                if last_t0 <= since:
-                    heappop(waiting)
-                elif last_t0 <= first_t1:
-                    # Its last delivery overlaps this call, so it may not hide those behind it.
-                    passing.append(heappop(waiting))
-                else:
-                    precedes = (other_due, other_rank) < (due, rank)
-                    if (other_due, other_rank) == (due, rank):
-                        precedes = other_sent_t1 < sent_t0
-                    if precedes and other != name:
-                        text = (
-                            f"due at {due} and delivered by {first_t1}, but {self._names[other]!r} "
-                            f"of key {key!r}, due at {other_due}, was delivered after {last_t0}"
-                        )
-                        context.findings.violated("G", self._names[name], first_t1, text)
-                    break
-            for entry in passing:
-                heappush(waiting, entry)
+        for place, other in passed_over(places):
+            text = (
+                f"due at {place.due} and delivered by {place.first_t1}, but "
+                f"{self._names[other.name]!r} of key {key!r}, due at {other.due}, was delivered "
+                f"after {other.last_t0}"
+            )
+            context.findings.violated("G", self._names[place.name], place.first_t1, text)
 
 
 def _open_until_ms(

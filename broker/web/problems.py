@@ -1,14 +1,20 @@
-"""Errors on the wire: RFC 9457 problem documents, from one table."""
+"""Errors on the wire: RFC 9457 problem documents, from one table.
+
+aiohttp is loaded only where an answer is made for it: the embedded broker and the command's dumps
+stand on what a call means, and are there much sooner without a server.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from aiohttp import web
 
 from delaylog.broker.engine.errors import EngineError
 from delaylog.storage.errors import BatchError, DiskFullError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _TABLE: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "The request is malformed"),
@@ -48,6 +54,8 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem("bad_request", str(error), field=error.field, item=error.item)
     if isinstance(error, DiskFullError):
         return Problem("disk_full", "the disk has no room; deliveries go on")
+    from aiohttp import web
+
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return Problem("too_large", "the request is over the limit")
     return None
@@ -68,6 +76,8 @@ def document_of(problem: Problem) -> dict[str, Any]:
 
 def problem_response(problem: Problem) -> web.Response:
     """The answer to send."""
+    from aiohttp import web
+
     document = document_of(problem)
     headers = {}
     if problem.code in ("not_ready", "quota", "disk_full"):

@@ -29,6 +29,7 @@ from delaylog.client.calls.call import (
     json_call,
 )
 from delaylog.client.calls.places import Places
+from delaylog.client.checks import answer_wait_s, check_sendable
 from delaylog.client.models import Delivered, Received, Sent, with_body
 
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
@@ -104,7 +105,7 @@ def receive(
 ) -> Call[Received]:
     """Lease up to `max` ready messages, as JSON."""
     shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
-    call = json_call("POST", places.of(topic, "receive"), shape, extra_s=wait_ms / 1000)
+    call = json_call("POST", places.of(topic, "receive"), shape, extra_s=answer_wait_s(wait_ms))
     return call.read(
         lambda answer: Received(list(map(Delivered.of, answer["messages"])), answer["now_ms"])
     )
@@ -117,7 +118,7 @@ def receive_columns(
     shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
     body = json.dumps(shape).encode()
     path = places.of(topic, "receive")
-    return Call("POST", path, body, _JSON_TO_BULK, decode_received, extra_s=wait_ms / 1000)
+    return Call("POST", path, body, _JSON_TO_BULK, decode_received, extra_s=answer_wait_s(wait_ms))
 
 
 def receive_batch(
@@ -133,6 +134,7 @@ def receive_batch(
     ids: Sequence[str] = (),
 ) -> Call[ReceivedBatch]:
     """The same asked and answered in columns, with all that a message has."""
+    check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms)
     wire = encode_receive(
         max=max,
         wait_ms=wait_ms,
@@ -144,7 +146,7 @@ def receive_batch(
         columns=ALL_COLUMNS,
     )
     path = places.of(topic, "receive")
-    return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=wait_ms / 1000)
+    return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
 
 
 def peek(places: Places, topic: str, **members: Any) -> Call[dict[str, Any]]:
@@ -182,6 +184,7 @@ def settle_columns(
     lease_ms: int | None = None,
 ) -> Call[SettleAnswer]:
     """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
+    check_sendable(delay_ms=delay_ms, lease_ms=lease_ms)
     wire = encode_settle(lease, refs, except_refs=except_refs, delay_ms=delay_ms, lease_ms=lease_ms)
     return Call("POST", places.of(topic, verb), wire, BULK_FORM, decode_settled)
 

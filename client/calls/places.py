@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from delaylog.client.calls.call import segment
+from delaylog.client.checks import check_namespace
 
 
 class Places:
     """The paths of a namespace; those of a topic that was asked for lately are kept."""
 
     def __init__(self, namespace: str = "default") -> None:
+        check_namespace(namespace)
         self.namespace = namespace
         self.topics = f"/v1/ns/{segment(namespace)}/topics"
         self._of: dict[tuple[str, ...], str] = {}

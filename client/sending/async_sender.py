@@ -15,10 +15,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Lane
@@ -36,8 +38,13 @@ ROOM_CALLS_A_TURN: Final = 256
 class AsyncPost(Protocol):
     """One repeatable exchange with a shard: a bulk send body there, its answer back."""
 
-    async def __call__(self, topic: str, wire: bytes) -> SendAnswer:
-        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused."""
+    async def __call__(
+        self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+    ) -> SendAnswer:
+        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused.
+
+        `on_repeat` hears of failures after which it asked again by itself.
+        """
 
 
 class AsyncSender:
@@ -162,7 +169,8 @@ class AsyncSender:
         attempt = lane.attempt()
         assert attempt is not None, "a lane that is not idle has something to send"
         try:
-            answer = await self._post(lane.topic, attempt.wire)
+            told = partial(self._outbox.retried, lane.topic, attempt.n)
+            answer = await self._post(lane.topic, attempt.wire, told)
         except Exception as error:
             return self._lanes.failed(lane, attempt, error)
         return self._lanes.answered(lane, attempt, answer)

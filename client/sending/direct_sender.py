@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from delaylog.client.errors import NotReached
@@ -95,7 +96,7 @@ class DirectSender:
             shard, post = places[0]
             error: Exception | None
             try:
-                answer = post(lane.topic, attempt.wire)
+                answer = post(lane.topic, attempt.wire, partial(outbox.retried, lane.topic, n))
                 batch.shard = batch.shard or shard
                 error = lane.answered(answer, self._clock())
             except Exception as failure:

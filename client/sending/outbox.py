@@ -109,6 +109,11 @@ class Outbox:
         limits = self.limits
         return self.rows >= limits.pending_max or self.size_bytes >= limits.pending_bytes_max
 
+    @property
+    def unsent(self) -> int:
+        """Messages that wait, or have failed and nobody looked at it."""
+        return self.rows + self._uncounted + sum(len(batch.unseen) for batch in self._unseen)
+
     def check_room(self) -> None:
         """OutboxFull where even a send that did not ask for room is refused."""
         limits = self.limits

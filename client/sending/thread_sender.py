@@ -2,23 +2,25 @@
 
 The thread begins with the first message and ends when nothing comes for a while. The one rule:
 `put` waits for room and for nothing else. A forked child begins afresh: what was queued is the
-parent's to send. What is queued when the interpreter exits is sent first.
+parent's to send. What is queued when the interpreter exits is sent first, for a few seconds; what
+is left then is counted in the log.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.lane_set import LaneSet
@@ -31,13 +33,19 @@ _log = logging.getLogger("delaylog.client")
 
 IDLE_S: Final = 10.0
 """The thread ends when nothing came for so long; the next message begins another."""
+EXIT_FOR_S: Final = 5.0
+"""A program that ends without a close lets what is queued be tried for so long: a broker's restart
+is mostly over by then, and whoever stops a program kills it after ten seconds or so."""
 
 
 class Post(Protocol):
     """One repeatable exchange with a shard: a bulk send body there, its answer back."""
 
-    def __call__(self, topic: str, wire: bytes) -> SendAnswer:
-        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused."""
+    def __call__(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused.
+
+        `on_repeat` hears of failures after which it asked again by itself.
+        """
 
 
 class ThreadSender:
@@ -181,7 +189,9 @@ class ThreadSender:
     def _exchange(self, attempt: Attempt) -> SendAnswer | Exception:
         try:
             # Encoded without the lock: a batch that is attempted takes no more rows.
-            return self._post(attempt.batch.topic, attempt.wire)
+            topic = attempt.batch.topic
+            told = partial(self._outbox.retried, topic, attempt.n)
+            return self._post(topic, attempt.wire, told)
         except Exception as error:
             return error
 
@@ -251,11 +261,21 @@ def _in_forked_child() -> None:
 
 
 def _at_exit() -> None:
-    """Daemon threads still run here: let them send what is queued, as long as they would try."""
+    """Daemon threads still run here: let them send what is queued, and say what they could not."""
+    until_s = time.monotonic() + EXIT_FOR_S
+    outboxes: dict[int, Outbox] = {}
+    late: list[ThreadSender] = []
     for sender in list(_senders):
-        with contextlib.suppress(TimeoutError):
-            sender.flush(sender._outbox.limits.close_for_s)
-        failed = sender._outbox.take_unseen()
+        outbox = outboxes.setdefault(id(sender._outbox), sender._outbox)
+        left_s = min(outbox.limits.close_for_s, until_s - time.monotonic())
+        try:
+            sender.flush(max(0.0, left_s))
+        except TimeoutError:
+            late.append(sender)
+    for sender in late:
+        sender.abandon(ClientError("the program ended before the message was sent"))
+    for outbox in outboxes.values():
+        failed = outbox.take_unseen()
         if failed is not None:
             _log.error("at exit: %s", failed)
 

@@ -20,8 +20,9 @@ from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.contexts import begin, in_own_context
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.ports import AsyncPort, settle_async
@@ -56,8 +57,10 @@ class AsyncShift:
     ) -> None:
         self.ended_by: BaseException | None = None
         """A SystemExit or KeyboardInterrupt that a handler raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume."""
         self.on_end: asyncio.Event = asyncio.Event()
-        """Set when a handler wants the program to end."""
+        """Set when a handler wants the program to end, or the broker does not let it begin."""
         self._consumer = consumer
         self._ports = ports
         self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
@@ -159,9 +162,11 @@ class AsyncShift:
             mine[:] = (held,)
             try:
                 if around:
-                    await self._inside(mine, held.message)
+                    rest = begin(self._inside, mine, held.message)
                 else:
-                    await handler(held.message)
+                    rest = begin(handler, held.message)
+                if rest is not None:
+                    await rest
             except BaseException as error:
                 # Whoever catches everything has to be certain that a cancelled runner ends.
                 await self._failed(mine, error, clock() - now_s, task)
@@ -191,7 +196,7 @@ class AsyncShift:
             self._begun[task] = batch
             messages = [held.message for held in batch]
             try:
-                await self._inside(batch, messages)
+                await in_own_context(self._inside, batch, messages)
             except BaseException as error:
                 await self._failed(batch, error, clock() - now_s, task)
             else:
@@ -234,7 +239,7 @@ class AsyncShift:
         delay_ms = None
         if not isinstance(error, Retry):
             logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
-            delay_ms = await self._asked(batch, error)
+            delay_ms = await in_own_context(self._asked, batch, error)
         self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
@@ -289,10 +294,13 @@ class AsyncShift:
             try:
                 messages = await port.receive(max=n, wait_ms=wait_ms)
             except Exception as error:
-                failures = outages.failed(error)
+                failures = outages.failed(error, clock())
+                if self.beginning.refused(number, error):
+                    self.on_end.set()
                 await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
+            self.beginning.answered(number)
             self._desk.take_in(number, messages, clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)

@@ -61,8 +61,8 @@ class AsyncWorker(Declaring):
         """Fetch no more, give back what is not begun, and wait for handlers.
 
         For `grace_s` (None: each consumer's own); then they are cancelled and their messages given
-        back. A SystemExit or KeyboardInterrupt that a handler raised is raised here. Fine to call
-        when nothing runs.
+        back. A SystemExit or KeyboardInterrupt that a handler raised is raised here, and the
+        refusal of a consumer that never got to begin. Fine to call when nothing runs.
         """
         shifts, self._shifts = self._shifts, []
         await asyncio.gather(
@@ -74,11 +74,16 @@ class AsyncWorker(Declaring):
         for _, shift in shifts:
             if shift.ended_by is not None:
                 raise shift.ended_by
+        for consumer, shift in shifts:
+            if (refused := shift.beginning.error) is not None:
+                refused.add_note(f"the consumer of {consumer.name} has handled nothing")
+                raise refused
 
     async def run(self) -> None:
         """Start, and stop on SIGTERM or SIGINT; a second signal ends the process at once.
 
-        Only in the main thread. When handlers block the loop, so that stopping gets nowhere, the
+        A consumer that the broker refuses from the start ends it too, by that error. Only in the
+        main thread. When handlers block the loop, so that stopping gets nowhere, the
         process is left when their grace and some seconds are over.
         """
         loop = asyncio.get_running_loop()

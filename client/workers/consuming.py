@@ -39,14 +39,17 @@ class AsyncConsuming(Declaring):
         """Fetch no more, give back what is not begun, wait for handlers for a while.
 
         For `grace_s`, None: each consumer's own; then they are cancelled and their messages given
-        back. A SystemExit or KeyboardInterrupt that a handler raised is raised here. Fine to call
-        when nothing runs. `close` does it too.
+        back. A SystemExit or KeyboardInterrupt that a handler raised is raised here, and the
+        refusal of a consumer that never got to begin. Fine to call when nothing runs. `close` does
+        it too.
         """
         await self._worker.stop(grace_s=grace_s)
 
     async def run(self) -> None:
         """Handle messages until SIGTERM or SIGINT, then `stop`; a second signal ends the process.
 
+        It ends by Unauthorized, Forbidden, NotFound (no such group) or another refusal where that
+        is all that a consumer got from the start; once it was answered, refusals are waited out.
         RuntimeError outside the main thread. Handlers that block the loop cannot be stopped: the
         process is left when their grace and some seconds are over.
         """
@@ -76,13 +79,16 @@ class Consuming(Declaring):
 
         For `grace_s`, None: each consumer's own; then their messages are given back, and what they
         decide counts no more. A SystemExit or KeyboardInterrupt that a handler raised is raised
-        here. Fine to call when nothing runs. `close` does it too.
+        here, and the refusal of a consumer that the broker has never let begin. Fine to call when
+        nothing runs. `close` does it too.
         """
         self._worker.stop(grace_s=grace_s)
 
     def run(self) -> None:
         """Handle messages until SIGTERM or SIGINT, then `stop`; a second signal ends the process.
 
+        It ends by Unauthorized, Forbidden, NotFound (no such group) or another refusal where that
+        is all that a consumer got from the start; once it was answered, refusals are waited out.
         RuntimeError outside the main thread.
         """
         self._worker.run()

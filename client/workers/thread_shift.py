@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from delaylog.client.errors import NotReached
@@ -19,7 +20,7 @@ from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.ports import Port, settle
@@ -50,9 +51,13 @@ class ThreadShift:
         hooks: Hooks,
         end: threading.Event,
     ) -> None:
-        """`lock` goes with the gate; `end` is set when a handler wants the program to end."""
+        """`lock` goes with the gate; `end` is set when a handler wants the program to end, or the
+        broker does not let it begin.
+        """
         self.ended_by: BaseException | None = None
         """A SystemExit or KeyboardInterrupt that a handler raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume; changed under the lock."""
         self._consumer = consumer
         self._ports = ports
         self._end = end
@@ -138,7 +143,8 @@ class ThreadShift:
                     return
             messages = [held.message for held in begun]
             try:
-                self._inside(messages, messages if consumer.batch else messages[0])
+                argument = messages if consumer.batch else messages[0]
+                copy_context().run(self._inside, messages, argument)
             except BaseException as error:
                 # A thread that ended would be missed; what it was told is told to `stop`.
                 self._failed(begun, error, clock() - now_s)
@@ -172,7 +178,7 @@ class ThreadShift:
         delay_ms = None
         if not isinstance(error, Retry):
             logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
-            delay_ms = self._asked(batch, error)
+            delay_ms = copy_context().run(self._asked, batch, error)
         with self._lock:
             self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
@@ -211,11 +217,16 @@ class ThreadShift:
             try:
                 messages = port.receive(max=n, wait_ms=wait_ms)
             except Exception as error:
-                failures = outages.failed(error)
+                failures = outages.failed(error, clock())
+                with self._lock:
+                    refused = self.beginning.refused(number, error)
+                if refused:
+                    self._end.set()
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
             with self._lock:
+                self.beginning.answered(number)
                 desk.take_in(number, messages, clock())
                 if self._stopping.is_set():
                     desk.give_back_waiting(clock())

@@ -68,7 +68,8 @@ class ThreadWorker(Declaring):
         """Fetch no more, give back what is not begun, and wait for handlers.
 
         For `grace_s` (None: each consumer's own); then their messages are given back. A SystemExit
-        or KeyboardInterrupt that a handler raised is raised here. Fine to call when nothing runs.
+        or KeyboardInterrupt that a handler raised is raised here, and the refusal of a consumer
+        that the broker has never let begin. Fine to call when nothing runs.
         """
         shifts, self._shifts = self._shifts, []
         stops = [
@@ -84,11 +85,16 @@ class ThreadWorker(Declaring):
         for _, shift in shifts:
             if shift.ended_by is not None:
                 raise shift.ended_by
+        for consumer, shift in shifts:
+            if (refused := shift.beginning.error) is not None:
+                refused.add_note(f"the consumer of {consumer.name} has handled nothing")
+                raise refused
 
     def run(self) -> None:
         """Start, and stop on SIGTERM or SIGINT; a second signal ends the process at once.
 
-        Only in the main thread.
+        A consumer that the broker refuses from the start ends it too, by that error. Only in the
+        main thread.
         """
         longest_s = max((each.grace_s for each in self._consumers), default=0.0)
         with Signals(self._end.set, limit_s=longest_s + 4 * FLUSH_S):

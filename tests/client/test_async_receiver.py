@@ -100,3 +100,42 @@ def test_what_a_cancelled_receive_has_leased_is_given_back() -> None:
         assert first.given_back == 3
 
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_what_came_before_a_close_is_given_back() -> None:
+    """Also if its poll had no turn yet, and if it comes while the client is being closed."""
+
+    async def run() -> None:
+        receiver, (one, other) = receiver_of("a", "b")
+        task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
+        await until(lambda: len(one.asked) == len(other.asked) == 1)
+        one.asked[0].set_result(leased(one.name, 1))
+        assert len(await task) == 1
+        other.asked[0].set_result(leased(other.name, 3))
+        await receiver.close()
+        assert (one.given_back, other.given_back) == (0, 3)
+
+        task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
+        await until(lambda: len(one.asked) == len(other.asked) == 2)
+        one.asked[1].set_result(leased(one.name, 1))
+        assert len(await task) == 1
+        closing = asyncio.create_task(receiver.close())
+        await asyncio.sleep(0.01)
+        other.asked[1].set_result(leased(other.name, 2))
+        await closing
+        assert other.given_back == 5
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_poll_that_is_not_answered_does_not_hold_up_a_close() -> None:
+    async def run() -> None:
+        receiver, (one, other) = receiver_of("a", "b")
+        task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
+        await until(lambda: len(one.asked) == len(other.asked) == 1)
+        one.asked[0].set_result(leased(one.name, 1))
+        await task
+        await receiver.close()
+        assert other.asked[0].cancelled()
+
+    asyncio.run(asyncio.wait_for(run(), 20))

@@ -22,17 +22,19 @@ from delaylog.client import (
     ByKey,
     ClientError,
     Conflict,
+    Hooks,
     NotFound,
     NotReached,
     RoundRobin,
     Settled,
     SettleFailed,
     Shard,
+    ShardsFailed,
     TooLate,
     TopicSettings,
 )
 from delaylog.client.bulk import BULK_TYPE
-from tests.client.either import CLIENTS
+from tests.client.either import CLIENTS, ThreadedClient
 
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
 FAR_MS = 3_600_000
@@ -248,6 +250,48 @@ def test_what_can_be_judged_here_is_refused_here(make: Any, two_brokers: Any, to
     asyncio.run(scene())
 
 
+def test_numbers_that_cannot_be_are_refused_in_the_same_way(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    """By the broker, which names its bound, or here where no body can hold them; shards or not."""
+
+    async def scene(*urls: str) -> None:
+        async with make(*urls) as client:
+            await client.send_columns(topic, [b"x"])
+            refused: list[tuple[dict[str, Any], str]] = [
+                ({"max": 0}, "max must lie from 1 to 10000, not 0"),
+                ({"max": -1, "wait_ms": 100}, "max must lie"),
+                ({"max": 20_000}, "max must lie"),
+                ({"wait_ms": -1}, "wait_ms must lie from 0 to 60000, not -1"),
+                ({"wait_ms": 10**18}, "wait_ms must lie"),
+                ({"lease_ms": 0}, "lease_ms must lie"),
+                ({"lease_ms": 10**18}, "lease_ms must lie"),
+            ]
+            for wish, said in refused:
+                with pytest.raises(BadRequest, match=said):
+                    await client.receive(topic, **wish)
+            for name in ("max", "wait_ms", "lease_ms"):
+                with pytest.raises(ValueError, match=f"{name} lies from .* not {2**64}"):
+                    await client.receive(topic, **{name: 2**64})
+            with pytest.raises(TypeError, match="wait_ms is a whole number, not str"):
+                await client.receive(topic, wait_ms="1")
+            with pytest.raises(BadRequest, match="max must be"):
+                await client.receive(topic, max="1")
+            (message,) = await drained(client, topic, 1)
+            with pytest.raises(TypeError, match="lease_ms is a whole number, not NoneType"):
+                await client.extend(message, lease_ms=None)
+            with pytest.raises(ValueError, match=f"lease_ms lies from .* not {2**64}"):
+                await client.extend(message, lease_ms=2**64)
+            with pytest.raises(ValueError, match=f"delay_ms lies from .* not {2**64}"):
+                await client.nack(message, delay_ms=2**64)
+            with pytest.raises(BadRequest, match="lease_ms must lie"):
+                await client.extend(message, lease_ms=-1)
+            assert await client.ack(message) == [DONE]
+
+    asyncio.run(scene(two_brokers[0]))
+    asyncio.run(scene(*two_brokers))
+
+
 def test_closing_twice_and_calls_after_it(make: Any, two_brokers: Any, topic: str) -> None:
     async def scene() -> None:
         client = make(*two_brokers)
@@ -363,7 +407,7 @@ def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -
             assert [each.body for each in await client.peek(topic, max=3)] == [b"seen"]
             with pytest.raises(NotReached):
                 await client.send_columns(topic, [b"x"], shard="dead")
-            with pytest.raises(NotReached):
+            with pytest.raises(ShardsFailed, match="dead failed"):
                 await client.stats(topic)
         async with make(dead) as client:
             with pytest.raises(NotReached):
@@ -427,6 +471,37 @@ def test_a_topic_is_made_and_dropped_everywhere(make: Any, two_brokers: Any, top
             assert await client.purge("a", group="g") == 2
             await client.drop_topic("a", force=True)
             assert await client.topics() == []
+
+    asyncio.run(scene())
+
+
+def test_what_is_asked_of_all_shards_names_the_one_that_is_away(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    """What the other one has answered, or done, is told with the error."""
+
+    async def scene() -> None:
+        here, away = two_brokers[0], await deaf_url()
+        async with make(here, away) as client:
+            await client.send_columns(topic, [b"x", b"y"], delay_ms=FAR_MS, shard=here)
+            for call in (client.stats, client.get_topic, client.groups, client.forecast):
+                with pytest.raises(ShardsFailed, match=f"{away} failed: .*answered by") as caught:
+                    await call(topic)
+                assert isinstance(caught.value.errors[away], NotReached)
+                assert list(caught.value.answers) == [here]
+            with pytest.raises(ShardsFailed) as caught:
+                await client.stats(topic)
+            assert caught.value.answers[here].counts.waiting == 2
+            with pytest.raises(ShardsFailed) as caught:
+                await client.topics()
+            assert topic in [each.topic for each in caught.value.answers[here]]
+            with pytest.raises(ShardsFailed, match="shard= lists one shard alone") as caught:
+                assert [each async for each in client.messages(topic)]
+            assert isinstance(caught.value.errors[away], NotReached)
+            assert [each.shard async for each in client.messages(topic, shard=here)] == [here] * 2
+            with pytest.raises(ShardsFailed, match=r"answered by .* \(2\)") as caught:
+                await client.purge(topic)
+            assert caught.value.answers == {here: 2}
 
     asyncio.run(scene())
 
@@ -548,6 +623,48 @@ def test_a_send_is_repeated_as_it_was_until_it_is_answered(make: Any, topic: str
     assert [each["sequence"] for each in fields] == [0, 1]
 
 
+class Retries(Hooks):
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, str]] = []
+
+    def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
+        self.heard.append((topic, n, type(error).__name__))
+
+
+def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
+    """There is no leader, then an answer is lost; every way to send one message or many."""
+    faults: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        n = msgpack.unpackb(await request.read())["n"]
+        fault = faults.pop(0) if faults else ""
+        if fault == "lost":
+            return hang_up(request)
+        if fault:
+            return not_ready()
+        return bulk(n=n, refs=bytes(8 * n), deliver_at_ms=1, result=0)
+
+    async def scene(url: str) -> None:
+        hooks = Retries()
+        cluster = f"{url},{url.replace('127.0.0.1', 'localhost')}"
+        async with make(cluster, hooks=hooks) as client:
+            faults.extend(("leader", "lost"))
+            assert (await client.send(topic, "x")).result == "created"
+            assert hooks.heard == [(topic, 1, "NotReady"), (topic, 1, "AnswerLost")]
+            hooks.heard.clear()
+            faults.append("leader")
+            assert len(await client.send_many(topic, ["x", "y"])) == 2
+            assert hooks.heard == [(topic, 2, "NotReady")]
+            if make is ThreadedClient:
+                hooks.heard.clear()
+                faults.append("leader")
+                sending = await client.send_soon(topic, "x")
+                await asyncio.to_thread(sending.result, 20)
+                assert hooks.heard == [(topic, 1, "NotReady")]
+
+    play(handle, scene)
+
+
 def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, topic: str) -> None:
     """There it would be added a second time."""
     seen: list[str] = []
@@ -607,6 +724,36 @@ def test_gone_after_a_lost_answer_is_unknown(make: Any, two_brokers: Any, topic:
             assert await client.ack(found) == [DONE, GONE]
 
     play(handle, scene)
+
+
+def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -> None:
+    """Of a single broker too; when that is lost as well, nobody knows."""
+    acks = 0
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal acks
+        await request.read()
+        if request.path.endswith("/receive"):
+            plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
+            refs = np.arange(2, dtype="<i8").tobytes()
+            return bulk(n=2, lease=4, lease_until_ms=10**15, now_ms=1, refs=refs, **plain)
+        acks += 1
+        if acks in (1, 3, 4, 5):
+            return hang_up(request)
+        if acks == 6:
+            return not_ready(507, "disk_full")
+        return bulk(n=2, done=1, gone=(1).to_bytes(8, "little"), unknown=b"")
+
+    async def scene(url: str) -> None:
+        async with make(url) as client:
+            found = await client.receive(topic, max=2)
+            assert await client.ack(found) == [DONE, UNKNOWN]
+            for _ in range(2):
+                with pytest.raises(AnswerLost):
+                    await client.ack(found)
+
+    play(handle, scene)
+    assert acks == 6
 
 
 def test_acks_of_two_shards_of_which_one_is_gone(make: Any, two_brokers: Any, topic: str) -> None:

@@ -132,6 +132,22 @@ def test_nodes_that_name_each_other() -> None:
     play(scene)
 
 
+def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
+    """As after a fall: each still thinks that the other one leads."""
+
+    async def scene(one: Node, two: Node) -> None:
+        one.script, two.script = [moved(two, PATH)], [moved(one, PATH)] * 7 + [(200, SENT, {})]
+        async with PlainClient(one.url, members=[two.url]) as client:
+            assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
+        one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
+        async with PlainClient(one.url, members=[two.url], failover_s=0.2) as client:
+            with pytest.raises(ApiError) as caught:
+                await client.send("t", "x", idempotency_key="k")
+            assert caught.value.status == 307
+
+    play(scene)
+
+
 def test_what_may_be_repeated_waits_for_a_leader() -> None:
     """Reads, and sends with a key or a sequence; a plain send shows the refusal at once."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import warnings
+from collections.abc import Callable
 
 import pytest
 
 from delaylog.broker.testing.live_broker import LiveBroker
-from delaylog.client import AsyncClient, Client, Hooks
+from delaylog.client import AsyncClient, Client, Hooks, SendFailed
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -43,3 +46,52 @@ def test_a_client_is_not_for_another_loop(delaylog_broker: LiveBroker) -> None:
             with pytest.raises(RuntimeError, match="make one in each"), asyncio.Runner() as second:
                 second.run(use())
         first.run(client.close())
+
+
+def told_of(scene: Callable[[], None]) -> list[str]:
+    """What is said of clients that are dropped; what aiohttp says of its sessions is left aside."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scene()
+        gc.collect()
+    return [str(each.message) for each in caught if "AsyncClient(" in str(each.message)]
+
+
+def test_sends_of_a_client_that_nobody_closes_are_counted() -> None:
+    async def forgets() -> None:
+        client = AsyncClient(NOBODY)
+        client.send("t", "one")
+        client.send("t", "two")
+
+    assert told_of(lambda: asyncio.run(forgets())) == [
+        "unclosed AsyncClient('http://127.0.0.1:9'): 2 messages were not sent; use it in "
+        "`async with`, or await its close()"
+    ]
+
+
+def test_failures_that_nobody_saw_count_when_the_loop_has_ended() -> None:
+    clients: list[AsyncClient] = []
+
+    async def leaves() -> None:
+        clients.append(AsyncClient(NOBODY))
+        clients[0].send("t", "one")
+
+    assert told_of(lambda: asyncio.run(leaves())) == []
+    (told,) = told_of(clients.clear)
+    assert "1 messages were not sent" in told
+
+
+def test_a_client_that_owes_nothing_goes_silently() -> None:
+    async def closes() -> None:
+        client = AsyncClient(NOBODY, retry_for_s=0)
+        client.send("t", "x")
+        with pytest.raises(SendFailed):
+            await client.close(within_s=0)
+
+    def drops() -> None:
+        asyncio.run(closes())
+        with pytest.raises(ValueError, match="address"):
+            AsyncClient("nowhere")
+        AsyncClient(NOBODY)
+
+    assert told_of(drops) == []

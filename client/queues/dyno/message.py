@@ -31,6 +31,13 @@ class Message:
         if not 0 <= self.priority <= PRIORITY_MAX:
             raise ValueError(f"priority {self.priority} is not within 0..{PRIORITY_MAX}")
 
+    def __repr__(self) -> str:
+        """By the name it is offered under, and without its payload, which may be long or secret."""
+        return (
+            f"DynoMessage(id={self.id!r}, timeout_ms={self.timeout_ms}, "
+            f"priority={self.priority}, shard={self.shard!r}, {len(self.payload)} characters)"
+        )
+
 
 def due_score(message: Message, now_ms: int) -> float:
     """Where a message stands in its queue: its time, and its priority as a fraction of one."""

@@ -43,7 +43,12 @@ class DynoSettling(DynoShards):
         out once the one in work has ended: there its acknowledgement removes the new body too, and
         the change is lost. All messages of a shard are one batch, in their order.
         """
+        if isinstance(messages, (Message, str, bytes)):
+            raise TypeError(f"push takes a list of Messages, not one {type(messages).__name__}")
         pushed = list(messages)
+        for message in pushed:
+            if not isinstance(message, Message):
+                raise TypeError(f"push takes Messages, not {type(message).__name__}")
         if not pushed:
             return []
         with self.stats.timed("push", len(pushed)):

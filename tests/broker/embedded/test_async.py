@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 from time import monotonic
 
@@ -83,6 +85,40 @@ def test_a_cancelled_receive_has_taken_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_receive_that_is_cancelled_when_messages_have_come_gives_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has leased them and waits for the log, which another one writes just now."""
+
+    async def main() -> None:
+        async with delaylog.open_async(tmp_path / "f", fsync="always") as broker:
+            await broker.send("t", "x")
+            log, sync, go_on = broker._node.engine.state.log, os.fdatasync, threading.Event()
+            write, taken = log.write_pending, asyncio.Event()
+
+            def busy(*, wait: bool = True) -> bool:
+                if wait:
+                    return write()
+                taken.set()
+                return False
+
+            monkeypatch.setattr(log, "write_pending", busy)
+            monkeypatch.setattr(os, "fdatasync", lambda fd: (go_on.wait(20), sync(fd)))
+            waiting = asyncio.create_task(broker.receive("t", wait_ms=30_000, lease_ms=600_000))
+            await taken.wait()
+            assert (await broker.stats("t")).counts.leased == 1
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            go_on.set()
+            assert (await broker.stats("t")).counts.ready == 1
+            monkeypatch.setattr(log, "write_pending", write)
+            (message,) = await broker.receive("t")
+            assert (message.text, message.attempts) == ("x", 1)
+
+    asyncio.run(main())
+
+
 def test_a_month_passes(tmp_path: Path) -> None:
     async def main() -> None:
         clock = delaylog.ManualClock()
@@ -111,7 +147,7 @@ def test_only_a_manual_clock_is_moved(tmp_path: Path) -> None:
 def test_the_folder_is_free_afterwards_and_calls_say_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with delaylog.open_async(tmp_path / "f") as broker:
-            with pytest.raises(ConfigError, match="in use"):
+            with pytest.raises(ConfigError, match="in use by this very process"):
                 async with delaylog.open_async(tmp_path / "f"):
                     pass
             waiting = asyncio.create_task(broker.receive("t", wait_ms=60_000))

@@ -11,20 +11,20 @@ from delaylog.broker.embedded.clocks import START_MS
 
 
 class Sleeper:
-    """Asks to be woken at some moments, and notes when it was."""
+    """Asks the clock to stop at some moments, and notes where it stood."""
 
-    def __init__(self, clock: ManualClock, *wakes_ms: int) -> None:
+    def __init__(self, clock: ManualClock, *stops_ms: int) -> None:
         self.clock = clock
-        self.wakes = sorted(wakes_ms)
-        self.woken: list[int] = []
+        self.stops = sorted(stops_ms)
+        self.stood: list[int] = []
 
-    def next_wake_ms(self) -> int | None:
-        return self.wakes[0] if self.wakes else None
+    def next_stop_ms(self) -> int | None:
+        return self.stops[0] if self.stops else None
 
     def clock_moved(self) -> None:
         now_ms = self.clock.now_ms()
-        self.wakes = [wake for wake in self.wakes if wake > now_ms]
-        self.woken.append(now_ms)
+        self.stops = [stop for stop in self.stops if stop > now_ms]
+        self.stood.append(now_ms)
 
 
 def test_it_stands_until_it_is_moved() -> None:
@@ -50,18 +50,18 @@ def test_all_that_is_given_passes_together() -> None:
     assert clock.advance() == passed + 43_200_000
 
 
-def test_it_stops_at_every_wake_on_the_way() -> None:
+def test_it_stops_wherever_a_broker_asks_it_to() -> None:
     """Two brokers on one clock: each sees the moments of both, in order, and the end."""
     clock = ManualClock(0)
     one, other = Sleeper(clock, 10, 500), Sleeper(clock, 30, 1_000_000)
     clock.attach(one)
     clock.attach(other)
     clock.advance(ms=1_000)
-    assert one.woken == other.woken == [0, 10, 30, 500, 1_000]
+    assert one.stood == other.stood == [0, 10, 30, 500, 1_000]
     clock.detach(other)
     clock.set(datetime.fromtimestamp(2, UTC))
-    assert one.woken[-1] == 2_000
-    assert other.woken[-1] == 1_000
+    assert one.stood[-1] == 2_000
+    assert other.stood[-1] == 1_000
 
 
 def test_a_folder_that_is_ahead_takes_it_along() -> None:
@@ -96,14 +96,31 @@ def test_a_moment_is_a_number_or_a_datetime(moment: object) -> None:
         ManualClock(moment)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda clock: clock.advance("1d"),
+        lambda clock: clock.advance(86_400_000),
+        lambda clock: clock.advance(days="1"),
+        lambda clock: clock.advance(ms=True),
+        lambda clock: clock.advance(hours=timedelta(hours=1)),
+    ],
+)
+def test_what_is_no_time_is_refused_with_what_is_taken(move) -> None:
+    clock = ManualClock(5_000)
+    with pytest.raises(TypeError, match="takes a timedelta, or numbers: days=, hours="):
+        move(clock)
+    assert clock.now_ms() == 5_000
+
+
 def test_a_folder_that_is_ahead_takes_the_other_brokers_along() -> None:
     clock = ManualClock(0)
     one = Sleeper(clock, 10, 500, 9_000)
     clock.attach(one)
     clock.hold_from(1_000)
-    assert one.woken == [0, 10, 500, 1_000]
+    assert one.stood == [0, 10, 500, 1_000]
     clock.advance(ms=8_500)
-    assert one.woken[4:] == [9_000, 9_500]
+    assert one.stood[4:] == [9_000, 9_500]
 
 
 def test_who_comes_after_a_move_does_what_has_become_due() -> None:
@@ -111,5 +128,5 @@ def test_who_comes_after_a_move_does_what_has_become_due() -> None:
     late = Sleeper(clock, 10)
     clock.advance(ms=20)
     clock.attach(late)
-    assert late.woken == [20]
+    assert late.stood == [20]
     clock.advance(ms=1)

@@ -76,7 +76,7 @@ def test_a_folder_has_one_owner(open_embedded: Any, live: LiveBroker) -> None:
         open_embedded(live.data_dir)
     live.stop()
     broker = open_embedded(live.data_dir)
-    with pytest.raises(ConfigError, match="in use"):
+    with pytest.raises(ConfigError, match="in use by this very process"):
         open_embedded(live.data_dir)
     broker.close()
     open_embedded(live.data_dir)

@@ -248,6 +248,9 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.put_topic("t", {"colour": 1}), errors.BadRequest, "unknown setting"),
         (lambda b: list(b.messages("u", state=["lost"])), errors.BadRequest, "state"),
         (lambda b: b.send_columns("t", [b"x"], colour=1), TypeError, "colour"),
+        (lambda b: b.reschedule("t", "a"), ValueError, "give a time, or a priority"),
+        (lambda b: b.replay("t", "abc"), TypeError, "ids are a list of texts, not one"),
+        (lambda b: b.settle_ids("t", "ack", "abc"), TypeError, "ids are a list of texts"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_done(

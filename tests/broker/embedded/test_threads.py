@@ -219,3 +219,25 @@ def test_close_ends_those_who_wait_for_a_full_disk(
         assert manual == isinstance(receiving.exception(10), ClosedError)
     again = open_embedded(tmp_path / "f", clock=ManualClock())
     assert sent.id in [message.id for message in again.messages("t")]
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "never"])
+def test_more_than_memory_holds_goes_to_the_hours_whatever_the_dial(
+    open_embedded: Any, fsync: str
+) -> None:
+    """Sends go on past what may wait to be split: upkeep has the log synced by itself."""
+    limits = {"tail_bytes_max": 1 << 18, "tail_bytes_hard_max": 1 << 19, "checkpoint_ms": 3_600_000}
+    broker = open_embedded(fsync=fsync, limits=limits)
+    body, rounds, each = b"x" * 1_000, 10, 300
+    for _ in range(rounds):
+        broker.send_columns("t", [body] * each, delay_ms=86_400_000)
+    hours = broker._node.engine.state.hours
+    assert hours.pile.size_bytes <= 2 * limits["tail_bytes_hard_max"]
+    assert sum(hours.flushed(hour) for hour in hours.counts) > rounds * each // 2
+
+
+def test_what_nobody_waits_for_is_written_at_once_where_that_is_all(open_embedded: Any) -> None:
+    broker = open_embedded(fsync="never")
+    broker.send("t", "one", wait=False)
+    log = broker._node.engine.state.log
+    assert log.written_position == log.end_position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def test_not_a_millisecond_early(broker: EmbeddedBroker[ManualClock]) -> None:
         broker.send("t", str(delay), delay_ms=delay)
     start_ms, node, got = broker.clock.now_ms(), broker._node, []
     for _ in range(1_000):
-        wake_ms = node.next_wake_ms()
+        wake_ms = node.engine.next_wake_ms()
         if wake_ms is None:
             break
         broker.clock.set(wake_ms - 1)
@@ -60,6 +61,77 @@ def test_a_receive_before_its_time_finds_nothing(broker: EmbeddedBroker[ManualCl
     (message,) = broker.receive("t")
     assert message.id == sent.id
     assert message.deliver_at_ms == broker.clock.now_ms()
+
+
+def test_a_long_move_stops_where_leases_end_and_at_no_message(
+    broker: EmbeddedBroker[ManualClock],
+) -> None:
+    """Another broker on the clock sees where it stands; messages come in order all the same."""
+    clock, seen = broker.clock, []
+
+    class Watcher:
+        def next_stop_ms(self) -> None:
+            return None
+
+        def clock_moved(self) -> None:
+            seen.append(clock.now_ms())
+
+    delays = np.random.default_rng(6).permutation(2_000) * 1_000_003
+    broker.send_columns("t", [b"%d" % delay for delay in delays], delay_ms=delays)
+    broker.send("leased", "x")
+    (leased,) = broker.receive("leased", lease_ms=60_000)
+    start_ms = clock.now_ms()
+    clock.attach(Watcher())
+    clock.advance(days=30)
+    assert leased.lease_until_ms <= seen[1] < leased.lease_until_ms + 50
+    assert [seen[0], *seen[2:]] == [start_ms, start_ms + 30 * DAY_MS]
+    taken = broker.receive("t", max=3_000)
+    assert [int(message.body) for message in taken] == sorted(delays.tolist())
+
+
+def test_a_checkpoint_comes_by_the_days_of_the_clock(broker: EmbeddedBroker[ManualClock]) -> None:
+    """A first message alone is no reason for one."""
+    upkeep = broker._node.engine.upkeep
+    broker.send("t", "x", delay_ms=7 * DAY_MS)
+    broker.clock.advance(hours=23)
+    assert upkeep.checkpoints == 0
+    broker.clock.advance(hours=1)
+    assert upkeep.checkpoints == 1
+    broker.clock.advance(days=5)
+    assert upkeep.checkpoints == 1, "nothing was written since"
+
+
+def test_keys_and_priorities_hold_over_a_long_move(broker: EmbeddedBroker[ManualClock]) -> None:
+    """What was passed over in one move comes as if the clock had stood at each of them."""
+    broker.put_topic("p", {"order": "priority"})
+    for day in (9, 3, 6):
+        broker.send("k", f"day {day}", key="one", delay_ms=day * DAY_MS)
+        broker.send("p", f"day {day}", priority=day, delay_ms=day * DAY_MS)
+    broker.clock.advance(days=30)
+    came = []
+    while messages := broker.receive("k", max=10):
+        came.append([message.text for message in messages])
+        broker.ack(messages)
+    assert came == [["day 3"], ["day 6"], ["day 9"]]
+    assert [each.text for each in broker.receive("p", max=9)] == ["day 9", "day 6", "day 3"]
+
+
+def test_no_disk_is_waited_for_where_nothing_has_to_outlive_the_machine(
+    open_embedded: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """`never` under a manual clock; what was sent is there again when the folder is reopened."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", asked.append)
+    monkeypatch.setattr(os, "fsync", asked.append)
+    broker = open_embedded(tmp_path / "f", clock=ManualClock(), fsync="never")
+    broker.send("t", "x", delay_ms=20 * DAY_MS)
+    broker.clock.advance(days=30)
+    broker.close()
+    assert asked == []
+    again = open_embedded(tmp_path / "f", clock=ManualClock(), fsync="always")
+    assert [message.text for message in again.receive("t")] == ["x"]
+    again.close()
+    assert asked
 
 
 def test_leases_end_on_the_way(broker: EmbeddedBroker[ManualClock]) -> None:

@@ -1,22 +1,18 @@
 """The keyspace in the engine: what was committed comes back, whatever was made of it meanwhile.
 
 Method: sets, deletions and expiries by the commands themselves beside messages; checkpoints,
-snapshots, restarts and kills in between. A model knows which key holds what at each position of the
-log; the log's end says which of that has happened. Snapshots are made in process.
+snapshots, restarts and kills in between. Snapshots are made in process.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine import Limits
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace_files import (
     FOLDER,
@@ -26,57 +22,12 @@ from delaylog.broker.engine.keyspace_files import (
 )
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
+from tests.broker.engine.keyspace_work import SMALL, execute, files_in, put, snapshot
 from tests.broker.engine.test_standby import Member
 from tests.broker.keyspace.snapshots.contents import contents_of
-from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
-
-SMALL = Limits(
-    disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
-)
-
-
-def execute(engine: Engine, now_ms: int, *commands: list[bytes]) -> int:
-    """Run commands as a client's turn does; returns the position to wait for."""
-    executor = Executor(engine.state.keyspace)
-    session = executor.connect(now_ms)
-    executor.begin(now_ms)
-    for argv in commands:
-        executor.execute(session, argv)
-    return log_keyspace(engine.state, now_ms)
-
-
-def put(engine: Engine, now_ms: int, key: bytes, value: bytes, at_ms: int | None = None) -> int:
-    """SET, and PEXPIREAT."""
-    commands = [[b"SET", key, value]]
-    if at_ms is not None:
-        commands.append([b"PEXPIREAT", key, b"%d" % at_ms])
-    return execute(engine, now_ms, *commands)
-
-
-def snapshot(engine: Engine, now_ms: int = 0) -> bool:
-    """Have one made, if there is anything new."""
-    before = engine.upkeep.snapshots.made
-    work = engine.upkeep.snapshots.work(lambda: now_ms)
-    failure: Exception | None = None
-    while True:
-        try:
-            step = next(work) if failure is None else work.throw(failure)
-        except StopIteration:
-            return engine.upkeep.snapshots.made > before
-        failure = None
-        if callable(step):
-            # A job that fails tells the work, as in the node.
-            try:
-                step()
-            except SnapshotFailed as error:
-                failure = error
-        else:
-            engine.state.log.write_pending()
-            engine.state.log.sync()
 
 
 @pytest.fixture
@@ -84,11 +35,6 @@ def member(tmp_path: Path, host: Any) -> Any:
     made = Member(tmp_path / "member", host.now_ms)
     yield made
     made.close()
-
-
-def files_in(folder: Path) -> list[str]:
-    place = folder / FOLDER
-    return sorted(os.listdir(place)) if place.is_dir() else []
 
 
 # --------------------------------------------------------------------------- a broker alone
@@ -464,185 +410,3 @@ def test_a_retired_leader_expires_nothing(member: Any, host: Any) -> None:
     state.keyspace.now_ms += 10
     assert state.keyspace.databases[0].find(b"a") is None, "it is over"
     assert not state.keyspace.effects, "and nothing of that is to be logged"
-
-
-# --------------------------------------------------------------------------- the model
-
-KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("set"), KEYS, st.binary(max_size=200)),
-        st.tuples(st.just("end"), KEYS, st.integers(1, 5_000)),
-        st.tuples(st.just("send"), st.integers(1, 8)),
-        st.tuples(st.just("advance"), st.integers(1, 4_000)),
-        st.tuples(st.sampled_from(["sync", "checkpoint", "snapshot", "begin", "finish"])),
-        st.tuples(st.sampled_from(["restart", "kill", "kill"])),
-    ),
-    max_size=60,
-)
-
-
-class Slowly:
-    """A snapshot that is made when it is looked at for the second time."""
-
-    def __init__(self, task: SnapshotTask) -> None:
-        self.task = task
-        self.finished = False
-
-    def size(self) -> int | None:
-        return make_snapshot(OsFileSystem(), self.task).size if self.finished else None
-
-    def stop(self) -> None:
-        pass
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(steps=STEPS)
-def test_against_a_model(
-    host_class: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
-) -> None:
-    """Whatever is killed when: the keys are those of the log's surviving end."""
-    folder = tmp_path_factory.mktemp("model")
-    host = host_class(folder, limits=SMALL)
-    seen: dict[int, Any] = {host.engine.state.log.end_position: ({}, {})}
-    work: Any = None
-    run: list[Slowly] = []
-
-    def note() -> None:
-        database = host.engine.state.keyspace.databases[0]
-        seen[host.engine.state.log.end_position] = (
-            dict(database.values),
-            dict(database.expires),
-        )
-
-    try:
-        for what, *how in steps:
-            engine = host.engine
-            if what == "set":
-                # As the command does, an expiry ends by it.
-                put(engine, host.now_ms, how[0], how[1])
-            elif what == "end":
-                at_ms = b"%d" % (host.now_ms + how[1])
-                execute(engine, host.now_ms, [b"PEXPIREAT", how[0], at_ms])
-            elif what == "send":
-                host.send(how[0])
-            elif what == "advance":
-                host.advance(how[0])
-            elif what == "sync":
-                host.sync()
-            elif what == "checkpoint":
-                host.checkpoint()
-            elif what == "snapshot" and work is None:
-                engine.upkeep.snapshots._run = engine.upkeep.snapshots._here
-                snapshot(engine)
-            elif what == "begin" and work is None:
-                host.sync()
-                engine.upkeep.snapshots._run = lambda task: run.append(Slowly(task)) or run[-1]
-                work = engine.upkeep.snapshots.work(lambda: 0)
-                step = next(work, None)
-                if step is None:
-                    work = None
-                else:
-                    step()
-                    assert isinstance(next(work), float)
-            elif what == "finish" and work is not None:
-                run[-1].finished = True
-                assert next(work, None) is None
-                work = None
-            elif what in ("restart", "kill"):
-                if work is not None:
-                    work.close()
-                    work = None
-                note()
-                (host.restart if what == "restart" else host.crash)()
-                # The end that was found, in front of this life's EPOCH_BEGIN and of what was due.
-                database = host.engine.state.keyspace.databases[0]
-                found = host.engine.state.log.found_end
-                values, expires = seen[max(at for at in seen if at <= found)]
-                over = {key for key, at_ms in expires.items() if at_ms <= host.now_ms}
-                assert database.values == {k: v for k, v in values.items() if k not in over}
-                assert database.expires == {k: v for k, v in expires.items() if k not in over}
-                seen = {}
-            note()
-            kept = host.engine.upkeep.kept
-            first = host.engine.state.log.first_position
-            assert all(first <= one.log_from for one in kept), "what a start needs is there"
-    finally:
-        if work is not None:
-            work.close()
-        host.close()
-
-
-# --------------------------------------------------------------------------- crashes
-
-
-class Script:
-    """One small life: effects, messages, checkpoints and snapshots in a fixed order."""
-
-    def __init__(self, disk: FakeDisk, ids: Path) -> None:
-        self.disk, self.ids = disk, ids
-        self.seen: dict[int, Any] = {0: {}}
-        self.durable = 0
-
-    def open(self) -> Engine:
-        return Engine(
-            self.disk,
-            "data",
-            now_ms=1_700_000_000_000,
-            random=Random(3),
-            limits=SMALL,
-            ids_path=str(self.ids),
-        )
-
-    def run(self) -> None:
-        engine = self.open()
-        for turn in range(4):
-            for number in range(3):
-                key = b"k%d" % (number + turn)
-                put(engine, 1_700_000_000_000, key, b"%d.%d" % (turn, number) * 30)
-                self.note(engine)
-            engine.state.log.write_pending()
-            self.durable = engine.state.log.sync()
-            engine.commit(self.durable, 1_700_000_000_000)
-            if turn % 2:
-                engine.run_inline(engine.upkeep.snapshots.work(lambda: 0))
-            engine.run_inline(engine.upkeep.checkpoint(lambda: 1_700_000_000_000))
-        engine.close()
-
-    def note(self, engine: Engine) -> None:
-        values = engine.state.keyspace.databases[0].values
-        self.seen[engine.state.log.end_position] = dict(values)
-
-
-@pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
-def test_crash_at_every_operation(tmp_path: Path, survival: Survival) -> None:
-    """What was durable is there, once, whatever operation of the disk was the last."""
-    whole = FakeDisk()
-    Script(whole, tmp_path / "whole").run()
-    for at in range(1, whole.count, 1 if survival == "sectors" else 3):
-        disk = FakeDisk()
-        script = Script(disk, tmp_path / f"{survival}-{at}")
-        disk.crash_at = at
-        with pytest.raises(DiskCrashed):
-            script.run()
-        for again in range(2):
-            disk = disk.restart(survival, at + again)
-            script.disk = disk
-            engine = script.open()
-            end = engine.state.log.found_end
-            assert end >= script.durable
-            expected = script.seen[max(position for position in script.seen if position <= end)]
-            assert engine.state.keyspace.databases[0].values == expected
-            engine.run_inline(engine.upkeep.snapshots.work(lambda: 0))
-            engine.run_inline(engine.upkeep.checkpoint(lambda: 1_700_000_000_000))
-            asides = [name for name in _names(disk) if name.endswith(".tmp")]
-            assert not asides, "what a try has left is gone"
-            script.seen = {engine.state.log.end_position: expected}
-            script.durable = engine.state.log.durable_position
-            engine.close()
-
-
-def _names(disk: FakeDisk) -> list[str]:
-    return disk.listdir(f"data/{FOLDER}") if disk.exists(f"data/{FOLDER}") else []

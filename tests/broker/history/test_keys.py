@@ -195,6 +195,81 @@ ORDER = {
         """,
         "",
     ),
+    "due earlier, but answered when the other was ready: either order": (
+        """
+        0-1     send a due=10 key=k
+        9-12    send b due=9 key=k
+        30-31   deliver a now=30 lease=L
+        32-33   ack a lease=L
+        34-35   deliver b now=34 lease=M
+        """,
+        "",
+    ),
+    "the same the other way round": (
+        """
+        0-1     send a due=10 key=k
+        9-12    send b due=9 key=k
+        30-31   deliver b now=30 lease=L
+        32-33   ack b lease=L
+        34-35   deliver a now=34 lease=M
+        """,
+        "",
+    ),
+    "answered in the millisecond in which the other became ready": (
+        """
+        0-1     send a due=10 key=k
+        9-10    send b due=9 key=k
+        30-31   deliver a now=30 lease=L
+        32-33   ack a lease=L
+        34-35   deliver b now=34 lease=M
+        """,
+        "",
+    ),
+    "answered just before the other was ready": (
+        """
+        0-1     send a due=10 key=k
+        8-9     send b due=8 key=k
+        30-31   deliver a now=30 lease=L
+        32-33   ack a lease=L
+        34-35   deliver b now=34 lease=M
+        """,
+        "G",
+    ),
+    "both due at once, one after the other": (
+        """
+        5-6     send b due=5 key=k
+        7-8     send a due=7 key=k
+        30-31   deliver a now=30 lease=L
+        32-33   ack a lease=L
+        34-35   deliver b now=34 lease=M
+        """,
+        "G",
+    ),
+    "a late one beside one that was passed over": (
+        """
+        0-1     send a due=10 key=k
+        2-3     send c due=5 key=k
+        9-12    send b due=9 key=k
+        30-31   deliver a now=30 lease=L
+        32-33   ack a lease=L
+        34-35   deliver b now=34 lease=M
+        36-37   ack b lease=M
+        38-39   deliver c now=38 lease=N
+        """,
+        "G",
+    ),
+    "the retry of one that was there in time": (
+        """
+        0-1     send a due=10 key=k
+        2-3     send b due=9 key=k
+        30-31   deliver b now=30 lease=L
+        32-33   nack b lease=L
+        34-35   deliver a now=34 lease=M
+        36-37   ack a lease=M
+        38-39   deliver b now=38 lease=N
+        """,
+        "G",
+    ),
     "by arrival where due times are equal": (
         """
         0-1     send a due=10 key=k

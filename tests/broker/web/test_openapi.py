@@ -133,6 +133,21 @@ def test_limits_of_the_node_stand_in_the_document(document: Any) -> None:
     assert receive["wait_ms"]["maximum"] == 20
 
 
+def may_be_5xx(path: str, response: Any) -> bool:
+    """Whether this call may answer so; everywhere else it is a fault.
+
+    camellia's health switch says 500 for "out of service". A claim may be asked for with a lease
+    of a millisecond, which can be over before the claim is made.
+    """
+    if path.startswith("/camellia/health/"):
+        return True
+    return (
+        path.endswith("/claims/{claim}")
+        and response.status_code == 503
+        and "took longer than it may" in response.json()["detail"]
+    )
+
+
 @pytest.mark.parametrize(("path", "method", "mode"), CALLS)
 def test_every_answer_matches(api: Any, path: str, method: str, mode: Any) -> None:
     """Requests that keep to the document, and such that break it."""
@@ -148,8 +163,7 @@ def test_every_answer_matches(api: Any, path: str, method: str, mode: Any) -> No
     )
     def run(case: Any) -> None:
         response = case.call(session=session, timeout=30)
-        # camellia's health switch says 500 for "out of service"; everywhere else it is a fault.
-        checks = CHECKS[1:] if path.startswith("/camellia/health/") else CHECKS
+        checks = CHECKS[1:] if may_be_5xx(path, response) else CHECKS
         case.validate_response(response, checks=checks)
 
     run()

@@ -14,6 +14,7 @@ import numpy as np
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, NotReached, api_error
+from delaylog.client.exchanging import OnRepeat
 from delaylog.storage.batch import MessageBatch, decode_send
 
 Fault = Literal[
@@ -36,7 +37,7 @@ class FakeBroker:
     _known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
     _seen_wires: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
 
-    def send(self, topic: str, wire: bytes) -> SendAnswer:
+    def send(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
         """One request, as a post."""
         self.requests += 1
         fault = self.fault()

@@ -10,6 +10,7 @@ import pytest
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError, NotReached, SendFailed
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.models import Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.outbox import Outbox, OutboxFull, SendLimits
@@ -29,7 +30,7 @@ class Stage:
         self.gate.set()
         self.asked = asyncio.Event()
 
-    async def post(self, topic: str, wire: bytes) -> SendAnswer:
+    async def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
         self.asked.set()
         await self.gate.wait()
         return self.broker.send(topic, wire)
@@ -299,7 +300,9 @@ def test_what_any_shard_may_have_goes_on_where_one_can_be_reached() -> None:
         senders: dict[str, AsyncSender] = {}
 
         def sender(name: str, broker: FakeBroker) -> AsyncSender:
-            async def post(topic: str, wire: bytes) -> SendAnswer:
+            async def post(
+                topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+            ) -> SendAnswer:
                 return broker.send(topic, wire)
 
             def spare(tried: set[str]) -> AsyncSender | None:

@@ -86,7 +86,7 @@ def test_an_interrupted_call_leaves_a_numbering_that_can_be_used() -> None:
     broker = FakeBroker()
     direct, _ = sender()
 
-    def interrupted(topic: str, wire: bytes) -> object:
+    def interrupted(topic: str, wire: bytes, on_repeat: object) -> object:
         broker.send(topic, wire)
         raise KeyboardInterrupt
 

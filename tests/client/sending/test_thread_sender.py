@@ -15,6 +15,7 @@ import pytest
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.row import make_row
 from delaylog.client.sending.sending import ThreadSending
@@ -35,7 +36,7 @@ class Stage:
         self.asked = threading.Event()
         self.sender = ThreadSender(self.post, self.outbox, lock=threading.Lock(), shard="here")
 
-    def post(self, topic: str, wire: bytes) -> SendAnswer:
+    def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
         self.asked.set()
         assert self.gate.wait(WAIT_S)
         return self.broker.send(topic, wire)
@@ -213,7 +214,7 @@ from delaylog.client.sending.row import make_row
 from delaylog.client.sending.thread_sender import ThreadSender
 import msgpack, numpy as np
 
-def post(topic, wire):
+def post(topic, wire, on_repeat):
     time.sleep(0.02)
     n = msgpack.unpackb(wire)["n"]
     print(n, flush=True)
@@ -231,3 +232,44 @@ def test_what_is_queued_when_the_interpreter_exits_is_sent_first() -> None:
     )
     assert sum(map(int, ended.stdout.split())) == 100
     assert ended.stderr == ""
+
+
+LEAVING = """
+import threading
+
+import numpy as np
+
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.errors import NotReached
+from delaylog.client.sending import thread_sender
+from delaylog.client.sending.outbox import Outbox, SendLimits
+from delaylog.client.sending.row import make_row
+from delaylog.client.sending.thread_sender import ThreadSender
+
+thread_sender.EXIT_FOR_S = 0.2
+
+def away(topic, wire, on_repeat):
+    raise NotReached("nobody there")
+
+def there(topic, wire, on_repeat):
+    print("sent", topic, flush=True)
+    return SendAnswer(1, np.arange(1), np.arange(1), np.zeros(1, np.uint8))
+
+for posts in ((away, away), (there,), (away,)):
+    outbox, lock = Outbox(SendLimits()), threading.Lock()
+    for number, post in enumerate(posts):
+        sender = ThreadSender(post, outbox, lock=lock, shard=str(number))
+        for _ in range(1 if post is there else 3):
+            sender.put("t", make_row(b"x"))
+"""
+
+
+def test_what_cannot_be_sent_when_the_interpreter_exits_is_counted() -> None:
+    """Each client's once, after a wait that all of them share; what can be sent is."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "sent t\n"
+    told = [line for line in ended.stderr.splitlines() if line.startswith("at exit: ")]
+    why = "were not sent; the first: the program ended before the message was sent"
+    assert sorted(told) == [f"at exit: 3 messages {why}", f"at exit: 6 messages {why}"]

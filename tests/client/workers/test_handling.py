@@ -7,7 +7,9 @@ import itertools
 import threading
 import time
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,8 @@ from delaylog.client.calls.places import Places
 from delaylog.client.hooks import Hooks
 from delaylog.client.workers import Backoff, Retry
 from tests.client.workers.live import Kind, Live, Works, await_that, live_broker
+
+WHOSE: ContextVar[str] = ContextVar("whose", default="nobody")
 
 
 def test_what_is_handled_is_acked(live: Live, kind: Kind) -> None:
@@ -162,6 +166,31 @@ def test_tags_choose_and_exact_tags_choose_again(live: Live, kind: Kind) -> None
     with works:
         live.await_counts(acked=2, ready=2)
     assert sorted(seen) == [b"1", b"3"]
+
+
+def test_no_handler_sees_the_context_variables_of_another(live: Live, kind: Kind) -> None:
+    """Ten one after the other in one runner, half of which fail."""
+    seen: list[str] = []
+    works = Works(kind, live)
+
+    def on_error(message: Any, error: BaseException) -> int:
+        seen.append(WHOSE.get())
+        WHOSE.set("on_error")
+        return 60_000
+
+    @works.consumer(concurrency=1, on_error=on_error)
+    async def handle(message: Any) -> None:
+        seen.append(WHOSE.get())
+        WHOSE.set(message.text)
+        await asyncio.sleep(0)
+        assert WHOSE.get() == message.text
+        if int(message.text) % 2:
+            raise ValueError(message.text)
+
+    live.send([str(number) for number in range(10)])
+    with works:
+        await_that(lambda: len(seen) == 15)
+    assert set(seen) == {"nobody"}
 
 
 def test_groups_have_their_own(live: Live, kind: Kind) -> None:

@@ -1,0 +1,68 @@
+"""One call over all shards: what each said, and what that comes to.
+
+The one rule: what some shards answered is never lost behind what another did not. The error says of
+each shard what became of the call there; only where all failed alike it is their own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from delaylog.client.errors import ClientError, NotFound, ShardsFailed
+
+T = TypeVar("T")
+Shape: TypeAlias = dict[str, Any]
+
+
+class OverShards:
+    """The answers to one call, shard by shard.
+
+    `go_on`: the others are asked although one has failed; else they are left alone, as where a
+    refusal means that the call is wrong for all of them. `may_lack`: a shard that does not have
+    the topic or group counts as nothing, unless none has it.
+    """
+
+    def __init__(
+        self, what: str, names: Sequence[str], *, go_on: bool = True, may_lack: bool = True
+    ) -> None:
+        self._what = what
+        self._names = names
+        self._go_on = go_on
+        self._may_lack = may_lack
+        self._answers: dict[str, Shape] = {}
+        self._lacking: dict[str, ClientError] = {}
+        self._errors: dict[str, ClientError] = {}
+
+    def answered(self, name: str, shape: Shape) -> None:
+        """A shard has done it."""
+        self._answers[name] = shape
+
+    def failed(self, name: str, error: ClientError) -> bool:
+        """A shard has not; whether to go on with the next one."""
+        if self._may_lack and isinstance(error, NotFound):
+            self._lacking[name] = error
+            return True
+        self._errors[name] = error
+        return self._go_on
+
+    def joined(self, read: Callable[[Sequence[Shape]], T]) -> T:
+        """What `read` makes of the answers; raises what went wrong."""
+        found = list(self._answers.values())
+        wrong = self._errors or (self._lacking if not found else {})
+        if not wrong:
+            return read(found)
+        failed = self._errors | self._lacking
+        if not found and len({type(error) for error in failed.values()}) == 1:
+            raise next(iter(failed.values()))
+        answers = {name: read([shape]) for name, shape in self._answers.items()}
+        heard = answers.keys() | failed.keys()
+        raise ShardsFailed(
+            self._what, failed, answers, [name for name in self._names if name not in heard]
+        )
+
+
+def list_failed(kind: str, topic: str, name: str, error: ClientError) -> ShardsFailed:
+    """The end of a list in due order, since nobody knows what comes next at that shard."""
+    what = f"the list of {kind} of {topic!r} (shard= lists one shard alone)"
+    return ShardsFailed(what, {name: error}, {})

@@ -1,0 +1,33 @@
+"""What the command loads: nothing that its verb has no use for, since every start waits for it.
+
+A process of its own loads each, as this one has loaded everything.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CLIENT = "delaylog.client"
+NETWORK = ("aiohttp", "asyncio", "ssl")
+
+
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("delaylog.broker.cli", (CLIENT, "delaylog.broker.serve", *NETWORK)),
+        ("delaylog.broker.serve", (CLIENT,)),
+        ("delaylog.broker.cli.dump", (CLIENT, *NETWORK)),
+        ("delaylog.broker.cli.remote_verbs", ("delaylog.broker.serve",)),
+    ],
+)
+def test_a_verb_loads_what_it_needs(module: str, needless: tuple[str, ...]) -> None:
+    program = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert module in loaded
+    assert [name for name in needless if name in loaded] == []

@@ -1,0 +1,176 @@
+"""Workers on an embedded broker: what is written for a client runs as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+import delaylog
+from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+from delaylog.client import Message
+from delaylog.client.workers import Retry
+
+SOURCE = str(Path(delaylog.__file__).parent.parent)
+
+PROGRAM = """
+import sys, delaylog
+
+client = delaylog.open(sys.argv[1])
+
+@client.consumer("mails", concurrency=2)
+def deliver(message):
+    print("handled", message.text, flush=True)
+
+client.send("mails", "welcome")
+client.run()
+client.close()
+print("closed", flush=True)
+"""
+
+ASYNC_PROGRAM = """
+import asyncio, sys, delaylog
+
+async def main():
+    async with delaylog.open_async(sys.argv[1]) as client:
+
+        @client.consumer("mails", concurrency=2)
+        async def deliver(message):
+            print("handled", message.text, flush=True)
+
+        client.send("mails", "welcome")
+        await client.run()
+    print("closed", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def await_that(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that other threads bring about."""
+    until = monotonic() + seconds
+    while not true():
+        assert monotonic() < until, "it does not come to be so"
+        sleep(0.002)
+
+
+@pytest.mark.parametrize("program", [PROGRAM, ASYNC_PROGRAM])
+def test_a_program_handles_messages_until_it_is_asked_to_end(
+    open_embedded: Any, tmp_path: Path, program: str
+) -> None:
+    folder = tmp_path / "f"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=SOURCE),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "handled welcome\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "closed\n"
+    assert process.returncode == 0
+    assert open_embedded(folder).stats("mails").counts.acked == 1
+
+
+def test_handlers_run_as_the_clock_is_moved(broker: EmbeddedBroker[ManualClock]) -> None:
+    """A message of tomorrow, one that failed and waits for its backoff, one that asks for more."""
+    handled: list[tuple[str, int]] = []
+
+    @broker.consumer("t", wait_ms=500)
+    def handle(message: Message) -> None:
+        handled.append((message.text, message.attempts))
+        if message.text == "fails" and message.attempts == 1:
+            raise ValueError("the first time")
+        if message.text == "asks" and message.attempts == 1:
+            raise Retry(delay_ms=86_400_000)
+
+    broker.put_topic("t", {"backoff": {"first_ms": 60_000, "jitter": 0}})
+    for body in ("fails", "asks"):
+        broker.send("t", body, delay_ms=86_400_000)
+    broker.start()
+    broker.clock.advance(days=1, ms=-1)
+    assert handled == []
+    broker.clock.advance(ms=1)
+    await_that(lambda: broker.stats("t").counts.waiting == 2)
+    assert sorted(handled) == [("asks", 1), ("fails", 1)]
+    broker.clock.advance(minutes=1)
+    await_that(lambda: broker.stats("t").counts.acked == 1)
+    broker.clock.advance(days=1)
+    await_that(lambda: broker.stats("t").counts.acked == 2)
+    broker.stop()
+    assert handled[2:] == [("fails", 2), ("asks", 2)]
+
+
+def test_closing_waits_for_handlers_and_gives_back_the_rest(
+    open_embedded: Any, tmp_path: Path
+) -> None:
+    """As closing a client does: what runs is acked, what has not begun is ready at once."""
+    folder, began, go_on = tmp_path / "f", threading.Event(), threading.Event()
+    broker = open_embedded(folder)
+    handled = []
+
+    @broker.consumer("t", concurrency=1, lease_ms=600_000)
+    def handle(message: Message) -> None:
+        handled.append(message.text)
+        began.set()
+        assert go_on.wait(20)
+
+    broker.send_many("t", ["a", "b", "c"])
+    broker.start()
+    assert began.wait(20)
+    closing = threading.Thread(target=broker.close)
+    closing.start()
+    go_on.set()
+    closing.join(20)
+    again = open_embedded(folder)
+    counts = again.stats("t").counts
+    assert (counts.acked, counts.leased) == (len(handled), 0)
+    left = handled.copy()
+    while len(left) < 3:
+        left += [message.text for message in again.receive("t", wait_ms=10_000)]
+    assert sorted(left) == ["a", "b", "c"]
+
+
+def test_in_a_loop_under_a_clock_that_is_moved(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with delaylog.open_async(tmp_path / "f", clock=clock, fsync="never") as broker:
+            handled = asyncio.Event()
+            seen = []
+
+            @broker.consumer("t", batch_max=10, wait_ms=500)
+            async def handle(messages: list[Message]) -> None:
+                seen.extend(message.text for message in messages)
+                if len(seen) == 3:
+                    handled.set()
+
+            await broker.send_many("t", ["a", "b", "c"], delay_ms=86_400_000)
+            await broker.start()
+            await broker.advance(days=1, ms=-1)
+            assert seen == []
+            await broker.advance(ms=1)
+            await asyncio.wait_for(handled.wait(), 20)
+            await broker.stop()
+            assert (await broker.stats("t")).counts.acked == 3
+
+    asyncio.run(main())
+
+
+def test_a_handler_of_the_wrong_kind_is_refused(broker: EmbeddedBroker[ManualClock]) -> None:
+    with pytest.raises(TypeError, match="use AsyncClient"):
+
+        @broker.consumer("t")
+        async def handle(message: Message) -> None: ...
+
+    with pytest.raises(RuntimeError, match="nothing to run"):
+        broker.run()

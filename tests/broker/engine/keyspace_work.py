@@ -1,0 +1,61 @@
+"""What a turn of a client does to an engine's keyspace, and a snapshot of that made at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.keyspace_files import FOLDER
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.keyspace.executor import Executor
+
+SMALL = Limits(
+    disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
+)
+
+
+def execute(engine: Engine, now_ms: int, *commands: list[bytes]) -> int:
+    """Run commands as a client's turn does; returns the position to wait for."""
+    executor = Executor(engine.state.keyspace)
+    session = executor.connect(now_ms)
+    executor.begin(now_ms)
+    for argv in commands:
+        executor.execute(session, argv)
+    return log_keyspace(engine.state, now_ms)
+
+
+def put(engine: Engine, now_ms: int, key: bytes, value: bytes, at_ms: int | None = None) -> int:
+    """SET, and PEXPIREAT."""
+    commands = [[b"SET", key, value]]
+    if at_ms is not None:
+        commands.append([b"PEXPIREAT", key, b"%d" % at_ms])
+    return execute(engine, now_ms, *commands)
+
+
+def snapshot(engine: Engine, now_ms: int = 0) -> bool:
+    """Have one made, if there is anything new."""
+    before = engine.upkeep.snapshots.made
+    work = engine.upkeep.snapshots.work(lambda: now_ms)
+    failure: Exception | None = None
+    while True:
+        try:
+            step = next(work) if failure is None else work.throw(failure)
+        except StopIteration:
+            return engine.upkeep.snapshots.made > before
+        failure = None
+        if callable(step):
+            # A job that fails tells the work, as in the node.
+            try:
+                step()
+            except SnapshotFailed as error:
+                failure = error
+        else:
+            engine.state.log.write_pending()
+            engine.state.log.sync()
+
+
+def files_in(folder: Path) -> list[str]:
+    place = folder / FOLDER
+    return sorted(os.listdir(place)) if place.is_dir() else []

@@ -1,0 +1,157 @@
+"""Arguments are judged where they were given: failures name them and say what is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from delaylog.client import (
+    AsyncClient,
+    BySlot,
+    Client,
+    NewMessage,
+    PlainClient,
+    Shard,
+    TopicSettings,
+)
+from delaylog.client.bulk import encode_send
+from delaylog.client.checks import answer_wait_s
+from delaylog.client.queues import DynoMessage, DynoQueue
+from delaylog.client.transaction import AsyncTransaction, Transaction
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"namespace": "a b"}, ValueError, "a namespace is named .*, not 'a b'"),
+        ({"namespace": ""}, ValueError, "a namespace is named"),
+        ({"namespace": None}, TypeError, "a namespace is named by a str, not NoneType"),
+        ({"connections_max": 0}, ValueError, "connections_max lies from 1 to .*, not 0"),
+        ({"connections_max": "4"}, TypeError, "connections_max is a whole number, not str"),
+        ({"zone": 5}, TypeError, "zone is a text or None, not int"),
+    ],
+)
+def test_how_a_client_cannot_be_made(
+    kind: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        kind(NOBODY, **options)
+
+
+def test_what_shards_cannot_be() -> None:
+    with pytest.raises(TypeError, match="slots is a whole number, not str"):
+        BySlot(cast(Any, "x"))
+    with pytest.raises(ValueError, match="power of two"):
+        BySlot(6)
+    with pytest.raises(TypeError, match="zone is a text"):
+        Shard(NOBODY, zone=cast(Any, 5))
+    with pytest.raises(ValueError, match="ends before /v1"):
+        Shard(f"{NOBODY}/v1/")
+    with pytest.raises(ValueError, match="a namespace is named"):
+        PlainClient(NOBODY, namespace="a/b")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"bodies": "abc"}, "bodies are a list, not one str"),
+        ({"bodies": b"abc"}, "bodies are a list, not one bytes"),
+        ({"bodies": ["a"], "ids": "a"}, "ids are a list"),
+        ({"bodies": ["a"], "keys": "a"}, "keys are a list"),
+        ({"bodies": ["a"], "tags": "a"}, "tags are a list"),
+        ({"bodies": ["a"], "tags": ["ab"]}, "the tags of a row are a list, not one str"),
+    ],
+)
+def test_one_text_is_no_column(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        encode_send(delay_ms=0, **columns)
+
+
+@pytest.mark.parametrize("bodies", ["abc", b"abc"])
+def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
+    async def asynchronous() -> None:
+        async with AsyncClient(NOBODY) as client:
+            with pytest.raises(TypeError, match="bodies are a list"):
+                await client.send_columns("t", bodies)
+
+    asyncio.run(asynchronous())
+    with Client(NOBODY) as client, pytest.raises(TypeError, match="bodies are a list"):
+        client.send_columns("t", bodies)
+
+
+def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
+    class Staging:
+        numbers: list[int]
+
+        def __init__(self) -> None:
+            self.numbers = []
+
+        def begin(self, *_: object, **__: object) -> None:
+            """It is open."""
+
+        def commit(self, *_: object) -> None:
+            """It is over."""
+
+        def stage(self, *_: object, number: int, **__: object) -> dict[str, int]:
+            self.numbers.append(number)
+            return {"rows": 1}
+
+    class AsyncStaging(Staging):
+        async def begin(self, *_: object, **__: object) -> None:  # type: ignore[override]
+            """It is open."""
+
+        async def commit(self, *_: object) -> None:  # type: ignore[override]
+            """It is over."""
+
+        async def stage(  # type: ignore[override]
+            self, *given: object, number: int, **members: object
+        ) -> dict[str, int]:
+            return super().stage(number=number)
+
+    broker, other = Staging(), AsyncStaging()
+    with Transaction(cast(Any, broker), "x", None) as together:
+        with pytest.raises(TypeError, match="bodies are a list"):
+            together.stage("t", "abc")
+        together.stage("t", ["abc"])
+
+    async def asynchronous() -> None:
+        async with AsyncTransaction(cast(Any, other), "x", None) as together:
+            with pytest.raises(TypeError, match="bodies are a list"):
+                await together.stage("t", "abc")
+            await together.stage("t", ["abc"])
+
+    asyncio.run(asynchronous())
+    assert (broker.numbers, other.numbers) == ([0], [0])
+
+
+class NoTopics:
+    """As much of a client as making a queue needs."""
+
+    def get_topic(self, topic: str) -> SimpleNamespace:
+        settings = TopicSettings(
+            order="time", merge="replace", ttl_ms=-1, max_retry=65_534, backoff={"first_ms": 0}
+        )
+        return SimpleNamespace(settings=settings)
+
+
+@pytest.mark.parametrize(
+    "pushed", [DynoMessage("a", "x"), "abc", [NewMessage("x")], ["a"], [("a", "x")]]
+)
+def test_a_push_takes_messages_in_a_list(pushed: Any) -> None:
+    queue = DynoQueue(cast(Any, NoTopics()), "orders")
+    with pytest.raises(TypeError, match=r"push takes .*Messages, not "):
+        queue.push(pushed)
+
+
+def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
+    assert answer_wait_s(1_500) == 1.5
+    assert answer_wait_s(10**18) == 86_400.0
+    assert answer_wait_s(-1) == 0.0
+    with pytest.raises(TypeError, match="wait_ms is a whole number, not str"):
+        answer_wait_s("1")

@@ -1,0 +1,140 @@
+"""Consumers that a broker refuses: from the start that is an error, later it is waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from delaylog.client import ApiError, AsyncClient, Client, Forbidden, NotFound, Unauthorized
+from tests.client.workers.live import Kind, Live, Works, await_that
+
+
+def run(kind: Kind, url: str, group: str | None, **options: Any) -> None:
+    """A program that has a consumer and nothing else, until it ends."""
+    if kind == "threads":
+        with Client(url, **options) as client:
+            client.consumer("t", group=group)(print)
+            client.run()
+        return
+
+    async def handler(message: Any) -> None:
+        print(message)
+
+    async def program() -> None:
+        async with AsyncClient(url, **options) as client:
+            client.consumer("t", group=group)(handler)
+            await client.run()
+
+    asyncio.run(program())
+
+
+def test_a_group_that_is_not_there_ends_the_program(live: Live, kind: Kind) -> None:
+    live.send(["x"])
+    with pytest.raises(NotFound, match="topic 't' has no group 'audit'") as caught:
+        run(kind, live.url, "audit", namespace=live.namespace)
+    assert caught.value.__notes__ == ["the consumer of t/audit has handled nothing"]
+
+
+class Doorkeeper(BaseHTTPRequestHandler):
+    """Stands before a broker, and lets nobody through."""
+
+    protocol_version = "HTTP/1.1"
+    server: Closed
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"code": self.server.code}).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing."""
+
+
+class Closed(ThreadingHTTPServer):
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(("127.0.0.1", 0), Doorkeeper)
+        self.status, self.code = status, code
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "raised"),
+    [(401, "unauthorized", Unauthorized), (403, "forbidden", Forbidden)],
+)
+def test_a_token_that_does_not_do_ends_the_program(
+    kind: Kind, status: int, code: str, raised: type[ApiError]
+) -> None:
+    with Closed(status, code) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        try:
+            with pytest.raises(raised):
+                run(kind, "http://{}:{}".format(*server.server_address[:2]), None)
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_program_that_watches_signals_itself_hears_of_it_when_it_stops(
+    live: Live, kind: Kind
+) -> None:
+    works = Works(kind, live)
+
+    @works.consumer(group="audit")
+    async def handle(message: Any) -> None:
+        raise AssertionError("nothing is handed out")
+
+    works.start()
+    with pytest.raises(NotFound):
+        works.stop()
+
+
+def test_a_group_that_is_made_after_the_start_is_consumed(live: Live, kind: Kind) -> None:
+    """As long as nobody stops it, it asks again."""
+    handled: list[str] = []
+    works = Works(kind, live)
+
+    @works.consumer(group="audit")
+    async def handle(message: Any) -> None:
+        handled.append(message.text)
+
+    with works:
+        live.client.put_group("t", "audit")
+        live.send(["x"])
+        await_that(lambda: handled == ["x"])
+
+
+def test_a_group_that_goes_while_it_is_consumed_is_waited_for(
+    live: Live, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so, and it goes on when the group is there again."""
+    caplog.set_level(logging.INFO)
+    handled: list[str] = []
+    works = Works(kind, live)
+    live.client.put_group("t", "audit")
+
+    @works.consumer(group="audit")
+    async def handle(message: Any) -> None:
+        handled.append(message.text)
+
+    def told(text: str, level: int) -> bool:
+        lines = list(caplog.records)
+        return any(text in line.message and line.levelno == level for line in lines)
+
+    with works:
+        live.send(["before"])
+        await_that(lambda: handled == ["before"])
+        live.client.drop_group("t", "audit")
+        await_that(lambda: told("t/audit: cannot receive from", logging.ERROR))
+        live.client.put_group("t", "audit")
+        await_that(lambda: told("it is over", logging.INFO))
+        live.send(["after"])
+        await_that(lambda: handled == ["before", "after"])
