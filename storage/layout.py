@@ -243,8 +243,13 @@ INDEX_ENTRY_SIZE: Final = 112
 assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
 INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
 PRE_GLOBAL_INDEX_WORD: Final = 5
+TEXT_SIZES_WORD: Final = 12
+"""Of a row's 64-bit words the one that has the sizes of id, key, tags and headers, and no other."""
 _fields = INDEX_ENTRY.fields
 assert _fields is not None
+assert [_fields[f"{name}_size"][1] // 8 for name in ("id", "key", "tags", "headers")] == (
+    4 * [TEXT_SIZES_WORD]
+)
 assert _fields["pre_global_index"][1] == PRE_GLOBAL_INDEX_WORD * 4
 
 SECOND_ENTRY: Final = np.dtype([("newest", "<u8"), ("count", "<u8")])

@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from delaylog.storage.batch import Block, Column, MessageBatch, TextColumn, expand
 from delaylog.storage.columns import some
-from delaylog.storage.layout import HOUR_MS, INDEX_ENTRY, NEVER_MS, Int64Array, RowArray
+from delaylog.storage.layout import (
+    HOUR_MS,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    NEVER_MS,
+    TEXT_SIZES_WORD,
+    Int64Array,
+    RowArray,
+)
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.whole_rows import copy_rows, take_rows
 
@@ -245,6 +253,12 @@ def _by_hour(
     cuts = np.flatnonzero(np.diff(hour)) + 1
     starts = [0, *cuts.tolist(), n]
     return PlacedRows(rows, data, hour[starts[:-1]].tolist(), starts, order, position)
+
+
+def bodies_only(rows: RowArray) -> bool:
+    """Whether no row has an id, a key, tags or headers: then their records are their bodies."""
+    words = rows.view(np.uint64).reshape(-1, INDEX_ENTRY_SIZE // 8)
+    return not some(words[:, TEXT_SIZES_WORD])
 
 
 def seconds_of(rows: RowArray, hour: Column) -> Int64Array:

@@ -33,10 +33,9 @@ from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, check_topic, is_relative, merge_of
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
-from delaylog.storage.columns import some
 from delaylog.storage.layout import Int64Array, ref_to_id
+from delaylog.storage.rows import bodies_only
 
-_TEXT_SIZES: Final = ("id_size", "key_size", "tags_size", "headers_size")
 COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
 Verb = str
 """ack, nack or extend."""
@@ -188,7 +187,7 @@ def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
     Their records are their bodies, so nothing is cut out and nothing copied.
     """
     rows, n = delivery.rows, delivery.count
-    if any(some(rows[name]) for name in _TEXT_SIZES):
+    if not bodies_only(rows):
         return None
     none = np.zeros(n, np.int64)
     return ReceivedBatch(
@@ -216,16 +215,15 @@ def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
 async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:
     """Take what is ready in a topic, waiting for it up to `wait_ms`."""
     until = monotonic() + call.wait_ms / 1000
-    begun_ms = node.clock.now_ms()
+    begun_ms = now_ms = node.clock.now_ms()
     while True:
         state = node.engine.state
         if state.exposures:
             # Whoever committed a send may not have come to show it; its sender knows it is safe.
-            node.show_committed()
-        node.run_due()
+            node.show_committed(now_ms)
+        node.run_due_by(now_ms)
         topic = state.topics.get(key)
         group = the_group(topic, call.group)
-        now_ms = node.clock.now_ms()
         if topic is not None and group is not None:
             delivery = receive(
                 state,
@@ -249,11 +247,13 @@ async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) 
             if (topic.number, group.number) in state.woken:
                 # There was more than one call looks through.
                 await Pause()
+                now_ms = node.clock.now_ms()
                 continue
         left = until - monotonic()
         if left <= 0 or (node.manual and now_ms - begun_ms >= call.wait_ms):
             return None
         await News(left)
+        now_ms = node.clock.now_ms()
 
 
 # --------------------------------------------------------------------------- settle

@@ -149,10 +149,14 @@ class EmbeddedNode:
 
     def run_due(self, *, unpaced: bool = False) -> None:  # noqa: ARG002 (the node's form)
         """Release what is due by now and tell who waits for it."""
+        self.run_due_by(self.clock.now_ms())
+
+    def run_due_by(self, now_ms: int) -> None:
+        """The same for who has just looked at the clock."""
         if self.manual:
             self.chores.run_all()
         else:
-            engine, now_ms = self.engine, self.clock.now_ms()
+            engine = self.engine
             for _ in range(_TURNS_MAX):
                 wake_ms = engine.next_wake_ms()
                 if wake_ms is None or wake_ms > now_ms or not engine.run_due(now_ms):
@@ -193,17 +197,20 @@ class EmbeddedNode:
             if self.closed or self._failure is not None:
                 return
             try:
-                self.show_committed()
-                self.run_due()
+                now_ms = self.clock.now_ms()
+                self.show_committed(now_ms)
+                self.run_due_by(now_ms)
             except ClosedError:
                 # It waited for a full disk, and is being closed.
                 return
             except Exception as error:
                 self.fail(error)
 
-    def show_committed(self) -> None:
-        """Show the wheel what is safe by now."""
-        self.engine.commit(self.commits.position(), self.clock.now_ms())
+    def show_committed(self, now_ms: int | None = None) -> None:
+        """Show the wheel what is safe by now, which is `now_ms` if it was just looked at."""
+        self.engine.commit(
+            self.commits.position(), self.clock.now_ms() if now_ms is None else now_ms
+        )
 
     def wake_ready(self) -> None:
         """Tell who waits that something came to be ready, or that a group has gone."""

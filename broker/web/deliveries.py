@@ -15,6 +15,7 @@ from delaylog.storage.columns import alike, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
 from delaylog.storage.own_backoff import OWN_BACKOFF_SIZE, have_own_backoff, split_own_backoff
+from delaylog.storage.rows import bodies_only
 
 NO_TAGS: list[str] = []
 NO_HEADERS: dict[str, str] = {}
@@ -25,7 +26,6 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
     """The bulk answer: columns, bodies as one block."""
     rows = delivery.rows
     n = len(rows)
-    sizes = {name: rows[name].astype(np.int64) for name in _META}
     fields: dict[str, Any] = {
         "v": BATCH_VERSION,
         "n": n,
@@ -37,9 +37,7 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
         "attempts": _column(delivery.attempts, "<u2"),
     }
     total = rows["size"].astype(np.int64)
-    meta = sum(sizes.values())
-    assert isinstance(meta, np.ndarray)
-    if not some(meta):
+    if bodies_only(rows):
         fields["body_size"] = _column(total, "<u4")
         fields["bodies"] = delivery.records
         if columns & {"priority"}:
@@ -48,6 +46,8 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
         for name in columns - {"priority"}:
             fields[f"{name}_size"], fields[name] = 0, b""
         return bytes(msgpack.packb(fields))
+    sizes = {name: rows[name].astype(np.int64) for name in _META}
+    meta = np.sum(list(sizes.values()), axis=0)
     starts = np.cumsum(total) - total
     for name in ("id", "key", "tags", "headers"):
         size = sizes[f"{name}_size"]

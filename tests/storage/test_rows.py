@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.storage.batch import MessageBatch, TextColumn
-from delaylog.storage.rows import interleave
+from delaylog.storage.layout import INDEX_ENTRY
+from delaylog.storage.rows import bodies_only, interleave
 
 WIDTHS = st.tuples(*[st.integers(0, 4)] * 5).filter(lambda widths: any(widths[:4]))
 
@@ -34,3 +36,16 @@ def test_columns_of_one_size(n: int, widths: tuple[int, ...]) -> None:
     assert starts is not None
     assert others is not None
     assert starts.tolist() == others.tolist()
+
+
+@pytest.mark.parametrize("name", ["id_size", "key_size", "tags_size", "headers_size"])
+def test_bodies_only(name: str) -> None:
+    rows = np.zeros(3, INDEX_ENTRY)
+    for other in INDEX_ENTRY.names or ():
+        if not other.endswith("_size"):
+            rows[other] = 2
+    rows["size"] = 7
+    assert bodies_only(rows)
+    rows[name][1] = 1
+    assert not bodies_only(rows)
+    assert bodies_only(rows[2:])
