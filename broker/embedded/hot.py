@@ -191,6 +191,8 @@ def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
     if any(some(rows[name]) for name in _TEXT_SIZES):
         return None
     none = np.zeros(n, np.int64)
+    # The lease may have the very same array: nobody else may change it.
+    delivery.origins.flags.writeable = False
     return ReceivedBatch(
         n=n,
         lease=delivery.lease,
