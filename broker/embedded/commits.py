@@ -125,6 +125,26 @@ class GroupCommit:
                 return
         call(failure)
 
+    def begin(self, position: int) -> None:
+        """Have it safe up to there soon: by a write of this thread, where that is all there is.
+
+        Waits neither for another one's sync nor for space on a full disk: those leave it to the
+        thread. Raises what made an end of the log.
+        """
+        if self.position() >= position:
+            return
+        with self._turn:
+            if self._failure is not None:
+                raise self._failure
+            mine = self.written_is_safe and not self._committing
+            self._committing = self._committing or mine
+        if mine:
+            self._commit(sync=False)
+            if self._failure is not None:
+                raise self._failure
+        if self.position() < position:
+            self.kick()
+
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""
         if self._asked:

@@ -62,10 +62,11 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
 
 
 def _wait(node: EmbeddedNode, step: Step) -> None:
-    if isinstance(step, Safe | Begun):
-        # One that need not wait is here where a write is all there is to it: that costs less than
-        # to wake a thread for it.
+    if isinstance(step, Safe):
         node.commits.reach(step.position)
+    elif isinstance(step, Begun):
+        # Here only where a write is all there is to it: that costs less than to wake a thread.
+        node.commits.begin(step.position)
     elif isinstance(step, Job):
         step.call()
     else:

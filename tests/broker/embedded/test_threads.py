@@ -241,3 +241,26 @@ def test_what_nobody_waits_for_is_written_at_once_where_that_is_all(open_embedde
     broker.send("t", "one", wait=False)
     log = broker._node.engine.state.log
     assert log.written_position == log.end_position
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "always"])
+def test_what_nobody_waits_for_waits_for_no_full_disk(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
+) -> None:
+    """The call returns; what it appended is written once there is room, and is there."""
+    broker = open_embedded(fsync=fsync)
+    broker.send("t", "before")
+    log = broker._node.engine.state.log
+    with monkeypatch.context() as patched, ThreadPoolExecutor(1) as threads:
+
+        def no_room(*_: Any, **__: Any) -> bool:
+            raise DiskFullError("no space")
+
+        patched.setattr(log, "write_pending", no_room)
+        sending = threads.submit(broker.send, "t", "while full", wait=False)
+        try:
+            sending.result(10)
+        finally:
+            patched.undo()
+    broker.flush(10)
+    assert [message.text for message in broker.receive("t", max=9)] == ["before", "while full"]
