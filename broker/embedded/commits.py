@@ -157,8 +157,12 @@ class GroupCommit:
     # ------------------------------------------------------------------ committing
 
     def _commit(self, *, sync: bool, tell: bool = True) -> None:
-        """One commit, by whoever took the turn."""
-        error: BaseException | None = None
+        """One commit, by whoever took the turn.
+
+        One that Ctrl-C interrupts ends its turn: the log has everything to do that it had before.
+        """
+        error: Exception | None = None
+        interruption: BaseException | None = None
         try:
             self._log.write_pending()
             if sync:
@@ -168,8 +172,10 @@ class GroupCommit:
             self.commits += 1
         except DiskFullError:
             self.disk_full = True
-        except BaseException as failure:
+        except Exception as failure:
             error = failure
+        except BaseException as other:
+            interruption = other
         with self._turn:
             self._committing = False
             self._failure = self._failure or error
@@ -179,10 +185,12 @@ class GroupCommit:
             self._turn.notify_all()
             if self._asked or self._stopping:
                 self._work.notify()
-        if error is None and tell:
+        if error is None and interruption is None and tell:
             self._on_commit()
         for _, call in told:
             call(error)
+        if interruption is not None:
+            raise interruption
 
     def _run(self) -> None:
         while True:

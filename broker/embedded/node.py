@@ -136,6 +136,12 @@ class EmbeddedNode:
             )
         if self._failure is None:
             return ClosedError("this broker is closed: open its folder again")
+        if not isinstance(self._failure, Exception):
+            kind = type(self._failure).__name__
+            return ClosedError(
+                f"a call was interrupted in its middle by {kind}: close this "
+                "broker and open its folder again, which has everything that was answered"
+            )
         error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
         error.__cause__ = self._failure
         return error
@@ -200,6 +206,9 @@ class EmbeddedNode:
                 return
             except Exception as error:
                 self.fail(error)
+            except BaseException as interruption:
+                self.fail(interruption)
+                raise
 
     def show_committed(self) -> None:
         """Show the wheel what is safe by now."""
