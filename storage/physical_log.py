@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from delaylog.storage.batch import Block
-from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.file_system import File, FileSystem, parent_of
 from delaylog.storage.frames import Frame, Tick, encode_frame
 from delaylog.storage.layout import FrameKind
@@ -204,27 +204,30 @@ class PhysicalLog:
             return False
         try:
             self._refuse_if_failed()
-            with self._queue_lock:
-                buffers, self._pending = self._pending, []
-                size, self._pending_size = self._pending_size, 0
-            if not buffers:
-                return True
-            file = self._file
-            assert file is not None, "recover() runs before the first write"
-            at = self.written_position - self._bases[-1]
+            buffers: list[Block] = []
+            size = 0
             try:
+                with self._queue_lock:
+                    buffers, self._pending = self._pending, []
+                    size, self._pending_size = self._pending_size, 0
+                if not buffers:
+                    return True
+                file = self._file
+                assert file is not None, "recover() runs before the first write"
+                at = self.written_position - self._bases[-1]
                 if at > 0 and at + size > self._segment_bytes_max:
                     file = self._next_segment(file)
                     at = 0
                 file.pwritev(buffers, at)
-            except DiskFullError:
-                # The frames stay queued, in order; a later try writes them over the torn part.
+            except DiskFailedError as error:
+                self._failure = error
+                raise
+            except BaseException:
+                # No space, or Ctrl-C in the thread of a program: the frames stay queued, in order;
+                # a later try writes them over the torn part.
                 with self._queue_lock:
                     self._pending = buffers + self._pending
                     self._pending_size += size
-                raise
-            except DiskFailedError as error:
-                self._failure = error
                 raise
             self.written_position += size
             return True
@@ -251,12 +254,18 @@ class PhysicalLog:
         try:
             for sealed in old:
                 sealed.fdatasync()
-                sealed.close()
             file.fdatasync()
         except DiskFailedError as error:
             self._failure = error
             raise
+        except BaseException:
+            # Interrupted: the next sync has all of them to do.
+            with self._write_lock:
+                self._old_files = old + self._old_files
+            raise
         self.durable_position = target
+        for sealed in old:
+            sealed.close()
         return target
 
     def cut(self, position: int) -> None:

@@ -1,8 +1,8 @@
 """Where refs lie, found once for all who ask about the same ones.
 
 A send, its release, the receive that takes it and the ack that ends it ask for the rows, records
-and states of one array of refs, one after another. What was asked for last is kept, by identity:
-nobody changes refs where they stand.
+and states of one array of refs, one after another. What was asked for last is kept, by identity.
+The one rule: refs do not change where they stand, so they cannot be written any more.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ class Whereabouts:
         if hour is not None and consecutive(index):
             run = slice(int(index[0]), int(index[-1]) + 1)
         place = Place(hour, index, run)
-        self._known.append((refs, place))
+        self._keep(refs, place)
         return place
 
     def note(self, refs: Int64Array, hour: int, index: Int64Array) -> None:
         """Rows `index` of an hour, which follow one another, got these refs."""
         run = slice(int(index[0]), int(index[-1]) + 1)
-        self._known.append((refs, Place(hour, index, run)))
+        self._keep(refs, Place(hour, index, run))
+
+    def _keep(self, refs: Int64Array, place: Place) -> None:
+        refs.flags.writeable = False
+        self._known.append((refs, place))

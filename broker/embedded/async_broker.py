@@ -28,7 +28,7 @@ from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.broker.embedded.taking import Taking
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call
-from delaylog.client.errors import SendFailed
+from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
@@ -83,7 +83,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
     ) -> None:
         try:
             await self.close()
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise
@@ -96,7 +96,13 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
         """
         try:
             if not self._node.closed:
-                await self.stop()
+                try:
+                    await self.stop()
+                except BaseException:
+                    # What it says is what comes out of here; sends under way go on all the same.
+                    with suppress(SendFailed):
+                        await self.flush()
+                    raise
                 await self.flush()
         finally:
             await asyncio.to_thread(self._close)

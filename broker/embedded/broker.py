@@ -24,7 +24,7 @@ from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call
-from delaylog.client.errors import SendFailed
+from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import (
     Changed,
@@ -79,7 +79,7 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
     ) -> None:
         try:
             self.close()
-        except SendFailed:
+        except ClientError:
             # What went wrong inside says more than what it took along.
             if error is None:
                 raise

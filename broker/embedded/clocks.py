@@ -139,9 +139,10 @@ class ManualClock:
     def attach(self, broker: Moved) -> None:
         """Move this broker along from now on."""
         with self._moving:
-            self._brokers.append(broker)
-            # The clock may have been moved while the broker began.
+            # The clock may have been moved while the broker began. One that fails at that is not
+            # moved along: it would stop the clock for all others.
             broker.clock_moved()
+            self._brokers.append(broker)
 
     def detach(self, broker: Moved) -> None:
         """It is to be closed; who moves the clock just now ends that first."""

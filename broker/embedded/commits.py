@@ -125,6 +125,26 @@ class GroupCommit:
                 return
         call(failure)
 
+    def begin(self, position: int) -> None:
+        """Have it safe up to there soon: by a write of this thread, where that is all there is.
+
+        Waits neither for another one's sync nor for space on a full disk: those leave it to the
+        thread. Raises what made an end of the log.
+        """
+        if self.position() >= position:
+            return
+        with self._turn:
+            if self._failure is not None:
+                raise self._failure
+            mine = self.written_is_safe and not self._committing
+            self._committing = self._committing or mine
+        if mine:
+            self._commit(sync=False)
+            if self._failure is not None:
+                raise self._failure
+        if self.position() < position:
+            self.kick()
+
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""
         if self._asked:
@@ -137,8 +157,12 @@ class GroupCommit:
     # ------------------------------------------------------------------ committing
 
     def _commit(self, *, sync: bool, tell: bool = True) -> None:
-        """One commit, by whoever took the turn."""
-        error: BaseException | None = None
+        """One commit, by whoever took the turn.
+
+        One that Ctrl-C interrupts ends its turn: the log has everything to do that it had before.
+        """
+        error: Exception | None = None
+        interruption: BaseException | None = None
         try:
             self._log.write_pending()
             if sync:
@@ -148,8 +172,10 @@ class GroupCommit:
             self.commits += 1
         except DiskFullError:
             self.disk_full = True
-        except BaseException as failure:
+        except Exception as failure:
             error = failure
+        except BaseException as other:
+            interruption = other
         with self._turn:
             self._committing = False
             self._failure = self._failure or error
@@ -159,10 +185,12 @@ class GroupCommit:
             self._turn.notify_all()
             if self._asked or self._stopping:
                 self._work.notify()
-        if error is None and tell:
+        if error is None and interruption is None and tell:
             self._on_commit()
         for _, call in told:
             call(error)
+        if interruption is not None:
+            raise interruption
 
     def _run(self) -> None:
         while True:

@@ -34,7 +34,7 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
     locked, error = True, None
     try:
         while True:
-            step = call.send(None) if error is None else call.throw(error)
+            step = _turn(node, call, error)
             error = None
             if isinstance(step, News):
                 node.wait_for_news(step.seconds)
@@ -61,11 +61,24 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
             node.lock.release()
 
 
+def _turn(node: EmbeddedNode, call: Call[Any], error: BaseException | None) -> Step:
+    """Let a call go on to where it waits. StopIteration has its answer."""
+    try:
+        return call.send(None) if error is None else call.throw(error)
+    except Exception:
+        raise
+    except BaseException as interruption:
+        # Ctrl-C between any two steps of it: the log is whole, and what is in memory may be not.
+        node.fail(interruption)
+        raise
+
+
 def _wait(node: EmbeddedNode, step: Step) -> None:
-    if isinstance(step, Safe | Begun):
-        # One that need not wait is here where a write is all there is to it: that costs less than
-        # to wake a thread for it.
+    if isinstance(step, Safe):
         node.commits.reach(step.position)
+    elif isinstance(step, Begun):
+        # Here only where a write is all there is to it: that costs less than to wake a thread.
+        node.commits.begin(step.position)
     elif isinstance(step, Job):
         step.call()
     else:
@@ -113,7 +126,7 @@ class LoopDriver:
             while True:
                 node.enter()
                 try:
-                    step = call.send(None) if error is None else call.throw(error)
+                    step = _turn(node, call, error)
                     if isinstance(step, News):
                         seconds = node.seconds_to_wait(step.seconds)
                         told = self._expect()

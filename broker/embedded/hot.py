@@ -190,6 +190,8 @@ def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
     if not bodies_only(rows):
         return None
     none = np.zeros(n, np.int64)
+    # The lease may have the very same array: nobody else may change it.
+    delivery.origins.flags.writeable = False
     return ReceivedBatch(
         n=n,
         lease=delivery.lease,

@@ -136,6 +136,12 @@ class EmbeddedNode:
             )
         if self._failure is None:
             return ClosedError("this broker is closed: open its folder again")
+        if not isinstance(self._failure, Exception):
+            kind = type(self._failure).__name__
+            return ClosedError(
+                f"a call was interrupted in its middle by {kind}: close this "
+                "broker and open its folder again, which has everything that was answered"
+            )
         error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
         error.__cause__ = self._failure
         return error
@@ -205,6 +211,9 @@ class EmbeddedNode:
                 return
             except Exception as error:
                 self.fail(error)
+            except BaseException as interruption:
+                self.fail(interruption)
+                raise
 
     def show_committed(self, now_ms: int | None = None) -> None:
         """Show the wheel what is safe by now, which is `now_ms` if it was just looked at."""
@@ -382,6 +391,12 @@ class EmbeddedNode:
             finally:
                 self.engine.close()
 
+    def give_up(self, error: BaseException) -> None:
+        """Let go of everything without a checkpoint: the folder may be opened again. No lock."""
+        with self.lock:
+            self.fail(error)
+        self.close()
+
     def begin_forked(self) -> None:
         """In a forked child: the folder is the parent's, and two that write it would ruin it."""
         # Another thread of the parent may have had the lock, and is not there to give it back.
@@ -395,8 +410,15 @@ _nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
 
 def is_open_here(folder: str) -> bool:
     """Whether a broker of this very process has the folder."""
-    folders = [node.engine.folder for node in list(_nodes) if not node.closed]
-    return any(os.path.samefile(each, folder) for each in folders)
+    return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.closed)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two paths name one folder; one that was removed under its broker is no other's."""
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError:
+        return False
 
 
 def _in_forked_child() -> None:

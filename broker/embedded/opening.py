@@ -139,12 +139,16 @@ def _open(
         engine = Engine(files, folder, now_ms=clock.now_ms(), random=Random(), limits=wanted)
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)
-        node.start()
+        try:
+            node.start()
+            if isinstance(clock, ManualClock):
+                clock.attach(node)
+        except BaseException as error:
+            node.give_up(error)
+            raise
     except BaseException:
         os.close(lock)
         raise
-    if isinstance(clock, ManualClock):
-        clock.attach(node)
     return make(node, clock, lock, namespace)
 
 

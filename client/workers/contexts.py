@@ -47,8 +47,10 @@ def in_own_context(
     except StopIteration as done:
         result: T = done.value
         return result
-    rest: T = yield from _rest(context, coroutine, waited_for)
-    return rest
+    rest = _rest(context, coroutine, waited_for)
+    waited_for = None
+    result = yield from rest
+    return result
 
 
 @types.coroutine
@@ -63,10 +65,15 @@ def _rest(context: Context, coroutine: Any, waited_for: Any) -> Generator[Any, A
             raise
         except BaseException as error:
             step, given = coroutine.throw, error
+        # A failure knows this frame. Where the frame knew the failure, or the future that has it,
+        # all would stay, and the message with them, until somebody collects garbage.
+        waited_for = None
         try:
             waited_for = context.run(step, given)
         except StopIteration as done:
             return done.value
+        finally:
+            given = None
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

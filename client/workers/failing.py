@@ -1,9 +1,9 @@
 """What a failed call means to a worker, the same for tasks and threads.
 
 The one rule: who was answered once is not ended by anything a broker does: it is told of when it
-begins, every minute that it lasts, and when it is over, and waited out. Only a consumer that no
-shard ever served, because it is refused, ends its worker: its declaration or the broker has to be
-put right first.
+begins, every minute that it lasts, and when it is over, and waited out. Only a consumer that a
+shard refuses from the start ends its worker: its declaration or that broker has to be put right
+first. A topic or group that is not there counts when all shards lack it.
 """
 
 from __future__ import annotations

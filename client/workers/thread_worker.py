@@ -87,7 +87,7 @@ class ThreadWorker(Declaring):
                 raise shift.ended_by
         for consumer, shift in shifts:
             if (refused := shift.beginning.error) is not None:
-                refused.add_note(f"the consumer of {consumer.name} has handled nothing")
+                refused.add_note(f"the consumer of {consumer.name} was refused from the start")
                 raise refused
 
     def run(self) -> None:

@@ -279,7 +279,8 @@ def test_a_state_flush_ends_while_an_hour_grows() -> None:
             step()
             writes += 1
             assert writes < 5, "a pass has an end"
-            ref += PAGE_ROWS
+            # Another array: where refs lie is remembered by identity, and they never change.
+            ref = ref + PAGE_ROWS
             store.put_states(ref, entries)
     assert writes == 1
     assert store.dirty_state_bytes == 4096

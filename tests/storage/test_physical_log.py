@@ -8,6 +8,7 @@ in which unsynced sectors can survive.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
 from delaylog.storage.log_reader import segment_name
 from delaylog.storage.physical_log import PhysicalLog
-from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.small_log import FOLDER, SMALL, append, filled, open_log, payload
 
 
@@ -189,6 +190,37 @@ def test_full_disk_keeps_frames_in_order() -> None:
         assert end == log.end_position
         _, found = open_log(disk.restart("nothing") if fault % 2 else disk, 0, end)
         assert [bytes(f.payload) for f in found] == [payload(n + 3) for n in range(8)]
+
+
+@pytest.mark.parametrize("step", ["pwritev", "fdatasync"])
+def test_an_interrupted_commit_is_made_again(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Ctrl-C behind the system's call, with sealed segments: none is lost or forgotten."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    for number in range(5):
+        append(log, bytes([number]) * 900)
+        log.write_pending()
+    assert len(disk.listdir(FOLDER)) == 3, "two are sealed"
+    append(log, b"queued")
+    real = getattr(FakeFile, step)
+
+    def interrupted(*how: Any) -> None:
+        real(*how)
+        raise KeyboardInterrupt
+
+    def commit() -> int:
+        log.write_pending()
+        return log.sync()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeFile, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commit()
+    end = commit()
+    assert end == log.end_position
+    assert not log.sealed
+    _, found = open_log(disk.restart("nothing"), 0, end)
+    assert [bytes(f.payload)[:6] for f in found] == [*(bytes([n]) * 6 for n in range(5)), b"queued"]
 
 
 def test_sync_while_the_disk_is_full() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,12 @@ def test_what_was_noted_is_found_and_equal_refs_are_looked_at() -> None:
     other = refs.copy()
     other[1] += 1
     assert where.of(other).run is None
+
+
+def test_refs_that_were_asked_for_cannot_be_written_any_more() -> None:
+    where, noted, asked = Whereabouts(), refs_of([(1, 5)]), refs_of([(1, 5)])
+    where.note(noted, 1, noted & INDEX_MASK)
+    where.of(asked)
+    for refs in (noted, asked):
+        with pytest.raises(ValueError, match="read-only"):
+            refs[0] = 7

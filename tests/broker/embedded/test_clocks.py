@@ -130,3 +130,17 @@ def test_who_comes_after_a_move_does_what_has_become_due() -> None:
     clock.attach(late)
     assert late.stood == [20]
     clock.advance(ms=1)
+
+
+def test_one_that_fails_to_follow_is_not_moved_along() -> None:
+    class Broken(Sleeper):
+        def clock_moved(self) -> None:
+            raise LookupError("a row")
+
+    clock = ManualClock(0)
+    good = Sleeper(clock)
+    clock.attach(good)
+    with pytest.raises(LookupError):
+        clock.attach(Broken(clock, 5))
+    clock.advance(ms=10)
+    assert good.stood == [0, 10]

@@ -17,7 +17,7 @@ import pytest
 
 import delaylog
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
-from delaylog.client import Message
+from delaylog.client import Message, NotFound
 from delaylog.client.workers import Retry
 
 SOURCE = str(Path(delaylog.__file__).parent.parent)
@@ -174,3 +174,58 @@ def test_a_handler_of_the_wrong_kind_is_refused(broker: EmbeddedBroker[ManualClo
 
     with pytest.raises(RuntimeError, match="nothing to run"):
         broker.run()
+
+
+def refused(broker: Any) -> bool:
+    """Whether its consumer has heard that it may not begin."""
+    ((_, shift),) = broker._worker._shifts
+    return shift.beginning.error is not None
+
+
+def test_a_refused_consumer_hides_no_error_of_the_program(tmp_path: Path) -> None:
+    """Leaving by an error closes, and what closing has to say is in the log."""
+
+    def program() -> None:
+        with delaylog.open(tmp_path / "f") as broker:
+            broker.put_topic("t", {})
+            broker.consumer("t", group="missing")(print)
+            broker.start()
+            await_that(lambda: refused(broker))
+            raise LookupError("of the program")
+
+    with pytest.raises(LookupError):
+        program()
+
+
+def test_a_refused_consumer_loses_no_send_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the splitter until stopping is over, and is in the log when close is."""
+    crowded = [True]
+
+    async def handler(message: Message) -> None:
+        print(message)
+
+    async def program() -> None:
+        async with delaylog.open_async(tmp_path / "f") as broker:
+            await broker.put_topic("t", {})
+            broker.consumer("t", group="missing")(handler)
+            await broker.start()
+            monkeypatch.setattr(broker._node.engine, "crowded", lambda: crowded[0])
+            broker.send("t", "under way")
+            await asyncio.to_thread(await_that, lambda: refused(broker))
+            stop = broker._worker.stop
+
+            async def stopped(**how: Any) -> None:
+                try:
+                    await stop(**how)
+                finally:
+                    crowded.clear()
+                    crowded.append(False)
+
+            monkeypatch.setattr(broker._worker, "stop", stopped)
+
+    with pytest.raises(NotFound, match="no group 'missing'"):
+        asyncio.run(program())
+    with delaylog.open(tmp_path / "f") as broker:
+        assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["under way"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 import delaylog
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.embedded import ConfigError, ManualClock
+from delaylog.broker.engine import Engine
 from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import NewMessage, TooLarge
+from delaylog.storage.errors import CorruptionError
 
 SOURCE = str(Path(delaylog.__file__).parents[1])
 
@@ -80,6 +83,37 @@ def test_a_folder_has_one_owner(open_embedded: Any, live: LiveBroker) -> None:
         open_embedded(live.data_dir)
     broker.close()
     open_embedded(live.data_dir)
+
+
+def test_a_folder_that_has_gone_is_in_nobody_s_way(open_embedded: Any, tmp_path: Path) -> None:
+    """A program that removes a folder leaves a broker behind; others may be opened all the same."""
+    open_embedded(tmp_path / "gone", clock=ManualClock(), fsync="never")
+    (tmp_path / "gone").rename(tmp_path / "elsewhere")
+    (tmp_path / "other").mkdir()
+    open_embedded(tmp_path / "other").send("t", "one")
+    (tmp_path / "elsewhere").rename(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("clock", [None, ManualClock()])
+def test_a_start_that_fails_leaves_nothing_behind(
+    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Any
+) -> None:
+    """The folder can be opened once the reason has gone, and the clock moves the others on."""
+    before = {thread.name for thread in threading.enumerate()}
+    with monkeypatch.context() as patched:
+
+        def broken(_: Engine) -> None:
+            raise CorruptionError("a row that is not the one written", path="p", position=0)
+
+        patched.setattr(Engine, "stand_reserve", broken)
+        with pytest.raises(CorruptionError):
+            open_embedded(tmp_path / "f", clock=clock)
+    assert {thread.name for thread in threading.enumerate()} <= before
+    if clock is not None:
+        clock.advance(days=1)
+    broker = open_embedded(tmp_path / "f", clock=clock)
+    broker.send("t", "one")
+    assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["one"]
 
 
 def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:

@@ -241,3 +241,73 @@ def test_what_nobody_waits_for_is_written_at_once_where_that_is_all(open_embedde
     broker.send("t", "one", wait=False)
     log = broker._node.engine.state.log
     assert log.written_position == log.end_position
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "always"])
+def test_what_nobody_waits_for_waits_for_no_full_disk(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
+) -> None:
+    """The call returns; what it appended is written once there is room, and is there."""
+    broker = open_embedded(fsync=fsync)
+    broker.send("t", "before")
+    log = broker._node.engine.state.log
+    with monkeypatch.context() as patched, ThreadPoolExecutor(1) as threads:
+
+        def no_room(*_: Any, **__: Any) -> bool:
+            raise DiskFullError("no space")
+
+        patched.setattr(log, "write_pending", no_room)
+        sending = threads.submit(broker.send, "t", "while full", wait=False)
+        try:
+            sending.result(10)
+        finally:
+            patched.undo()
+    broker.flush(10)
+    assert [message.text for message in broker.receive("t", max=9)] == ["before", "while full"]
+
+
+@pytest.mark.parametrize(("fsync", "step"), [("always", "fdatasync"), ("never", "pwritev")])
+def test_ctrl_c_in_a_commit_takes_nothing_along(
+    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, step: str
+) -> None:
+    """It comes out of the call that it met; the next ones go on, and all of them are there."""
+    broker = open_embedded(tmp_path / "f", fsync=fsync)
+    broker.send("t", "before", id="before")
+    file_type = type(broker._node.engine.state.log._file)
+    real = getattr(file_type, step)
+
+    def interrupted(*how: Any) -> None:
+        real(*how)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_type, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broker.send("t", "meanwhile", id="meanwhile")
+    broker.send("t", "after", id="after")
+    broker.close()
+    again = open_embedded(tmp_path / "f")
+    assert {each.id for each in again.messages("t")} == {"before", "meanwhile", "after"}
+
+
+def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
+    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory may be half of it: it is let go of; the folder has what was answered."""
+    broker = open_embedded(tmp_path / "f")
+    broker.send("t", "before", id="before")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    taken = broker.receive("t")
+    with monkeypatch.context() as patched:
+        patched.setattr(broker._node.engine.state.hours, "count_living", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broker.ack(taken)
+    with pytest.raises(ClosedError, match=r"interrupted .* by KeyboardInterrupt: close this"):
+        broker.send("t", "after")
+    broker.close()
+    again = open_embedded(tmp_path / "f")
+    assert "before" in {each.id for each in again.messages("t")}

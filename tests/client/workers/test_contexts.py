@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -129,3 +132,35 @@ def test_one_that_is_thrown_away_is_closed(awaited: Any) -> None:
 
     asyncio.run(run())
     assert ended == ["closed"]
+
+
+@pytest.mark.parametrize("awaited", [in_own_context, by_steps])
+def test_a_failure_that_came_to_it_keeps_nothing(awaited: Any) -> None:
+    """What a failed handler had is given back at once, not when somebody collects garbage."""
+
+    class Body:
+        """Something large."""
+
+    async def handler(body: Body) -> None:
+        answer: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(answer.set_exception, LookupError("no answer"))
+        try:
+            await answer
+        finally:
+            # This frame is no better than others.
+            answer = None
+
+    async def run() -> None:
+        body = Body()
+        seen = weakref.ref(body)
+        with suppress(LookupError):
+            await awaited(handler, body)
+        del body
+        await asyncio.sleep(0)
+        assert seen() is None
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

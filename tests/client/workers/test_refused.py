@@ -38,7 +38,7 @@ def test_a_group_that_is_not_there_ends_the_program(live: Live, kind: Kind) -> N
     live.send(["x"])
     with pytest.raises(NotFound, match="topic 't' has no group 'audit'") as caught:
         run(kind, live.url, "audit", namespace=live.namespace)
-    assert caught.value.__notes__ == ["the consumer of t/audit has handled nothing"]
+    assert caught.value.__notes__ == ["the consumer of t/audit was refused from the start"]
 
 
 class Doorkeeper(BaseHTTPRequestHandler):
