@@ -50,8 +50,15 @@ class Handler:
         ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
         ({"lease_ms": 0}, ValueError, "lease_ms is at least 1"),
         ({"wait_ms": True}, TypeError, "wait_ms is a whole number, not bool"),
+        ({"concurrency": None}, TypeError, "concurrency is a whole number, not NoneType"),
+        ({"lease_ms": None}, TypeError, "lease_ms is a whole number, not NoneType"),
         ({"grace_s": -1.0}, ValueError, "grace_s is not negative"),
+        ({"grace_s": float("nan")}, ValueError, "grace_s is not negative: nan"),
+        ({"grace_s": None}, TypeError, "grace_s is a number of seconds, not NoneType"),
+        ({"group": 5}, TypeError, "group is a text or None, not int"),
         ({"tags": "a"}, TypeError, "not one text"),
+        ({"tags": 5}, TypeError, "tags are a list of texts, not int"),
+        ({"tags": ["a", 5]}, TypeError, "tags are a list of texts, which 5 is not"),
         ({"tags_mode": "some"}, ValueError, "any or all"),
         ({"exact_tags": True}, ValueError, "goes with tags"),
         ({"batch": False, "batch_max": 5}, ValueError, "say batch=True too"),
@@ -63,6 +70,12 @@ def test_what_is_wrong_is_said_at_once(
 ) -> None:
     with pytest.raises(kind, match=says):
         Consumer(**({"topic": "t", "handler": handle} | members))
+
+
+def test_tags_of_an_iterator_are_those_of_every_shard() -> None:
+    """Each shard's receives ask anew; with no tags left they would take all messages."""
+    consumer = Consumer(topic="t", handler=handle, tags=iter(["a", "b"]))  # type: ignore[arg-type]
+    assert [consumer.wanted.tags, consumer.wanted.tags] == [("a", "b"), ("a", "b")]
 
 
 def test_a_decorator_without_its_parentheses_is_no_consumer() -> None:
