@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -124,11 +125,17 @@ def test_the_decorated_function_stays_what_it_was() -> None:
         ({"delay_ms": -1}, ValueError, "not negative"),
         ({"delay_ms": 1.5}, TypeError, "whole number"),
         ({"delay_ms": 1, "delay": "x"}, ValueError, "not both"),
+        ({"delay": 5}, TypeError, "delay is a timedelta, not int"),
     ],
 )
 def test_a_retry_knows_when(members: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         Retry(**members)
+
+
+def test_a_retry_is_never_early_however_long_it_waits() -> None:
+    assert Retry(delay=timedelta(microseconds=1_001)).delay_ms == 2
+    assert Retry(delay=timedelta.max).delay_ms == 86_400_000 * 1_000_000_000
 
 
 @pytest.mark.parametrize("delay_ms", [None, 0, 1_500])
