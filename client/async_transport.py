@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from delaylog.client.calls.call import Call
+from delaylog.client.checks import check_connection
 from delaylog.client.errors import AnswerLost, ClientError, NotReached
 from delaylog.client.exchanging import (
     CALL_TIMEOUT_S,
@@ -47,6 +48,7 @@ class AsyncTransport:
         failover_s: float = FAILOVER_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        check_connection(call_timeout_s, tls)
         self.route = route
         self._headers = authorization(token)
         self._call_timeout_s = call_timeout_s

@@ -9,7 +9,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.client.checks import check_list
+from delaylog.client.checks import check_list, check_sendable
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
@@ -138,7 +138,7 @@ def encode_send(
         raise ValueError("producer and sequence come together")
     for name, texts in (("bodies", bodies), ("ids", ids), ("keys", keys), ("tags", tags)):
         check_list(name, texts)
-    n = len(bodies[0]) if isinstance(bodies, tuple) else len(bodies)
+    n = _rows_of("bodies", bodies)
     fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
     _put_numbers(fields, "delay_ms", delay_ms, "<i8", n)
@@ -198,7 +198,7 @@ def encode_change(
         raise ValueError("give deliver_at_ms or delay_ms, not both")
     fields: dict[str, Any] = {"v": BULK_VERSION}
     if ids is not None:
-        fields["n"] = len(ids[0]) if isinstance(ids, tuple) else len(ids)
+        fields["n"] = _rows_of("ids", ids)
         _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
     else:
         column = np.atleast_1d(np.asarray(refs, "<i8"))
@@ -292,12 +292,24 @@ def _pack(fields: dict[str, Any], **optional: object) -> bytes:
     return packed
 
 
+def _rows_of(what: str, texts: Texts) -> int:
+    """How many rows a text column has. TypeError for what is none, such as a tuple of texts."""
+    if isinstance(texts, tuple):
+        if len(texts) != 2 or not isinstance(texts[1], (bytes, bytearray, memoryview)):
+            raise TypeError(f"{what} are a list, or a tuple of their sizes and one block of bytes")
+        return len(texts[0])
+    if not isinstance(texts, Sized):
+        raise TypeError(f"{what} are a list, not {type(texts).__name__}")
+    return len(texts)
+
+
 def _put_numbers(
     fields: dict[str, Any], name: str, value: Numbers | None, dtype: str, n: int
 ) -> None:
     if value is None:
         return
     if isinstance(value, int):
+        check_sendable(**{name: value})
         fields[name] = value
         return
     wanted = np.dtype(dtype)

@@ -7,6 +7,8 @@ limits decide is left to the broker, which names the bound; here stands only wha
 from __future__ import annotations
 
 import re
+import ssl
+from collections.abc import Iterable
 from typing import Final
 
 INT64_MIN: Final = -(2**63)
@@ -35,6 +37,42 @@ def check_text(name: str, value: object) -> None:
     """TypeError unless it is a text, or None."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} is a text or None, not {type(value).__name__}")
+
+
+def check_texts(name: str, value: object) -> tuple[str, ...]:
+    """The texts of a list; TypeError for anything else, be it one text."""
+    if isinstance(value, str):
+        raise TypeError(f"{name} are a list of texts, not one text")
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} are a list of texts, not {type(value).__name__}")
+    texts = tuple(value)
+    for each in texts:
+        if not isinstance(each, str):
+            raise TypeError(f"{name} are a list of texts, which {each!r} is not")
+    return texts
+
+
+def check_seconds(name: str, value: object) -> None:
+    """TypeError unless it is a number, ValueError for a negative one or none at all (nan)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+    if not value >= 0:
+        raise ValueError(f"{name} is not negative: {value}")
+
+
+def check_connection(call_timeout_s: object, tls: object) -> None:
+    """TypeError, or ValueError, for a wait that is none, and for what says nothing about TLS.
+
+    A bool would be taken for one by some libraries: False for looking at no certificate.
+    """
+    check_seconds("call_timeout_s", call_timeout_s)
+    assert isinstance(call_timeout_s, (int, float))
+    if not 0 < call_timeout_s <= ANSWER_WAIT_S_MAX:
+        raise ValueError(
+            f"call_timeout_s lies above 0 and up to {ANSWER_WAIT_S_MAX:.0f}, not {call_timeout_s}"
+        )
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise TypeError(f"tls is an ssl.SSLContext or None, not {type(tls).__name__}")
 
 
 def check_namespace(namespace: object) -> None:

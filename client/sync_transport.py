@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from delaylog.client.calls.call import Call
+from delaylog.client.checks import check_connection
 from delaylog.client.errors import AnswerLost, ClientError, NotReached
 from delaylog.client.exchanging import (
     CALL_TIMEOUT_S,
@@ -56,6 +57,7 @@ class SyncTransport:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`connections_max`: so many are kept while nobody needs them."""
+        check_connection(call_timeout_s, tls)
         self.route = route
         self._token_headers = authorization(token)
         self._call_timeout_s = call_timeout_s

@@ -6,6 +6,8 @@ repr of its own contents, and what is wrong with it is said without it.
 
 from __future__ import annotations
 
+from delaylog.client.checks import check_text
+
 
 class Headers(dict[str, str]):
     """Headers that a log or a traceback may show without telling what they hold."""
@@ -15,7 +17,11 @@ class Headers(dict[str, str]):
 
 
 def authorization(token: str | None) -> Headers:
-    """The header of a token; none without one. ValueError where it cannot stand in a header."""
+    """The header of a token; none without one. ValueError where it cannot stand in a header.
+
+    TypeError for no text.
+    """
+    check_text("token", token)
     if token is None:
         return Headers()
     if not token or not token.isascii() or not token.isprintable() or " " in token:

@@ -82,7 +82,7 @@ async def send_rows(
     if engine.crowded():
         await node.room()
     now_ms = node.clock.now_ms()
-    singles = [_single(row) for row in rows]
+    singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
     parts = [
         (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
         for part in _runs(singles, limits.bulk_rows_max, limits.request_bytes_max)
@@ -99,9 +99,13 @@ async def send_rows(
     return out
 
 
-def _single(row: Row) -> Single:
+def _single(row: Row, item: int, horizon_ms: int) -> Single:
     body, kind, time_ms, members = row
     relative, merge = is_relative(kind), merge_of(kind)
+    if relative and time_ms > horizon_ms:
+        # The engine judges sums; what is near the largest number has none that a column holds.
+        detail = f"delay_ms is over the horizon of {horizon_ms} ms"
+        raise BadRequestError(detail, field="delay_ms", item=item)
     if members is None:
         return Single(body, time_ms, relative, merge=merge)
     return Single(body, time_ms, relative, *members, merge=merge, plain=False)

@@ -167,6 +167,8 @@ def _clock(clock: object) -> Clock:
 def _limits(given: Limits | Mapping[str, int] | None, *, manual: bool) -> Limits:
     if isinstance(given, Limits):
         return given
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"limits are numbers by name, not {type(given).__name__}")
     base = LIMITS
     if manual:
         base = replace(

@@ -110,6 +110,10 @@ class AsyncSender:
             while batch.left:
                 await _woken(batch.waiters, WHOLE_BATCH)
 
+    def refuse(self) -> None:
+        """Take no more; what is queued goes on being sent."""
+        self._closed = True
+
     async def abandon(self, error: Exception) -> None:
         """Give up whatever still waits, and end."""
         self._closed = True

@@ -174,6 +174,9 @@ class SendCalls:
         """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
         limits = self._outbox.limits
         error = ClientError("the client was closed before the message was sent")
+        # Else what others send meanwhile would be taken behind the flush, and dropped untried.
+        for sender in self._senders:
+            sender.refuse()
         try:
             with contextlib.suppress(TimeoutError):
                 self._flush(limits.close_for_s if within_s is None else within_s)

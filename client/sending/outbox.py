@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from delaylog.client.checks import check_seconds, check_whole
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
@@ -69,6 +70,11 @@ class SendLimits:
         return self.retry_for_s + LAST_ANSWER_S
 
     def __post_init__(self) -> None:
+        for name in ("batch_max", "batch_bytes_max", "pending_max", "pending_bytes_max"):
+            check_whole(name, getattr(self, name))
+        check_seconds("retry_for_s", self.retry_for_s)
+        if isinstance(self.linger_ms, bool) or not isinstance(self.linger_ms, (int, float)):
+            raise TypeError(f"linger_ms is a number, not {type(self.linger_ms).__name__}")
         if not 0 <= self.linger_ms <= 60_000:
             raise ValueError(f"linger_ms lies from 0 to 60000: {self.linger_ms}")
         if not 1 <= self.batch_max <= 100_000:
@@ -78,7 +84,9 @@ class SendLimits:
         if self.pending_max < self.batch_max:
             raise ValueError(f"pending_max is at least batch_max, {self.batch_max}")
         if self.pending_bytes_max < self.batch_bytes_max:
-            raise ValueError(f"pending_bytes_max is at least batch_bytes_max: {self}")
+            raise ValueError(
+                f"pending_bytes_max is at least batch_bytes_max, {self.batch_bytes_max}"
+            )
         if not 0 <= self.retry_for_s <= RETRY_FOR_S_MAX:
             raise ValueError(
                 f"retry_for_s lies from 0 to {RETRY_FOR_S_MAX:.0f}, since brokers forget after "

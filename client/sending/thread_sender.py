@@ -106,6 +106,12 @@ class ThreadSender:
                 if not waiter.wait(left_s):
                     raise TimeoutError(f"messages are not sent after {timeout_s} s")
 
+    def refuse(self) -> None:
+        """Take no more, also of those who wait for room; what is queued goes on being sent."""
+        with self._lock:
+            self._closed = True
+            _wake_all(self._outbox.room_waiters)
+
     def abandon(self, error: Exception) -> None:
         """Give up whatever still waits, and end the thread once its request has an end."""
         with self._lock:

@@ -56,7 +56,7 @@ class AsyncShift:
         self, consumer: Consumer, ports: Sequence[AsyncPort], *, gate: KeyGate, hooks: Hooks
     ) -> None:
         self.ended_by: BaseException | None = None
-        """A SystemExit or KeyboardInterrupt that a handler raised."""
+        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
         self.beginning = Beginning(len(ports))
         """Whether the broker lets it consume."""
         self.on_end: asyncio.Event = asyncio.Event()
@@ -229,8 +229,7 @@ class AsyncShift:
         task: asyncio.Task[None],
     ) -> None:
         """A handler raised: back with its messages, and on, unless it was told to end."""
-        cancelled = isinstance(error, asyncio.CancelledError) and task.cancelling()
-        if cancelled or (isinstance(error, GeneratorExit) and not _runs(task)):
+        if _called_off(error, task):
             self._desk.failed(batch, error, seconds, clock())
             raise error
         if self._on_handler_error:
@@ -239,13 +238,19 @@ class AsyncShift:
         delay_ms = None
         if not isinstance(error, Retry):
             logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
-            delay_ms = await in_own_context(self._asked, batch, error)
+            delay_ms = await in_own_context(self._asked, batch, error, task)
         self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        self._heed(error)
+
+    def _heed(self, error: BaseException) -> None:
+        """End the worker if what was raised says so."""
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
             self.on_end.set()
 
-    async def _asked(self, batch: Sequence[Held], error: BaseException) -> int | None:
+    async def _asked(
+        self, batch: Sequence[Held], error: BaseException, task: asyncio.Task[None]
+    ) -> int | None:
         """What `on_error` wants; of a batch the shortest wait that it says."""
         on_error = self._consumer.on_error
         if on_error is None:
@@ -258,8 +263,12 @@ class AsyncShift:
                     said = await said
                 if said is not None:
                     wanted.append(max(0, int(said)))
-            except Exception:
+            except BaseException as raised:
+                if _called_off(raised, task):
+                    raise
+                # As with handlers: a runner that ended would keep its messages for ever.
                 logger.exception("%s: on_error failed", self._consumer.name)
+                self._heed(raised)
         return min(wanted, default=None)
 
     async def _rest(self) -> None:
@@ -393,6 +402,13 @@ class AsyncShift:
         task = asyncio.create_task(coroutine)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+
+
+def _called_off(error: BaseException, task: asyncio.Task[None]) -> bool:
+    """Whether a runner is told to end by what was raised in it, rather than by its handler."""
+    if isinstance(error, asyncio.CancelledError):
+        return bool(task.cancelling())
+    return isinstance(error, GeneratorExit) and not _runs(task)
 
 
 def _runs(task: asyncio.Task[None]) -> bool:

@@ -6,7 +6,7 @@ milliseconds go out. Consumers use it for messages, fetching for a broker that i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 # A lease, and so a wait of the API, is bounded by the broker; this bounds the arithmetic.
@@ -18,7 +18,7 @@ class Backoff:
     """`first_ms`, then `factor` times as long each time, at most `max_ms`.
 
     `jitter` is the share of the wait that chance may take away, from 0 (none) to 1 (all of it).
-    ValueError for anything that is not a wait.
+    TypeError and ValueError for anything that is not a wait.
     """
 
     first_ms: float = 1_000
@@ -27,11 +27,15 @@ class Backoff:
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"a backoff's {each.name} is a number, not {type(value).__name__}")
         if not 0 <= self.first_ms <= self.max_ms:
             raise ValueError(
                 f"a backoff needs 0 <= first_ms <= max_ms, not {self.first_ms} and {self.max_ms}"
             )
-        if self.factor < 1:
+        if not self.factor >= 1:
             raise ValueError(f"a backoff's factor is at least 1, not {self.factor}")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"a backoff's jitter is between 0 and 1, not {self.jitter}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from delaylog.client.checks import check_seconds, check_text, check_texts
 from delaylog.client.models import TagsMode
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.row import check_topic
@@ -62,16 +63,16 @@ class Consumer:
             ("wait_ms", 0),
         ):
             value = getattr(self, name)
-            if value is None:
+            if value is None and name == "batch_max":
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
             if value < least:
                 raise ValueError(f"{name} is at least {least}, not {value}")
-        if self.grace_s < 0:
-            raise ValueError(f"grace_s is not negative: {self.grace_s}")
-        if isinstance(self.tags, str):
-            raise TypeError("tags are a list of texts, not one text")
+        check_seconds("grace_s", self.grace_s)
+        check_text("group", self.group)
+        # Asked for by each shard's receives, so an iterator would be used up by the first.
+        object.__setattr__(self, "tags", check_texts("tags", self.tags))
         if self.tags_mode not in typing.get_args(TagsMode):
             raise ValueError(f"tags_mode is any or all, not {self.tags_mode!r}")
         if self.exact_tags and not self.tags:

@@ -26,7 +26,11 @@ class Retry(Exception):
         if delay_ms is not None and delay is not None:
             raise ValueError("give delay_ms or delay, not both")
         if delay is not None:
-            delay_ms = -(-delay // _MS)
+            if not isinstance(delay, timedelta):
+                raise TypeError(f"delay is a timedelta, not {type(delay).__name__}")
+            # Not -(-delay // _MS): the longest delay has no negative.
+            whole, part = divmod(delay, _MS)
+            delay_ms = whole + bool(part)
         if delay_ms is not None and (isinstance(delay_ms, bool) or not isinstance(delay_ms, int)):
             raise TypeError(
                 f"delay_ms is a whole number of milliseconds, not {type(delay_ms).__name__}"

@@ -55,7 +55,7 @@ class ThreadShift:
         broker does not let it begin.
         """
         self.ended_by: BaseException | None = None
-        """A SystemExit or KeyboardInterrupt that a handler raised."""
+        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
         self.beginning = Beginning(len(ports))
         """Whether the broker lets it consume; changed under the lock."""
         self._consumer = consumer
@@ -181,6 +181,10 @@ class ThreadShift:
             delay_ms = copy_context().run(self._asked, batch, error)
         with self._lock:
             self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        self._heed(error)
+
+    def _heed(self, error: BaseException) -> None:
+        """End the worker if what was raised says so."""
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
             self._end.set()
@@ -196,8 +200,10 @@ class ThreadShift:
                 said = on_error(held.message, error)
                 if said is not None:
                     wanted.append(max(0, int(said)))
-            except Exception:
+            except BaseException as raised:
+                # As with handlers: a thread that ended would keep its messages for ever.
                 logger.exception("%s: on_error failed", self._consumer.name)
+                self._heed(raised)
         return min(wanted, default=None)
 
     # The broker

@@ -35,6 +35,15 @@ NOBODY = "http://127.0.0.1:9"
         ({"connections_max": 0}, ValueError, "connections_max lies from 1 to .*, not 0"),
         ({"connections_max": "4"}, TypeError, "connections_max is a whole number, not str"),
         ({"zone": 5}, TypeError, "zone is a text or None, not int"),
+        ({"token": 5}, TypeError, "token is a text or None, not int"),
+        ({"linger_ms": "5"}, TypeError, "linger_ms is a number, not str"),
+        ({"batch_max": 1.5}, TypeError, "batch_max is a whole number, not float"),
+        ({"retry_for_s": "5"}, TypeError, "retry_for_s is a number of seconds, not str"),
+        ({"call_timeout_s": 0}, ValueError, "call_timeout_s lies above 0 .*, not 0"),
+        ({"call_timeout_s": -1}, ValueError, "call_timeout_s is not negative: -1"),
+        ({"call_timeout_s": float("inf")}, ValueError, "call_timeout_s lies .*, not inf"),
+        ({"call_timeout_s": None}, TypeError, "call_timeout_s is a number of seconds"),
+        ({"tls": False}, TypeError, "tls is an ssl.SSLContext or None, not bool"),
     ],
 )
 def test_how_a_client_cannot_be_made(
@@ -71,6 +80,19 @@ def test_what_shards_cannot_be() -> None:
 def test_one_text_is_no_column(columns: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         encode_send(delay_ms=0, **columns)
+
+
+@pytest.mark.parametrize("bodies", [(), ("a", "b"), ("a", "b", "c"), 5])
+def test_a_tuple_of_texts_is_no_column(bodies: Any) -> None:
+    """It would be read as sizes and a block."""
+    with pytest.raises(TypeError, match="bodies are a list"):
+        encode_send(bodies, delay_ms=0)
+
+
+@pytest.mark.parametrize("name", ["delay_ms", "priority", "max_retry"])
+def test_what_no_column_holds_is_said_with_its_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} lies from .*, not {10**30}"):
+        encode_send(["a"], **{"delay_ms": 0, name: 10**30})
 
 
 @pytest.mark.parametrize("bodies", ["abc", b"abc"])

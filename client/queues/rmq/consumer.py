@@ -102,8 +102,10 @@ class RmqConsumer:
         are taken at a time; those whose time is over before their turn are left alone, since they
         come again. What has not had its turn when this ends is given back. Run it in several
         threads to handle several messages at once. While the broker is away it tries again, up to 5
-        s apart.
+        s apart. TypeError for a handler that cannot be called: each message would die of it.
         """
+        if not callable(handle):
+            raise TypeError(f"a handler is called with a delivery; {handle!r} cannot be")
         stopped = stop or threading.Event()
         committed, pause_s = 0, 0.1
         while not stopped.is_set():

@@ -65,6 +65,8 @@ def open_rmq_topic(
     `rate_limit` (`{"per_second": …, "burst": …}`) paces deliveries of a topic that is made here.
     ValueError for slots that are no power of two; TopicMismatch.
     """
+    if not isinstance(kind, TopicKind):
+        raise TypeError(f"kind is a TopicKind, not {kind!r}")
     needed = {
         "slots": check_slots(slots),
         "max_retry": RETRIES_MAX,

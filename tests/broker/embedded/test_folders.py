@@ -133,6 +133,7 @@ def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:
         ({"namespace": "a b"}, ValueError, "a namespace is"),
         ({"clock": 5}, TypeError, "a WallClock or a ManualClock"),
         ({"limits": {"colour": 1}}, ValueError, "unknown limit 'colour'"),
+        ({"limits": 5}, TypeError, "limits are numbers by name, not int"),
         ({"limits": {"receive_max": -1}}, ValueError, "receive_max is a whole number"),
         ({"limits": {"tail_bytes_max": 1 << 40}}, ValueError, "contradict"),
     ],

@@ -248,6 +248,7 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.send("t", "x", id="~a"), ValueError, "begin with '~'"),
         (lambda b: b.send("t", "x", id="a" * 256), ValueError, "255 bytes"),
         (lambda b: b.send("t", "x", delay_ms=2**60), errors.BadRequest, "horizon"),
+        (lambda b: b.send("t", "x", delay_ms=2**63 - 1), errors.BadRequest, "horizon"),
         (lambda b: b.send("no topic", "x"), ValueError, "a topic is named"),
         (lambda b: b.send_many("t", ["fine", 3]), TypeError, "a body is bytes or str"),
         (lambda b: b.receive("t", max=0), errors.BadRequest, "max must lie"),

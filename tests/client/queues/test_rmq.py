@@ -108,6 +108,10 @@ def test_what_makes_no_sense_is_refused(client: Client, name: str) -> None:
         producer.send("b")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="more than 0 s"):
         RmqConsumer(client, name, timeout_s=0)
+    with pytest.raises(TypeError, match="kind is a TopicKind, not 'priority'"):
+        RmqProducer(client, name, "priority")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="5 cannot be"):
+        RmqConsumer(client, name).run(5)  # type: ignore[arg-type]
 
 
 def test_slots_and_kind_are_fixed_with_the_topic(client: Client, name: str) -> None:

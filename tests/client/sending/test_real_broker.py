@@ -235,6 +235,46 @@ def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -> None:
+    """Who sends on while a client is closed hears that it is closed; what was taken is there."""
+
+    async def run() -> None:
+        async with ChildBroker(tmp_path / "data") as broker:
+            said: list[str] = []
+            done: list[str] = []
+            enough = asyncio.Event()
+
+            def in_thread(client: Client) -> None:
+                try:
+                    while True:
+                        done.append(client.send("t", b"x", delay_ms=FAR_MS).id)
+                except ClientError as closed:
+                    said.append(str(closed))
+
+            async def in_task(client: AsyncClient) -> None:
+                try:
+                    while True:
+                        done.append((await client.send("t", b"x", delay_ms=FAR_MS)).id)
+                        if len(done) > 500:
+                            enough.set()
+                except ClientError as closed:
+                    said.append(str(closed))
+
+            threaded = Client(broker.url, linger_ms=1)
+            threads = [asyncio.create_task(asyncio.to_thread(in_thread, threaded)) for _ in "1234"]
+            client = AsyncClient(broker.url)
+            tasks = [asyncio.create_task(in_task(client)) for _ in range(20)]
+            await enough.wait()
+            await client.close()
+            await asyncio.to_thread(threaded.close)
+            await asyncio.gather(*threads, *tasks)
+            assert said == ["the client is closed"] * 24
+            async with AsyncClient(broker.url) as asking:
+                assert (await asking.stats("t")).counts.waiting == len(set(done)) == len(done)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
     tmp_path: Path,
 ) -> None:

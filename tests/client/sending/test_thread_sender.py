@@ -154,6 +154,28 @@ def test_failures_are_raised_to_who_asks_and_kept_for_who_does_not(
     assert unseen.rows == 1
 
 
+def test_who_refuses_sends_what_it_has_taken(stages: Callable[..., Stage]) -> None:
+    """Nobody gets in between the flush of a close and its end, nor waits for room for ever."""
+    limits = SendLimits(batch_max=1, pending_max=1)
+    stage = stages(limits)
+    stage.gate.clear()
+    taken = stage.put(b"taken")
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(stage.put, b"waits for room")
+        until_s = time.monotonic() + WAIT_S
+        while not stage.outbox.room_waiters and time.monotonic() < until_s:
+            time.sleep(0.001)
+        stage.sender.refuse()
+        with pytest.raises(ClientError, match="the client is closed"):
+            late.result(WAIT_S)
+    with pytest.raises(ClientError, match="the client is closed"):
+        stage.put(b"late")
+    stage.gate.set()
+    stage.sender.flush(WAIT_S)
+    assert taken.result(WAIT_S).result == "created"
+    assert stage.bodies == [b"taken"]
+
+
 def test_abandoning_says_what_may_be_there(stages: Callable[..., Stage]) -> None:
     stage = stages()
     stage.gate.clear()

@@ -33,9 +33,15 @@ def test_none_at_all_is_a_wait_too() -> None:
         ({"first_ms": 5, "max_ms": 4}, "first_ms <= max_ms"),
         ({"first_ms": -1}, "0 <= first_ms"),
         ({"factor": 0.5}, "factor is at least 1"),
+        ({"factor": float("nan")}, "factor is at least 1"),
         ({"jitter": 1.5}, "between 0 and 1"),
     ],
 )
 def test_what_is_no_wait_is_refused(members: dict[str, float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Backoff(**members)
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="a backoff's first_ms is a number, not str"):
+        Backoff(first_ms="100")  # type: ignore[arg-type]

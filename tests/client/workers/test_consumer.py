@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -50,8 +51,15 @@ class Handler:
         ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
         ({"lease_ms": 0}, ValueError, "lease_ms is at least 1"),
         ({"wait_ms": True}, TypeError, "wait_ms is a whole number, not bool"),
+        ({"concurrency": None}, TypeError, "concurrency is a whole number, not NoneType"),
+        ({"lease_ms": None}, TypeError, "lease_ms is a whole number, not NoneType"),
         ({"grace_s": -1.0}, ValueError, "grace_s is not negative"),
+        ({"grace_s": float("nan")}, ValueError, "grace_s is not negative: nan"),
+        ({"grace_s": None}, TypeError, "grace_s is a number of seconds, not NoneType"),
+        ({"group": 5}, TypeError, "group is a text or None, not int"),
         ({"tags": "a"}, TypeError, "not one text"),
+        ({"tags": 5}, TypeError, "tags are a list of texts, not int"),
+        ({"tags": ["a", 5]}, TypeError, "tags are a list of texts, which 5 is not"),
         ({"tags_mode": "some"}, ValueError, "any or all"),
         ({"exact_tags": True}, ValueError, "goes with tags"),
         ({"batch": False, "batch_max": 5}, ValueError, "say batch=True too"),
@@ -63,6 +71,12 @@ def test_what_is_wrong_is_said_at_once(
 ) -> None:
     with pytest.raises(kind, match=says):
         Consumer(**({"topic": "t", "handler": handle} | members))
+
+
+def test_tags_of_an_iterator_are_those_of_every_shard() -> None:
+    """Each shard's receives ask anew; with no tags left they would take all messages."""
+    consumer = Consumer(topic="t", handler=handle, tags=iter(["a", "b"]))  # type: ignore[arg-type]
+    assert [consumer.wanted.tags, consumer.wanted.tags] == [("a", "b"), ("a", "b")]
 
 
 def test_a_decorator_without_its_parentheses_is_no_consumer() -> None:
@@ -111,11 +125,17 @@ def test_the_decorated_function_stays_what_it_was() -> None:
         ({"delay_ms": -1}, ValueError, "not negative"),
         ({"delay_ms": 1.5}, TypeError, "whole number"),
         ({"delay_ms": 1, "delay": "x"}, ValueError, "not both"),
+        ({"delay": 5}, TypeError, "delay is a timedelta, not int"),
     ],
 )
 def test_a_retry_knows_when(members: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         Retry(**members)
+
+
+def test_a_retry_is_never_early_however_long_it_waits() -> None:
+    assert Retry(delay=timedelta(microseconds=1_001)).delay_ms == 2
+    assert Retry(delay=timedelta.max).delay_ms == 86_400_000 * 1_000_000_000
 
 
 @pytest.mark.parametrize("delay_ms", [None, 0, 1_500])

@@ -393,6 +393,48 @@ def test_a_handler_may_end_the_program(live: Live, kind: Kind, error: BaseExcept
         works.stop()
 
 
+@pytest.mark.parametrize("kind_raised", [BaseException, asyncio.CancelledError, GeneratorExit])
+def test_on_error_that_fails_in_any_way_holds_up_nothing(
+    live: Live, kind: Kind, kind_raised: type[BaseException]
+) -> None:
+    """With one handler, which nothing could replace: what failed comes again, and so do others."""
+    works = Works(kind, live)
+
+    def on_error(message: Message, error: BaseException) -> None:
+        raise kind_raised
+
+    @works.consumer(concurrency=1, on_error=on_error)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            raise RuntimeError("the first attempt fails")
+
+    live.client.put_topic("t", {"backoff": {"first_ms": 10}})
+    live.send(["x"] * 3)
+    with works:
+        live.await_counts(acked=3)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_on_error_may_end_the_program(live: Live, kind: Kind, error: BaseException) -> None:
+    works = Works(kind, live)
+    asked = threading.Event()
+
+    def on_error(message: Message, failure: BaseException) -> None:
+        asked.set()
+        raise error
+
+    @works.consumer(concurrency=1, on_error=on_error, backoff=Backoff(first_ms=0))
+    async def handle(message: Message) -> None:
+        raise RuntimeError("the database is gone")
+
+    live.send(["x"])
+    works.start()
+    assert asked.wait(10)
+    with pytest.raises(type(error)):
+        works.stop()
+    assert live.counts() == {"ready": 1}
+
+
 def test_a_stop_gives_back_what_was_not_begun(live: Live, kind: Kind) -> None:
     works = Works(kind, live)
     begun = threading.Semaphore(0)
