@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import ssl
 import time
 from typing import Final, TypeVar
@@ -136,7 +137,7 @@ class AsyncTransport:
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return NotReached(f"{ask.name}: not an http address")
         except aiohttp.ClientConnectorError as error:
-            return _because(NotReached(f"{ask.name}: {error}"), error)
+            return _because(NotReached(f"{ask.name}: {_why(error)}"), error)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
 
@@ -147,6 +148,14 @@ def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
 
 
 E = TypeVar("E", NotReached, AnswerLost)
+
+
+def _why(error: aiohttp.ClientConnectorError) -> str:
+    """Why nobody was reached; aiohttp's words speak of TLS where there is none."""
+    cause = error.os_error
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    return str(cause) or str(error)
 
 
 def _because(error: E, cause: BaseException) -> E:

@@ -26,17 +26,27 @@ class AnswerLost(ClientError):
 
 
 class SendFailed(ClientError):
-    """Sends that nobody was waiting for have failed; `failures` holds why, the first ones first."""
+    """Sends that nobody was waiting for have failed; `failures` holds why, the first ones first.
 
-    def __init__(self, failures: Sequence[BaseException], rows: int | None = None) -> None:
+    Of `send_many`, `outcomes` says of each message, in their order, what it came to: its Sent, or
+    why it was not sent. Elsewhere it is empty.
+    """
+
+    def __init__(
+        self,
+        failures: Sequence[BaseException],
+        rows: int | None = None,
+        outcomes: Sequence[Any] = (),
+    ) -> None:
         self.failures = tuple(failures)
+        self.outcomes = tuple(outcomes)
         self.rows = len(self.failures) if rows is None else rows
         """How many messages were not sent; several may share a failure."""
         first = f"; the first: {self.failures[0]}" if self.failures else ""
         super().__init__(f"{self.rows} messages were not sent{first}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.failures, self.rows)
+        return type(self), (self.failures, self.rows, self.outcomes)
 
 
 class ShardsFailed(ClientError):

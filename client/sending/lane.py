@@ -225,10 +225,11 @@ class Lane:
         return max(self._under_way().batch.opened_at_s, self._answered_at_s) + self._retry_for_s
 
     def _again(self, error: BaseException, now_s: float) -> Verdict:
-        pause_s = self._pause_s()
-        if now_s + pause_s > self._deadline_s():
+        left_s = self._deadline_s() - now_s
+        if left_s <= 0:
             return self._give_up_batch(error)
-        return Verdict(pause_s)
+        # The last try is made when the time is over, not when no more whole pause fits.
+        return Verdict(min(self._pause_s(), left_s))
 
     def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
         attempt = self._under_way()

@@ -1,4 +1,4 @@
-"""What a send of many comes to: all of it, or an error that says how many are missing."""
+"""What a send of many comes to: all of it, or an error that says which are missing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from delaylog.client.models import Sent
 
 
 def all_sent(outcomes: Iterable[Sent | BaseException]) -> list[Sent]:
-    """The Sents, or SendFailed with each different failure once."""
-    sent: list[Sent] = []
-    failures: dict[BaseException, None] = {}
-    rows = 0
-    for outcome in outcomes:
-        if isinstance(outcome, IdInUse):
-            # Of many it is a result like others: the call said what is to happen then.
-            sent.append(outcome.sent)
-        elif isinstance(outcome, BaseException):
-            failures[outcome] = None
-            rows += 1
-        else:
-            sent.append(outcome)
-    if rows:
-        raise SendFailed(list(failures), rows)
+    """The Sents, or SendFailed with each different failure once, and what became of each."""
+    # Of many an id in use is a result like others: the call said what is to happen then.
+    ended = [each.sent if isinstance(each, IdInUse) else each for each in outcomes]
+    sent = [each for each in ended if isinstance(each, Sent)]
+    if len(sent) < len(ended):
+        failures = dict.fromkeys(each for each in ended if not isinstance(each, Sent))
+        raise SendFailed(list(failures), len(ended) - len(sent), ended)
     return sent

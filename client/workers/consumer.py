@@ -26,6 +26,8 @@ PREFETCH: Final = 2_000
 LEASE_MS: Final = 30_000
 WAIT_MS: Final = 20_000
 GRACE_S: Final = 30.0
+CONCURRENCY_MAX: Final = 10_000
+"""More handlers at once than a process can have threads for is a slip of the pen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ class Consumer:
                 raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
             if value < least:
                 raise ValueError(f"{name} is at least {least}, not {value}")
+        if self.concurrency > CONCURRENCY_MAX:
+            raise ValueError(f"concurrency is at most {CONCURRENCY_MAX:,}, not {self.concurrency}")
         check_seconds("grace_s", self.grace_s)
         check_text("group", self.group)
         # Asked for by each shard's receives, so an iterator would be used up by the first.

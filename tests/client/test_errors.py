@@ -43,6 +43,6 @@ def test_errors_cross_processes_whole() -> None:
     assert type(again) is QuotaExceeded
     assert vars(again) == vars(error)
     failed = pickle.loads(pickle.dumps(SendFailed([NotReached("a"), error], rows=5)))
-    assert (failed.rows, len(failed.failures)) == (5, 2)
+    assert (failed.rows, len(failed.failures), failed.outcomes) == (5, 2, ())
     assert str(failed) == "5 messages were not sent; the first: a"
     assert isinstance(failed, ClientError)

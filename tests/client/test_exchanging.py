@@ -180,7 +180,7 @@ def test_a_node_that_is_gone() -> None:
         async with PlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x")).id == "~1"
         async with PlainClient(one.url) as client:
-            with pytest.raises(NotReached):
+            with pytest.raises(NotReached, match="Connection refused"):
                 await client.send("t", "x", idempotency_key="k")
 
     play(scene)

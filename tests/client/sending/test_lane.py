@@ -169,7 +169,7 @@ def test_it_is_tried_for_so_long_and_then_told_as_it_is() -> None:
     began_s = carrier.now_s
     carrier.run()
     assert isinstance(carrier.outcomes()[0], NotReached)
-    assert 6.0 < carrier.now_s - began_s <= 10.5
+    assert 10.0 <= carrier.now_s - began_s <= 10.1, "the last try is made when the time is over"
     faults: list[Fault] = ["lost_after"]
     carrier.broker.fault = lambda: faults.pop() if faults else "unreached"
     carrier.queue(b"1")

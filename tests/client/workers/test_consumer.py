@@ -47,6 +47,7 @@ class Handler:
         ({"backoff": 5}, TypeError, "backoff is a Backoff, not int"),
         ({"on_error": 5}, TypeError, "on_error is called with a message and an error"),
         ({"concurrency": 0}, ValueError, "concurrency is at least 1"),
+        ({"concurrency": 10**9}, ValueError, "concurrency is at most 10,000, not 1000000000"),
         ({"concurrency": 1.5}, TypeError, "concurrency is a whole number, not float"),
         ({"prefetch": -1}, ValueError, "prefetch is at least 0"),
         ({"lease_ms": 0}, ValueError, "lease_ms is at least 1"),
