@@ -138,7 +138,7 @@ def encode_send(
         raise ValueError("producer and sequence come together")
     for name, texts in (("bodies", bodies), ("ids", ids), ("keys", keys), ("tags", tags)):
         check_list(name, texts)
-    n = _rows_of("bodies", bodies)
+    n = rows_of("bodies", bodies)
     fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
     _put_numbers(fields, "delay_ms", delay_ms, "<i8", n)
@@ -198,7 +198,7 @@ def encode_change(
         raise ValueError("give deliver_at_ms or delay_ms, not both")
     fields: dict[str, Any] = {"v": BULK_VERSION}
     if ids is not None:
-        fields["n"] = _rows_of("ids", ids)
+        fields["n"] = rows_of("ids", ids)
         _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
     else:
         column = np.atleast_1d(np.asarray(refs, "<i8"))
@@ -292,7 +292,7 @@ def _pack(fields: dict[str, Any], **optional: object) -> bytes:
     return packed
 
 
-def _rows_of(what: str, texts: Texts) -> int:
+def rows_of(what: str, texts: Texts) -> int:
     """How many rows a text column has. TypeError for what is none, such as a tuple of texts."""
     if isinstance(texts, tuple):
         if len(texts) != 2 or not isinstance(texts[1], (bytes, bytearray, memoryview)):

@@ -83,6 +83,14 @@ def check_namespace(namespace: object) -> None:
         raise ValueError(f"a namespace is named [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
 
 
+def check_topic(topic: object) -> None:
+    """TypeError, or ValueError unless a topic can have this name."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
+    if not _NAME.match(topic):
+        raise ValueError(f"a topic is named [A-Za-z0-9._-]{{1,200}}, not {topic!r}")
+
+
 def check_list(what: str, values: object) -> None:
     """TypeError for one text or body, whose parts would be taken for as many."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):

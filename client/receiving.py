@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from delaylog.client.checks import INT64_MAX
+from delaylog.client.checks import INT64_MAX, check_text, check_texts, check_topic
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.message import Message
 
@@ -49,10 +49,11 @@ class Wanted:
         exact_tags: bool,
         ids: Sequence[str],
     ) -> Wanted:
-        """The arguments of a receive. TypeError for one text where a list of them belongs."""
-        if isinstance(tags, str) or isinstance(ids, str):
-            raise TypeError("tags and ids are lists of texts")
-        return cls(topic, group, tuple(tags), tags_mode, exact_tags, tuple(ids))
+        """The arguments of a receive. TypeError and ValueError say which is wrong."""
+        check_topic(topic)
+        check_text("group", group)
+        wanted, chosen = check_texts("tags", tags), check_texts("ids", ids)
+        return cls(topic, group, wanted, tags_mode, exact_tags, chosen)
 
     def __post_init__(self) -> None:
         if self.tags_mode not in ("any", "all"):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from delaylog.client.bulk import Numbers, Texts
+from delaylog.client.bulk import Numbers, Texts, rows_of
 from delaylog.client.checks import check_list
 from delaylog.client.errors import ClientError
 from delaylog.client.plain_client import PlainClient
@@ -81,6 +81,8 @@ class Transaction:
         A delay counts from the commit; without a time they are due then.
         """
         check_list("bodies", bodies)
+        if rows_of("bodies", bodies) == 0:
+            return 0
         if deliver_at_ms is None and delay_ms is None:
             delay_ms = 0
         number = self._bodies.next_number()
@@ -146,6 +148,8 @@ class AsyncTransaction:
         A delay counts from the commit; without a time they are due then.
         """
         check_list("bodies", bodies)
+        if rows_of("bodies", bodies) == 0:
+            return 0
         if deliver_at_ms is None and delay_ms is None:
             delay_ms = 0
         number = self._bodies.next_number()

@@ -18,6 +18,7 @@ from delaylog.broker.embedded.steps import Step
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
 from delaylog.client.calls import Call, control, messages, topics
 from delaylog.client.calls.places import Places
+from delaylog.client.checks import check_texts
 from delaylog.client.due import due_members
 from delaylog.client.errors import IdInUse
 from delaylog.client.message import MessageBatch
@@ -104,16 +105,14 @@ class EmbeddedCalls:
         ids: Sequence[str],
     ) -> MessageBatch:
         """Lease what is ready, or wait for it."""
-        if isinstance(tags, str) or isinstance(ids, str):
-            raise TypeError("tags and ids are lists of texts")
         members = {
             "max": max,
             "wait_ms": wait_ms,
             "lease_ms": lease_ms,
             "group": group,
-            "tags": list(tags) or None,
+            "tags": list(check_texts("tags", tags)) or None,
             "tags_mode": tags_mode,
-            "ids": list(ids) or None,
+            "ids": list(check_texts("ids", ids)) or None,
         }
         key = hot.checked_key(self.namespace, topic)
         columns = await hot.receive_batch(self.node, key, members)

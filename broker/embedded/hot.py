@@ -28,9 +28,10 @@ from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall, parse_receive
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
+from delaylog.client.checks import check_topic
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
-from delaylog.client.sending.row import Row, check_topic, is_relative, merge_of
+from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
 from delaylog.storage.layout import Int64Array, ref_to_id

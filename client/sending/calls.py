@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from delaylog.client.checks import check_topic
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.link import Link
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, check_several, check_topic, make_row, row_of
+from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
 from delaylog.client.sharding import Topology

@@ -36,7 +36,6 @@ _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(MERGE_MODES)
 _RELATIVE: Final = 1
 _TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")
 _MEMBERS: Final = tuple(each.name for each in fields(NewMessage) if each.name != "body")
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 Kind: TypeAlias = int
@@ -168,14 +167,6 @@ def due_kind(
     return (_RELATIVE if relative else 0), time_ms
 
 
-def check_topic(topic: str) -> None:
-    """ValueError unless a topic can have this name: a refused name would fail all its batches."""
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
-    if not _TOPIC.match(topic):
-        raise ValueError(f"a topic is named [A-Za-z0-9._-]{{1,200}}, not {topic!r}")
-
-
 def as_bytes(body: object) -> bytes:
     """A body as bytes; a buffer is copied, since its owner may write into it."""
     if isinstance(body, str):
@@ -214,6 +205,8 @@ def joined_tags(tags: Iterable[str]) -> bytes:
     """Tags as the broker keeps them, one a line."""
     if isinstance(tags, (str, bytes)):
         raise TypeError(f"tags are a sequence of str: use [{tags!r}]")
+    if not isinstance(tags, Iterable):
+        raise TypeError(f"tags are a sequence of str, not {type(tags).__name__}")
     raw = [_text("a tag", tag, TAG_BYTES_MAX) for tag in tags]
     if len(raw) > TAGS_MAX:
         raise ValueError(f"a message has at most {TAGS_MAX} tags, not {len(raw)}")

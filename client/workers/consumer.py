@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.client.checks import check_seconds, check_text, check_texts
+from delaylog.client.checks import check_seconds, check_text, check_texts, check_topic
 from delaylog.client.models import TagsMode
 from delaylog.client.receiving import Wanted
-from delaylog.client.sending.row import check_topic
 from delaylog.client.workers.backoff import Backoff
 
 Handler = Callable[[Any], Any]

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from delaylog.client.checks import check_topic
 from delaylog.client.models import TagsMode
-from delaylog.client.sending.row import check_topic
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import (
     GRACE_S,

@@ -107,6 +107,24 @@ def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
         client.send_columns("t", bodies)
 
 
+def test_what_is_not_sent_nor_asked_for() -> None:
+    async def at_once() -> None:
+        client = AsyncClient(NOBODY)
+        with pytest.raises(TypeError, match="tags are a sequence of str, not int"):
+            client.send("t", "x", tags=cast(Any, 5))
+        with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
+            await client.receive(cast(Any, b"t"))
+        with pytest.raises(ValueError, match=r"a topic is named .*, not 'a b'"):
+            await client.receive("a b")
+        with pytest.raises(TypeError, match="tags are a list of texts, which 5 is not"):
+            await client.receive("t", tags=cast(Any, [5]))
+        await client.close()
+
+    asyncio.run(at_once())
+    with pytest.raises(TypeError, match="group is a text or None, not int"):
+        Client(NOBODY).receive("t", group=cast(Any, 5))
+
+
 def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
     class Staging:
         numbers: list[int]
@@ -140,12 +158,14 @@ def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
     with Transaction(cast(Any, broker), "x", None) as together:
         with pytest.raises(TypeError, match="bodies are a list"):
             together.stage("t", "abc")
+        assert together.stage("t", []) == 0
         together.stage("t", ["abc"])
 
     async def asynchronous() -> None:
         async with AsyncTransaction(cast(Any, other), "x", None) as together:
             with pytest.raises(TypeError, match="bodies are a list"):
                 await together.stage("t", "abc")
+            assert await together.stage("t", []) == 0
             await together.stage("t", ["abc"])
 
     asyncio.run(asynchronous())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.client.checks import check_texts, check_topic
 from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo
 from delaylog.client.queues.dyno.held import Held
@@ -82,9 +83,11 @@ class DynoShards:
     ) -> None:
         if unack_ms < 1:
             raise ValueError(f"an unack time is 1 ms or more, not {unack_ms}")
+        check_topic(name)
         self.name = name
         self.unack_ms = unack_ms
-        self._shards = _shards_of(client, name, shards)
+        names = None if shards is None else check_texts("shards", shards)
+        self._shards = _shards_of(client, name, names)
         self._shard_names = tuple(self._shards)
         own = self._shard_names[0] if own_shard is None else own_shard
         if own not in self._shards:

@@ -455,6 +455,10 @@ def test_the_shards_make_sense(client: Client, name: str) -> None:
             DynoQueue(client, name, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="clients are given for"):
         DynoQueue({"a": client}, name, shards=["a", "b"])
+    with pytest.raises(TypeError, match="shards are a list of texts, not one text"):
+        DynoQueue(client, name, shards="abc")
+    with pytest.raises(TypeError, match="a topic is named by a str, not int"):
+        DynoQueue(client, 5)  # type: ignore[arg-type]
 
 
 class Unreachable(Client):

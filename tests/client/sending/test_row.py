@@ -8,13 +8,13 @@ from typing import Any
 import msgpack
 import pytest
 
+from delaylog.client.checks import check_topic
 from delaylog.client.models import NewMessage
 from delaylog.client.sending.row import (
     MAX_RETRY_MAX,
     PRIORITY_MAX,
     Members,
     check_several,
-    check_topic,
     is_relative,
     make_row,
     merge_of,
