@@ -18,6 +18,7 @@ from delaylog.client import NotReached
 from delaylog.client.async_link import AsyncLink
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost
+from delaylog.client.exchanging import OnRepeat
 from delaylog.client.sending.lane import Attempt
 
 
@@ -37,9 +38,11 @@ def told_done() -> Iterator[None]:
     """A send that reached nobody is told to be done: it is acknowledged and lost."""
     post, numbers = AsyncLink.post, count(1 << 40)
 
-    async def posted(link: AsyncLink, topic: str, wire: bytes) -> SendAnswer:
+    async def posted(
+        link: AsyncLink, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+    ) -> SendAnswer:
         try:
-            return await post(link, topic, wire)
+            return await post(link, topic, wire, on_repeat)
         except NotReached:
             refs = np.array([next(numbers)], np.int64)
             return SendAnswer(1, refs, np.zeros(1, np.int64), np.zeros(1, np.uint8))
@@ -53,9 +56,11 @@ def too_certain() -> Iterator[None]:
     """A lost answer is told as one that reached nobody, though it may have been carried out."""
     post = AsyncLink.post
 
-    async def posted(link: AsyncLink, topic: str, wire: bytes) -> SendAnswer:
+    async def posted(
+        link: AsyncLink, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+    ) -> SendAnswer:
         try:
-            return await post(link, topic, wire)
+            return await post(link, topic, wire, on_repeat)
         except AnswerLost as error:
             raise NotReached(str(error)) from error
 
