@@ -237,7 +237,7 @@ def test_transactions(make: Any, two_brokers: Any, topic: str) -> None:
 def test_what_can_be_judged_here_is_refused_here(make: Any, two_brokers: Any, topic: str) -> None:
     async def scene() -> None:
         async with make(two_brokers[0]) as client:
-            with pytest.raises(TypeError, match="lists"):
+            with pytest.raises(TypeError, match="tags are a list of texts, not one text"):
                 await client.receive(topic, tags="abc")
             with pytest.raises(TypeError, match="str"):
                 await client.ack(["receipt"])
