@@ -45,6 +45,9 @@ class _Direct:
     def __init__(self, broker: Carrier) -> None:
         self._broker = broker
 
+    def open(self) -> None:
+        """There is nothing to open."""
+
     def carry(self, call: Call[T]) -> T:
         return self._broker.call(call)
 

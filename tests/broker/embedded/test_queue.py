@@ -290,3 +290,9 @@ def test_closed_it_says_so(broker: Manual) -> None:
         with pytest.raises(ClosedError, match="closed"):
             call()
     assert "closed" in repr(broker)
+
+
+def test_its_plain_client_is_used_as_a_block(broker: EmbeddedBroker[ManualClock]) -> None:
+    with broker.broker() as plain:
+        plain.send("t", "x")
+    assert [each.body for each in broker.receive("t")] == [b"x"]
