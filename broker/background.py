@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Final
 
@@ -20,6 +21,7 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
 
 SLICE_SECONDS: Final = 0.002
+_LEADERSHIP_ENDED: Final = "the leadership ended meanwhile; ask the leader"
 
 log = logging.getLogger("delaylog.node")
 
@@ -95,8 +97,12 @@ class Background:
     async def run(self, work: Work) -> None:
         """Run work to its end for somebody who waits for it; its errors are the caller's.
 
-        After a `halt` it goes no further: what it looks at is gone. Raises NotLeadingError then.
+        After a `halt` it goes no further, nor does it begin before `go_on`: what it looks at is
+        gone. Raises NotLeadingError then.
         """
+        if self._halting:
+            work.close()
+            raise NotLeadingError(_LEADERSHIP_ENDED)
         await self._drive(self._until_halted(work))
 
     def _until_halted(self, work: Work) -> Work:
@@ -110,7 +116,7 @@ class Background:
                 except Exception as failure:
                     error = failure
                 if self._halts != halts:
-                    raise NotLeadingError("the leadership ended meanwhile; ask the leader")
+                    raise NotLeadingError(_LEADERSHIP_ENDED)
         except StopIteration:
             return
         finally:
@@ -149,11 +155,21 @@ class Background:
 
     # ------------------------------------------------------------------ ends
 
+    @asynccontextmanager
+    async def halted(self) -> AsyncIterator[None]:
+        """A block in which no work runs or begins; see `halt`."""
+        try:
+            await self.halt()
+            yield
+        finally:
+            self.go_on()
+
     async def halt(self) -> None:
-        """End all spawned work where it stands, and the job that runs; then accept work again.
+        """End all spawned work where it stands, and the job that runs; accept none until `go_on`.
 
         For an engine that is dropped while the process lives on: when this returns, no spawned
-        work touches it any more. What `run` drives belongs to its callers: the job that it began
+        work touches it any more, and none begins that would go on with it when another engine
+        stands on its files. What `run` drives belongs to its callers: the job that it began
         is over too, and it goes no further.
         """
         self._halting = True
@@ -170,6 +186,9 @@ class Background:
         # Of work that was cancelled before it began, nothing ran that could have said so.
         self._running.clear()
         self._waiting_for_space.clear()
+
+    def go_on(self) -> None:
+        """Accept work again: it finds the engine that it is to work for."""
         self._halting = False
         self._on_end()
 

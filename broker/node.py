@@ -123,7 +123,7 @@ class Node:
             self.waiters.wake_everyone(place)
 
     async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
-        """Drop an engine that led, for which no work runs any more, for one over the same log.
+        """Drop an engine that led for one over the same log; the background is halted meanwhile.
 
         A large keyspace takes seconds to be loaded, so a thread does that; the log goes on
         meanwhile. The engine stays open for calls that had begun, but nothing is made of it.
@@ -164,6 +164,7 @@ class Node:
         self._stand()
         self.log_commits.exchange(log)
         self._suspended = False
+        self.background.go_on()
 
     # ------------------------------------------------------------------ ending
 

@@ -76,9 +76,9 @@ class Succession:
         settled = self._is_committed and not self._node.engine.state.keyspace.effects
         if self._fallen and settled:
             # It has led until now; as a follower it takes a last checkpoint like any other.
-            await self._node.background.halt()
-            self._node.engine.stand_down()
-            self._fallen = False
+            async with self._node.background.halted():
+                self._node.engine.stand_down()
+                self._fallen = False
 
     def look(self) -> None:
         """More may be committed."""
@@ -123,12 +123,12 @@ class Succession:
     async def _go_on(self) -> None:
         node = self._node
         if self._fallen:
-            await node.background.halt()
-            if self._is_committed and not node.engine.state.keyspace.effects:
-                node.engine.stand_down()
-            else:
-                await node.replace_engine(self._make_engine)
-            self._fallen = False
+            async with node.background.halted():
+                if self._is_committed and not node.engine.state.keyspace.effects:
+                    node.engine.stand_down()
+                else:
+                    await node.replace_engine(self._make_engine)
+                self._fallen = False
             self._wake.set()
             return
         if self.leading:

@@ -1,4 +1,4 @@
-"""A halt ends spawned work where it stands, and leaves a background that works.
+"""A halt ends spawned work where it stands; nothing begins until the background may go on.
 
 Work of our own, on a real loop and a real thread; jobs wait for events that the test sets.
 """
@@ -57,7 +57,8 @@ class Run:
             self.seen.append("closed")
 
     async def works(self) -> None:
-        """Work of any name runs, from its begin to its end."""
+        """Once it may go on, work of any name runs, from its begin to its end."""
+        self.background.go_on()
         done = asyncio.Event()
 
         def work() -> Work:
@@ -103,8 +104,9 @@ def test_a_halt_waits_for_the_job_that_runs() -> None:
         await halt
         assert it.seen == ["job ended", "closed"]
         assert not it.fatal
-        assert it.ends, "who waits for room looks again"
+        ends = it.ends
         await it.works()
+        assert it.ends > ends, "who waits for room looks again"
         assert it.seen == ["job ended", "closed"]
 
     run(test)
@@ -218,6 +220,40 @@ def test_what_somebody_waits_for_goes_no_further() -> None:
         with pytest.raises(NotLeadingError):
             await asked
         assert it.seen == ["job ended", "closed"]
+
+    run(test)
+
+
+def test_nothing_begins_before_it_may_go_on() -> None:
+    """What is asked for between the halt and the exchange would work for what was dropped."""
+
+    async def test(it: Run) -> None:
+        async with it.background.halted():
+            it.background.spawn("work", lambda: it.work(lambda: it.seen.append("spawned")))
+            with pytest.raises(NotLeadingError):
+                await it.background.run(it.work(lambda: it.seen.append("run")))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)
+        assert it.seen == []
+        await it.works()
+
+    run(test)
+
+
+def test_whoever_gives_up_in_a_halt_leaves_it() -> None:
+    async def test(it: Run) -> None:
+        async def halted() -> None:
+            async with it.background.halted():
+                raise AssertionError("it was given up before")
+
+        await it.begin(it.job)
+        halt = asyncio.ensure_future(halted())
+        await asyncio.sleep(0.01)
+        halt.cancel()
+        it.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await halt
+        await it.works()
 
     run(test)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.clock import BrokerClock
+from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine import Engine, Limits, Membership
 from delaylog.broker.engine.keyspace_files import FOLDER, LoadedKeyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
@@ -27,6 +28,7 @@ from delaylog.storage.frames import Tick
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.work import Work
 
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000)
@@ -230,5 +232,39 @@ def test_a_snapshot_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         with pytest.raises(CorruptionError):
             await it.node.replace_engine(it.make)
         assert not it.node.suspended
+
+    run(tmp_path, test)
+
+
+def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(tmp_path: Path) -> None:
+    """It would go on with the old rows in files that the next engine has cut."""
+
+    async def test(it: Place) -> None:
+        flushes: list[str] = []
+
+        def flush() -> Work:
+            flushes.append("of the engine that is dropped")
+            yield None
+
+        old: Any = it.engine
+        old.crowded, old.flush_work = (lambda: True), flush
+        succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
+        it.fs.go_on.clear()
+        it.fs.asked.clear()
+        succession.start()
+        succession.leading = True
+        succession.step_down(it.log.durable_position)
+        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await asyncio.sleep(0.001)
+        sender = asyncio.create_task(it.node.room())
+        await asyncio.sleep(0.02)
+        assert not sender.done()
+        it.fs.go_on.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await sender
+        assert it.node.engine is not old
+        assert flushes == []
+        assert not it.fatal
+        await succession.stop()
 
     run(tmp_path, test)

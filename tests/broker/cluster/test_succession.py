@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,8 +45,10 @@ class FakeNode:
     def now_ms(self) -> int:
         return NOW_MS
 
-    async def halt(self) -> None:
+    @asynccontextmanager
+    async def halted(self) -> AsyncIterator[None]:
         await asyncio.sleep(0)
+        yield
 
     async def run(self, work: Work) -> None:
         self.engine.run_inline(work)
