@@ -16,7 +16,9 @@ from delaylog.client.errors import (
     NotReached,
     NotReady,
     QuotaExceeded,
+    ReplayFailed,
     SendFailed,
+    SettleFailed,
     ShardsFailed,
     TooLarge,
     TooLate,
@@ -41,7 +43,6 @@ from delaylog.client.models import (
 from delaylog.client.plain_client import PlainClient
 from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
-from delaylog.client.settling import SettleFailed
 from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.retry import Retry
@@ -77,6 +78,7 @@ __all__ = [
     "PlainClient",
     "PlainSyncClient",
     "QuotaExceeded",
+    "ReplayFailed",
     "Retry",
     "RoundRobin",
     "SendFailed",

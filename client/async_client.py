@@ -24,10 +24,11 @@ from delaylog.client.async_receiver import AsyncReceiver
 from delaylog.client.async_topics import AsyncTopicCalls
 from delaylog.client.async_transport import AsyncTransport
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
+from delaylog.client.by_ids import ByIds
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import check_text, check_whole
-from delaylog.client.errors import ClientError, NotReached
+from delaylog.client.errors import ClientError, NotReached, SettleFailed
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -349,11 +350,12 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
     ) -> list[Settled]:
         """`ack`, `nack` or `extend` by bare ids, whoever has the messages.
 
-        `unknown` is an id that no shard knows.
+        `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
+        may have some of them.
         """
-        results = [Settled.UNKNOWN] * len(ids)
+        found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
         for at, asked in self._topology.rounds(ids, shard):
-            left = [place for place in asked if results[place] is Settled.UNKNOWN]
+            left = found.left(asked)
             if not left:
                 continue
             call = message_calls.settle_forced(
@@ -365,10 +367,13 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
                 lease_ms=lease_ms,
                 group=group,
             )
-            answer = await self._links[at].carry(call)
-            for place, result in zip(left, answer, strict=True):
-                results[place] = Settled(result)
-        return results
+            try:
+                answer = await self._links[at].carry(call)
+            except ClientError as error:
+                found.failed(left, error)
+            else:
+                found.answered(left, map(Settled, answer))
+        return found.results()
 
     async def _settle(
         self,

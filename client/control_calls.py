@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from delaylog.client.by_ids import ByIds
 from delaylog.client.calls import control
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
-from delaylog.client.errors import ClientError, NotFound
+from delaylog.client.errors import ClientError, NotFound, ReplayFailed
 from delaylog.client.link import Link
 from delaylog.client.merging import merged
 from delaylog.client.models import Changed, MessageInfo
@@ -88,25 +89,25 @@ class ControlCalls:
         delay: timedelta | None = None,
         shard: str | None = None,
     ) -> list[Changed]:
-        """Let dead messages live again, now or at a time: `done`, `too_late` or `unknown` each."""
+        """Let dead messages live again, now or at a time: `done`, `too_late` or `unknown` each.
+
+        Of several shards: ReplayFailed where one that fails may have some of them.
+        """
         members = due_members(deliver_at_ms, delay_ms, at, delay)
-        results = [Changed("unknown")] * len(ids)
+        found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         for index, asked in self._topology.rounds(ids, shard):
-            left = [place for place in asked if results[place].result == "unknown"]
+            left = found.left(asked)
             if not left:
                 continue
             named = [ids[place] for place in left]
             call = control.change_many(self._places, topic, "replay", named, **members)
             try:
                 answer = self._links[index].carry(call)
-            except NotFound:
-                # This shard does not have the topic.
-                if len(self._links) == 1 or shard is not None:
-                    raise
-                continue
-            for place, shape in zip(left, answer, strict=True):
-                results[place] = Changed.of(shape)
-        return results
+            except ClientError as error:
+                found.failed(left, error)
+            else:
+                found.answered(left, map(Changed.of, answer))
+        return found.results()
 
     def messages(
         self,

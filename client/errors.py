@@ -49,6 +49,37 @@ class SendFailed(ClientError):
         return type(self), (self.failures, self.rows, self.outcomes)
 
 
+class EachFailed(ClientError):
+    """Some of several calls failed; `results` has what became of each message, in order.
+
+    A ClientError in it says why nothing is known of that message, or that nothing was done.
+    """
+
+    was_to_be = "changed"
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self.results = list(results)
+        failed = [each for each in results if isinstance(each, ClientError)]
+        super().__init__(
+            f"{len(failed)} of {len(results)} were not {self.was_to_be}; the first: {failed[0]}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.results,)
+
+
+class SettleFailed(EachFailed):
+    """Of settles: a `Settled` or a ClientError for each message."""
+
+    was_to_be = "settled"
+
+
+class ReplayFailed(EachFailed):
+    """Of a replay: a `Changed` or a ClientError for each id."""
+
+    was_to_be = "replayed"
+
+
 class ShardsFailed(ClientError):
     """A call over several shards failed at some: `errors` and `answers` say of each what it said.
 

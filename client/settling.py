@@ -13,25 +13,11 @@ from typing import Literal
 import numpy as np
 
 from delaylog.client.bulk import Int64Array, SettleAnswer
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientError, SettleFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
 
 Verb = Literal["ack", "nack", "extend"]
-
-
-class SettleFailed(ClientError):
-    """Some of several calls failed; `results` has what became of each message, in order.
-
-    A ClientError in it says why nothing is known of that message, or that nothing was done.
-    """
-
-    def __init__(self, results: Sequence[Settled | ClientError]) -> None:
-        self.results = list(results)
-        failed = [each for each in results if isinstance(each, ClientError)]
-        super().__init__(
-            f"{len(failed)} of {len(results)} were not settled; the first: {failed[0]}"
-        )
 
 
 @dataclass(slots=True)

@@ -1,13 +1,16 @@
-"""Two real brokers for the tests of the clients, started once for each file that asks."""
+"""For tests of both clients: their kinds, a topic, and two real brokers, started once a file."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from delaylog.client.child_broker import ChildBroker
+from tests.client.either import CLIENTS
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +26,15 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
         finally:
             for broker in brokers:
                 runner.run(broker.kill())
+
+
+@pytest.fixture(params=CLIENTS, ids=["async", "sync"])
+def make(request: pytest.FixtureRequest) -> Any:
+    """The kind of client."""
+    return request.param
+
+
+@pytest.fixture
+def topic() -> str:
+    """One that nobody else uses."""
+    return f"t-{uuid4().hex}"

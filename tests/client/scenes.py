@@ -1,0 +1,80 @@
+"""What scenes of clients are made of: drains, and servers that play a broker, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgpack
+from aiohttp import web
+
+from delaylog.client.bulk import BULK_TYPE
+
+
+async def deaf_url() -> str:
+    """An address at which nobody listens."""
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return f"http://127.0.0.1:{port}"
+
+
+async def drained(client: Any, topic: str, count: int, **options: Any) -> list[Any]:
+    """So many messages, however many receives that takes."""
+    found: list[Any] = []
+    until = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < until:
+        found += await client.receive(topic, max=count - len(found), wait_ms=1_000, **options)
+    assert len(found) == count
+    return found
+
+
+async def leased(client: Any, topic: str, least: int, *, most: int = 1_000) -> None:
+    """Wait until so many are under lease: a poll that nobody waits for has brought its own."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        if least <= (await client.stats(topic)).counts.leased <= most:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not {least} to {most} were leased in time")
+
+
+def bodies(messages: list[Any]) -> list[bytes]:
+    return sorted(message.body for message in messages)
+
+
+def play(
+    handle: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    scene: Callable[[str], Awaitable[None]],
+) -> None:
+    """A scene with a server that answers as the test says."""
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            await scene("http://{}:{}".format(*runner.addresses[0][:2]))
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(run())
+
+
+def hang_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+def bulk(**fields: Any) -> web.Response:
+    return web.Response(body=msgpack.packb(fields), content_type=BULK_TYPE)
+
+
+def not_ready(status: int = 503, code: str = "not_ready", **headers: str) -> web.Response:
+    return web.json_response({"code": code}, status=status, headers=headers)
