@@ -185,7 +185,6 @@ class Node:
             if full_seconds >= DISK_STOP_SECONDS:
                 # What is not durable was not answered either.
                 finishing.cancel()
-                self.background.cancel()
                 break
         try:
             await finishing
@@ -194,6 +193,8 @@ class Node:
                 "no space for a last checkpoint; the next start replays the log",
                 extra={"why": str(error) or "the log cannot be written"},
             )
+        # Work that waits for what does not come any more would find closed files.
+        await self.background.halt()
         self.engine.write_tick(self.clock.now_ms())
         self.log_commits.stop()
         self.background.shutdown()
@@ -202,7 +203,6 @@ class Node:
     async def _finish(self) -> None:
         if self.engine.state.retired:
             # What it has applied may never be committed, and work may wait for that.
-            await self.background.halt()
             return
         position = self.engine.state.position
         if not self.standing.leading and self.log_commits.position() < position:

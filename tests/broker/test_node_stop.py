@@ -1,0 +1,69 @@
+"""A node that stops: work that waits for what comes no more ends before the files close."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.node import Node
+from delaylog.broker.standing import Alone
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.work import Work
+
+
+class Following(Alone):
+    """A member that has heard of no leader."""
+
+    leading = False  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("way", ["retired", "following"])
+def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
+    """Of an engine that lost the lead, and of a follower whom nobody told what is committed."""
+    seen: list[str] = []
+
+    async def scene() -> None:
+        clock, fatal = BrokerClock(), []
+        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        close = engine.close
+
+        def closed() -> None:
+            seen.append("closed")
+            close()
+
+        def waits() -> Work:
+            try:
+                while True:
+                    yield 0.001
+            finally:
+                seen.append("work ended")
+
+        it: Any = engine
+        it.close = closed
+        node = Node(engine, clock, fatal.append)
+        node.start()
+        executor = Executor(engine.state.keyspace)
+        executor.execute(executor.connect(0), [b"SET", b"k", b"v"])
+        position = log_keyspace(engine.state, clock.now_ms())
+        if way == "retired":
+            engine.state.retire(0)
+        else:
+            node.standing = Following(node.log_commits)
+            node.log_commits.position = lambda: position - 1  # type: ignore[method-assign]
+        work = waits()
+        node.spawn("waits", lambda: work)
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            await node.stop()
+        assert not fatal
+
+    asyncio.run(scene())
+    assert seen == ["work ended", "closed"]
