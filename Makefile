@@ -85,8 +85,8 @@ lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-twins: venv  ## make the client's modules for threads from those for asyncio
-	$(BIN)/python -m tests.client.twins
+twins: venv  ## make modules for threads from those for asyncio
+	$(BIN)/python -m tests.twins
 
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.broker import ClockT
-from delaylog.broker.embedded.broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.driving import LoopDriver
