@@ -103,7 +103,12 @@ class Background:
         if self._halting:
             work.close()
             raise NotLeadingError(_LEADERSHIP_ENDED)
-        await self._drive(self._until_halted(work))
+        steps = self._until_halted(work)
+        try:
+            await self._drive(steps)
+        finally:
+            # Not when the last traceback lets go of it: its files may be closed by then.
+            steps.close()
 
     def _until_halted(self, work: Work) -> Work:
         halts, error = self._halts, None
@@ -170,18 +175,29 @@ class Background:
         For an engine that is dropped while the process lives on: when this returns, no spawned
         work touches it any more, and none begins that would go on with it when another engine
         stands on its files. What `run` drives belongs to its callers: the job that it began
-        is over too, and it goes no further.
+        is over too, and it goes no further. Cancelled, it comes to its end all the same: whoever
+        gives up may close the files next.
         """
         self._halting = True
         self._halts += 1
-        works = list(self._tasks.values())
-        await self._cancelled(list(self._tasks))
+        tasks = dict(self._tasks)
+        for task in tasks:
+            task.cancel()
+        ending = self._loop.create_task(self._end(tasks))
+        try:
+            await asyncio.shield(ending)
+        finally:
+            await asyncio.wait([ending])
+
+    async def _end(self, tasks: dict[asyncio.Task[None], Work]) -> None:
+        """Close the work of cancelled tasks, each behind its job."""
+        await asyncio.gather(*tasks, return_exceptions=True)
         # The thread runs one job after the other: behind this one there is none of theirs.
         await asyncio.wrap_future(self._io.submit(_nothing), loop=self._loop)
         left, self._left = self._left, []
         for work, job in left:
             self._tell(work, job)
-        for work in works:
+        for work in tasks.values():
             work.close()
         # Of work that was cancelled before it began, nothing ran that could have said so.
         self._running.clear()
@@ -191,11 +207,6 @@ class Background:
         """Accept work again: it finds the engine that it is to work for."""
         self._halting = False
         self._on_end()
-
-    async def _cancelled(self, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _tell(self, work: Work, job: Future[None]) -> None:
         """Tell work that was cancelled how its last job ended: a failed sync is not passed over."""
@@ -217,11 +228,6 @@ class Background:
         """Wait for the work that runs."""
         for task in list(self._tasks):
             await asyncio.gather(task, return_exceptions=True)
-
-    def cancel(self) -> None:
-        """Give up the work that runs, without waiting for it."""
-        for task in self._tasks:
-            task.cancel()
 
     def shutdown(self) -> None:
         """End the thread after the job that runs."""

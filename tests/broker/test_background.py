@@ -240,7 +240,9 @@ def test_nothing_begins_before_it_may_go_on() -> None:
     run(test)
 
 
-def test_whoever_gives_up_in_a_halt_leaves_it() -> None:
+def test_whoever_gives_up_in_a_halt_leaves_it_when_it_is_over() -> None:
+    """What runs was told to end, and has ended when files may be closed next."""
+
     async def test(it: Run) -> None:
         async def halted() -> None:
             async with it.background.halted():
@@ -250,9 +252,12 @@ def test_whoever_gives_up_in_a_halt_leaves_it() -> None:
         halt = asyncio.ensure_future(halted())
         await asyncio.sleep(0.01)
         halt.cancel()
+        await asyncio.sleep(0.01)
+        assert not halt.done()
         it.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await halt
+        assert it.seen == ["job ended", "closed"]
         await it.works()
 
     run(test)

@@ -100,6 +100,7 @@ class Life:
         import time
 
         self.disk, self.number, self.over = disk, config.node, False
+        self.stopping = False
         self._needed = needed
         self._on_end = on_end
         clock = BrokerClock(wall=lambda: time.time() + skew_ms / 1000)
@@ -169,7 +170,8 @@ class Life:
         if member._succession._looking is not None:
             member._succession._looking.cancel()
         node.background.refuse()
-        node.background.cancel()
+        for work in node.background._tasks:
+            work.cancel()
         node.background._io.shutdown(wait=True)
         # What was about to end in an orderly way goes on until it asks for the next job.
         node.background._io = _NoThread()  # type: ignore[assignment]
@@ -178,7 +180,8 @@ class Life:
         node.engine.state.ids.close()
 
     async def stop(self) -> None:
-        """As SIGTERM does it."""
+        """As SIGTERM does it, once."""
+        self.stopping = True
         await self.place.leave()
         self.node.waiters.close()
         await self.member.stop()

@@ -104,9 +104,9 @@ class Troubles(Lives):
 
     async def _restart(self) -> None:
         alive = self.there()
-        if len(alive) < SIZE:
+        life = self.random.choice(alive) if len(alive) == SIZE else None
+        if life is None or life.stopping:
             return
-        life = self.random.choice(alive)
         task = asyncio.ensure_future(life.stop())
         for _ in range(160):
             await asyncio.wait([task], timeout=0.05)
