@@ -214,6 +214,15 @@ def damage(disk: ThreadedDisk) -> list[str]:
             return [f"{one.path} at {one.position}: {one.what}" for one in done.value.damage]
 
 
+async def at_rest(lives: list[Life]) -> None:
+    """Wait until none of them has work under way, as a checkpoint: `contents` would wait for that
+    in the very turn of the loop that it needs.
+    """
+    while busy := [life.node.background for life in lives if life.node.background._tasks]:
+        for background in busy:
+            await background.finished()
+
+
 def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     """Of each hour: rows, records and the states of every group."""
     engine: Any = life.node.engine
@@ -247,4 +256,4 @@ async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
     return True
 
 
-__all__ = ["DiskCrashed", "Life", "WildOracle", "cluster", "contents", "damage", "until"]
+__all__ = ["DiskCrashed", "Life", "WildOracle", "at_rest", "cluster", "contents", "damage", "until"]

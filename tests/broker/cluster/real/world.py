@@ -21,7 +21,7 @@ from delaylog.storage.layout import MessageState
 from tests.broker.cluster.real.book import Message, Violation
 from tests.broker.cluster.real.clients import TOPIC, Clients
 from tests.broker.cluster.real.lives import SIZE
-from tests.broker.cluster.real.members import Life, contents, damage, until
+from tests.broker.cluster.real.members import Life, at_rest, contents, damage, until
 from tests.broker.cluster.real.troubles import Troubles
 
 SETTINGS = TopicSettings(
@@ -179,6 +179,7 @@ class World(Troubles, Clients):
             ]
             raise Violation(f"followers do not catch up: {where}")
         lives = self.there()
+        await at_rest(lives)
         hours = [contents(life) for life in lives]
         for one in hours[1:]:
             for hour in one.keys() & hours[0].keys():
