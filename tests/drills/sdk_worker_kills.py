@@ -44,6 +44,8 @@ AHEAD: Final = 150
 BURST: Final = 10
 MOMENT_S: Final = (0.0, 0.4)
 BEGIN_S_MAX: Final = 60.0
+LIFE_TRIES: Final = 5
+"""A broker looks into its log for two seconds, in which a busy machine may not get through it."""
 DRAIN_S: Final = 90.0
 SHOWN_MAX: Final = 10
 SOUND: Final = "none"
@@ -185,7 +187,10 @@ class SdkWorkerKills:
         self._wrong += journals.wrong
         self.cut_off = journals.cut_off
         for own in self._ids:
-            info = await client.get(TOPIC, own, life=True)
+            for _ in range(LIFE_TRIES):
+                info = await client.get(TOPIC, own, life=True)
+                if info.life_complete:
+                    break
             # The journals name what a broker made with its shard in front.
             handled = journals.by_id.get(f"{client.shards[0].name} {own}", {})
             self.complete += info.life_complete
