@@ -44,7 +44,8 @@ def may_be_broken(path: str, item: dict[str, Any], operation: dict[str, Any]) ->
     Where nothing is taken nothing can be broken. And a call outside of a namespace is the same as
     within one, by the same declaration and handler, which has a parameter more.
     """
-    if path.replace("/v1/", "/v1/ns/{ns}/", 1) in DOCUMENT["paths"]:
+    within = path.replace("/v1/", "/v1/ns/{ns}/", 1)
+    if within != path and within in DOCUMENT["paths"]:
         return False
     return bool(item.get("parameters") or operation.get("parameters") or "requestBody" in operation)
 
