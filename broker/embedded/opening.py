@@ -17,13 +17,13 @@ from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import DIALS
 from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
-from delaylog.broker.embedded.unsynced_files import UnsyncedFileSystem
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder
 from delaylog.broker.web.routing import TOPIC_NAME
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.unsynced_files import UnsyncedFileSystem
 
 ClockT = TypeVar("ClockT", bound=Clock)
 MANUAL_CHECKPOINT_MS: Final = 86_400_000

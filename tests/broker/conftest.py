@@ -14,19 +14,18 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgpack
 import pytest
 
 from tests.broker.answer import Answer
+from tests.starts.warm import WarmProcess
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
 BULK = "application/vnd.delaylog.batch"
 MSGPACK = "application/msgpack"
 TIMEOUT_S = 30
@@ -40,9 +39,11 @@ class Broker:
         folder: Path,
         *options: str,
         limits: str = "",
-        program: Sequence[str] = (PROGRAM,),
+        program: Sequence[str] | None = None,
     ) -> None:
+        """`program` stands for the command; without it each start is a warm one."""
         self.program = program
+        self._starts = itertools.count()
         self.data_dir = folder / "data"
         self.log_path = folder / "log"
         self.port = 0
@@ -52,32 +53,40 @@ class Broker:
             config = folder / "delaylog.toml"
             config.write_text(f"[limits]\n{limits}\n")
             self._options += ["--config", str(config)]
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
+        self._out: IO[str] | None = None
         self._pool = ThreadPoolExecutor(64)
 
     def start(self) -> None:
         """Start it and wait for its ready line."""
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *self.program,
-                    "serve",
-                    "--data-dir",
-                    str(self.data_dir),
-                    "--http",
-                    f"127.0.0.1:{self.port}",
-                    *self._options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
-            )
-        assert self._process.stdout is not None
-        self.ready_line = self._process.stdout.readline()
+        self._close_out()
+        words = ["serve", "--data-dir", str(self.data_dir), "--http", f"127.0.0.1:{self.port}"]
+        words += self._options
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+        reading, writing = os.pipe()
+        self._out = os.fdopen(reading)
+        try:
+            with self.log_path.open("ab") as log, Path(os.devnull).open() as nothing:
+                if self.program is None:
+                    self._process = WarmProcess(
+                        *words,
+                        stdin=nothing.fileno(),
+                        stdout=writing,
+                        stderr=log.fileno(),
+                        environment=environment,
+                        turn=next(self._starts),
+                    )
+                else:
+                    self._process = subprocess.Popen(
+                        [*self.program, *words],
+                        stdin=nothing,
+                        stdout=writing,
+                        stderr=log,
+                        env=environment,
+                    )
+        finally:
+            os.close(writing)
+        self.ready_line = self._out.readline()
         assert self.ready_line.startswith("ready http="), self.log_path.read_text()
         self.port = int(self.ready_line.split()[1].rpartition(":")[2])
 
@@ -105,8 +114,11 @@ class Broker:
         if self._process is not None:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+            self._close_out()
+
+    def _close_out(self) -> None:
+        if self._out is not None:
+            self._out.close()
 
     def kill(self) -> None:
         """End it at once, if it is there, and for good."""
@@ -202,7 +214,7 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         *options: str,
         limits: str = "",
         folder: Path | None = None,
-        program: Sequence[str] = (PROGRAM,),
+        program: Sequence[str] | None = None,
     ) -> Broker:
         folder = folder or tmp_path_factory.mktemp("broker")
         broker = Broker(folder, *options, limits=limits, program=program)

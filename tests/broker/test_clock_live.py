@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.starts.warm import PROGRAM
+
 DAY_S = 86_400
 DAY_MS = DAY_S * 1000
 STALL_S = 2.0
@@ -113,7 +115,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def stepped(clock: Clock, start_broker: Callable[..., Any]) -> Iterator[Any]:
     """A broker under that clock."""
-    broker = start_broker()
+    broker = start_broker(program=(PROGRAM,))
     yield broker
     assert broker.stop() == 0
     broker.assert_clean_logs()
@@ -232,7 +234,7 @@ def test_three_days_away(clock: Clock, start_broker: Callable[..., Any], topic: 
     """Serving at once; the past streams in, oldest first, whole and once each."""
     past, ahead = 20_000, 2_000
     clock.set(-3 * DAY_S)
-    broker = start_broker()
+    broker = start_broker(program=(PROGRAM,))
     begun_ms = broker.call("GET", "/v1/clock").json["now_ms"]
     random = np.random.default_rng(3)
     due = np.concatenate(

@@ -9,8 +9,6 @@ import contextlib
 import http.client
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.storage.layout import STATE_ENTRY_SIZE
+from tests.starts.warm import as_text, run_warm
 
 HOUR_MS = 3_600_000
 
@@ -72,15 +71,9 @@ def test_it_stops_and_names_the_file(
     assert "Restore the file from a backup" in fatal["do"]
     assert str(path) in last
     assert fatal["do"] in last
-    verify = subprocess.run(
-        [str(Path(sys.executable).parent / "delaylog"), "verify", str(broker.data_dir)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    verify = run_warm("verify", broker.data_dir)
     assert verify.returncode == 1, verify.stdout
-    assert path.relative_to(broker.data_dir).as_posix() in verify.stdout
+    assert path.relative_to(broker.data_dir).as_posix().encode() in verify.stdout
 
 
 def test_a_start_refuses_what_it_can_see(start_broker: Callable[..., Any]) -> None:
@@ -90,14 +83,8 @@ def test_a_start_refuses_what_it_can_see(start_broker: Callable[..., Any]) -> No
     assert broker.stop() == 0
     (path,) = (broker.data_dir / "hours").rglob("extents")
     flip(path, 500)
-    refused = subprocess.run(
-        [str(Path(sys.executable).parent / "delaylog"), "serve"],
-        env={"DELAYLOG_DATA_DIR": str(broker.data_dir), "DELAYLOG_HTTP": "127.0.0.1:0"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    environment = {"DELAYLOG_DATA_DIR": str(broker.data_dir), "DELAYLOG_HTTP": "127.0.0.1:0"}
+    refused = as_text(run_warm("serve", environment=environment))
     assert refused.returncode == 1
     assert f"delaylog: a damaged extent in {path} at 0" in refused.stderr
 
@@ -139,13 +126,7 @@ def test_rot_in_an_hour_of_dead_letters_is_no_torn_flush(start_broker: Callable[
     assert broker.stop() == 0
     (path,) = (broker.data_dir / "hours").rglob("extents")
     flip(path, 51 * 8)
-    program = str(Path(sys.executable).parent / "delaylog")
     for words in (["verify", broker.data_dir], ["serve", "--data-dir", broker.data_dir]):
-        done = subprocess.run(
-            [program, *map(str, words), *(["--http", "127.0.0.1:0"] if len(words) == 3 else [])],
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
+        done = run_warm(*words, *(["--http", "127.0.0.1:0"] if len(words) == 3 else []))
         assert done.returncode == 1, done
         assert b"extents" in done.stdout + done.stderr

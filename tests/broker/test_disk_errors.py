@@ -9,9 +9,9 @@ had been answered for.
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from tests.broker.strace import strace
+from tests.starts.warm import PROGRAM, run_warm
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
 FAILING = str(Path(__file__).with_name("failing_disk.py"))
 LATER = {"body": "x" * 200, "delay_ms": 7_200_000}
 PATH = "/v1/topics/t"
@@ -76,14 +76,13 @@ def assert_ended(broker: Any, *words: str) -> None:
 
 def assert_kept(broker: Any, sent: list[str]) -> None:
     """On a good disk everything that was answered for is there, and the folder is sound."""
-    broker.program = (PROGRAM,)
+    broker.program = None
     broker.start()
     assert sent
     for name in sent:
         assert broker.call("GET", f"{PATH}/messages/{name}").status == 200, name
     assert broker.stop() == 0
-    command = [PROGRAM, "verify", str(broker.data_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_warm("verify", broker.data_dir)
     assert done.returncode == 0, done.stdout
 
 
@@ -136,6 +135,7 @@ def test_failing_background_work(
     with Load(broker) as load:
         while len(load.sent) < 20:
             assert any(thread.is_alive() for thread in threading.enumerate()[1:])
+            time.sleep(0.005)
         armed.touch()
         assert_ended(broker, *words)
     assert_kept(broker, load.sent)
@@ -174,6 +174,7 @@ def test_nothing_stands_behind_the_line_that_says_what_failed(
     with Load(broker) as load:
         while len(load.sent) < 20:
             assert any(thread.is_alive() for thread in threading.enumerate()[1:])
+            time.sleep(0.005)
         armed.touch()
         assert_ended(broker, "fdatasync failed on", "/log/")
     assert "destroyed" not in broker.log_path.read_text()
@@ -191,7 +192,7 @@ def test_a_failing_read(start_broker: Callable[..., Any], tmp_path: Path) -> Non
     with suppress(Exception):
         broker.call("POST", f"{PATH}/receive", {"wait_ms": 5_000})
     assert_ended(broker, "I/O failed on", "/hours/")
-    broker.program = (PROGRAM,)
+    broker.program = None
     broker.start()
     (got,) = broker.post(f"{PATH}/receive", {"wait_ms": 20_000})["messages"]
     assert (got["id"], got["attempts"]) == ("m", 1)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
+from tests.starts.warm import PROGRAM, as_text, run_warm
+
 LATER = {"body": "x", "delay_ms": 3_600_000}
+
+
+@pytest.fixture(scope="module")
+def start_broker(start_broker: Callable[..., Any]) -> Callable[..., Any]:
+    """The command itself, loading and all."""
+    return partial(start_broker, program=(PROGRAM,))
 
 
 def serve(*options: object) -> subprocess.CompletedProcess[str]:
     """Run a broker that is expected to refuse."""
-    return subprocess.run(
-        [PROGRAM, "serve", *map(str, options)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return as_text(run_warm("serve", *options))
 
 
 def test_ready_line(start_broker: Callable[..., Any]) -> None:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from delaylog.client.child_broker import ChildBroker
+from tests.broker.conftest import Broker
 from tests.client.either import CLIENTS
 
 
 @pytest.fixture(scope="module")
 def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Their addresses; each test takes topics of its own."""
-    folder = tmp_path_factory.mktemp("brokers")
-    brokers = [ChildBroker(folder / name) for name in "ab"]
-    with asyncio.Runner() as runner:
-        try:
-            for broker in brokers:
-                runner.run(broker.start())
-            yield brokers[0].url, brokers[1].url
-        finally:
-            for broker in brokers:
-                runner.run(broker.kill())
+    brokers = [Broker(tmp_path_factory.mktemp(name)) for name in "ab"]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield brokers[0].url, brokers[1].url
+    finally:
+        for broker in brokers:
+            broker.kill()
 
 
 @pytest.fixture(params=CLIENTS, ids=["async", "sync"])

@@ -26,6 +26,7 @@ from typing import Final, Self
 
 from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.client.child_broker import ChildBroker
+from tests.broker.conftest import Broker
 from tests.docs.pages import OTHERS, Example, Kind, Story, commands_of, first_word
 from tests.docs.run_blocks import MARK
 
@@ -71,7 +72,7 @@ class Stage:
             for found in MEMBERS.finditer(self.story.text):
                 self._start_cluster([int(port) for port in found.groups()])
             for port in sorted(ports - by_hand - {REDIS_PORT, *self._ports}):
-                self._start(port, ChildBroker(self._aside / f"broker-{port}"))
+                self._start_unseen(port)
         except BaseException:
             self._all.close()
             raise
@@ -146,6 +147,15 @@ class Stage:
             self._ports[REDIS_PORT] = _free_port()
             options = [self.placed(option) for option in options]
         self._start(port, ChildBroker(self.folder / folder, options=options))
+
+    def _start_unseen(self, port: int) -> None:
+        """One that the page takes as there."""
+        folder = self._aside / f"broker-{port}"
+        folder.mkdir()
+        broker = Broker(folder)
+        self._all.callback(broker.kill)
+        broker.start()
+        self._ports[port] = broker.port
 
     def _start(self, port: int, broker: ChildBroker) -> None:
         self._all.callback(lambda: self._runner.run(broker.kill()))

@@ -25,6 +25,9 @@ PAGES: Final = (
     "docs/TESTING.md",
 )
 TYPES_OF_OTHERS: Final = ("--ignore-missing-imports", "--follow-untyped-imports")
+CACHE: Final = ROOT / ".mypy_cache" / "examples"
+"""Apart from that of `make lint`, which has other options."""
+OPTIONS: Final = ("--check-untyped-defs", *TYPES_OF_OTHERS, "--cache-dir", str(CACHE))
 
 
 def all_stories() -> list[Story]:
@@ -61,7 +64,7 @@ def test_examples_are_type_checked(tmp_path: Path) -> None:
                 (tmp_path / name).write_text(program + "\n")
                 names.append(name)
     checked = subprocess.run(
-        [sys.executable, "-P", "-m", "mypy", "--check-untyped-defs", *TYPES_OF_OTHERS, *names],
+        [sys.executable, "-P", "-m", "mypy", *OPTIONS, *names],
         cwd=tmp_path,
         capture_output=True,
         text=True,

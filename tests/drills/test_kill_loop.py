@@ -15,14 +15,14 @@ import pytest
 PROGRAM = Path(__file__).with_name("kill_loop.py")
 
 
-def run(rounds: int, seed: int, timeout_s: float) -> None:
-    command = [sys.executable, str(PROGRAM), "--rounds", str(rounds), "--seed", str(seed)]
+def run(rounds: int, seed: int, timeout_s: float, *options: str) -> None:
+    command = [sys.executable, str(PROGRAM), "--rounds", str(rounds), "--seed", str(seed), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 def test_fifty_kills() -> None:
-    run(50, seed=20130101, timeout_s=300)
+    run(50, 20130101, 300, "--warm")
 
 
 @pytest.mark.drill

@@ -38,19 +38,24 @@ NAMED_BY_THE_PROTOCOL = {
 }
 TUNED: dict[str, dict[str, Any]] = {
     "blank_votes": {"wipes": 0.3},
-    "readmit_at_once": {"wipes": 0.3},
+    "readmit_at_once": {"wipes": 1.0, "steps": 1_200},
+    "ack_unverified": {"window": 500},
     "commit_unverified": {"window": 500},
     "no_begin_commit": {"hasty": True},
 }
-"""Faults that show where disks are lost, followers far behind or leaders short: more of that."""
+"""Faults that show where disks are lost, followers far behind, leaders or schedules short or long:
+more of that. What is found in tens or hundreds of schedules takes thousands otherwise.
+"""
 
 
 def first_found(name: str, seeds: int) -> str | None:
     """What was seen of a mutation, or None. A node that stops by itself has seen it too."""
+    tuned = {"steps": 400} | TUNED.get(name, {})
+    steps = tuned.pop("steps")
     with mutated({**MUTATIONS, **SURVIVES}[name]):
         for seed in range(seeds):
             try:
-                World(seed, **TUNED.get(name, {})).run(400)
+                World(seed, **tuned).run(steps)
             except (Violation, DivergedError) as found:
                 return str(found)
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,12 @@ from typing import Any
 import pytest
 
 from delaylog import __version__
-
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
+from tests.starts.warm import PROGRAM, run_warm
 
 
 def delaylog(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run the command."""
-    return subprocess.run(
-        [PROGRAM, *(word if isinstance(word, bytes) else str(word) for word in words)],
-        input=stdin,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    return run_warm(*words, stdin=stdin)
 
 
 def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
+from tests.starts.warm import as_text, run_warm
+
 VERBS = {
     *(
         "backup",
@@ -33,9 +33,7 @@ VERBS = {
 @cache
 def script(shell: str) -> str:
     """What the command prints."""
-    done = subprocess.run(
-        [PROGRAM, "completion", shell], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = as_text(run_warm("completion", shell))
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -107,8 +105,6 @@ def test_scripts_hold_every_verb_and_parse(shell: str) -> None:
 
 
 def test_an_unknown_shell() -> None:
-    done = subprocess.run(
-        [PROGRAM, "completion", "csh"], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = as_text(run_warm("completion", "csh"))
     assert done.returncode == 2
     assert "'csh'" in done.stderr

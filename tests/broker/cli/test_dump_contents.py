@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
+from tests.starts.warm import run_warm
 
 
 def dump(path: Path, status: int = 0) -> list[dict[str, Any]]:
     """The lines of a dump that ends with this status."""
-    done = subprocess.run(
-        [PROGRAM, "dump", str(path)], capture_output=True, timeout=60, check=False
-    )
+    done = run_warm("dump", path)
     assert done.returncode == status, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -82,7 +78,7 @@ def test_ids(folder: Path, tmp_path: Path) -> None:
 def test_plain_files(folder: Path, tmp_path: Path) -> None:
     """The manifest of a backup as it is; a crash trace by its lines; an empty one has none."""
     place = tmp_path / "backup"
-    subprocess.run([PROGRAM, "backup", str(folder), str(place)], check=True, capture_output=True)
+    assert run_warm("backup", folder, place).returncode == 0
     (manifest,) = dump(place / "backup.json")
     assert manifest["rows"] == 3
     assert [line.get("empty") for line in dump(place / "tick")] == [None, True]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -15,13 +13,14 @@ import pytest
 from delaylog.broker.engine.engine import Engine
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions
+from tests.starts.warm import run_warm
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
 NOW_MS = 1_700_000_000_000
 
 
 def dump(file: Path) -> list[dict[str, Any]]:
-    done = subprocess.run([PROGRAM, "dump", str(file)], capture_output=True, check=True)
+    done = run_warm("dump", file)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

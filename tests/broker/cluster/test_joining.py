@@ -11,7 +11,8 @@ import pytest
 from delaylog.broker.cluster.joining import Joining, is_new
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta
-from tests.broker.cluster.three_nodes import PROGRAM, ThreeNodes
+from tests.broker.cluster.three_nodes import ThreeNodes
+from tests.starts.warm import PROGRAM
 
 
 def hello(node: int, *, promised: int = 0, end: int = 0) -> Hello:

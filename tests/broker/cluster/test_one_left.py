@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
-from tests.broker.cluster.three_nodes import NODES, PROGRAM, ThreeNodes
+from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.starts.warm import PROGRAM
 
 
 def test_a_node_alone_ends(start_three: Callable[..., ThreeNodes]) -> None:

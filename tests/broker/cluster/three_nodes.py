@@ -6,23 +6,22 @@ The fixtures `three` and `start_three` make them.
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import random
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.broker.answer import Answer
+from tests.starts.warm import WarmProcess
 
-PROGRAM = str(Path(sys.executable).parent / "delaylog")
 NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 START_S = 30
@@ -84,7 +83,9 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
-        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._processes: dict[int, WarmProcess] = {}
+        self._outs: dict[int, IO[str]] = {}
+        self._starts = itertools.count()
 
     # ------------------------------------------------------------------ processes
 
@@ -95,49 +96,53 @@ class ThreeNodes:
             words += ["--cluster", str(self.config), "--node", str(node), *self._options]
             if self.resp:
                 words += ["--resp", f"127.0.0.1:{self.resp[node]}"]
-            with self.log_path(node).open("ab") as log:
-                self._processes[node] = subprocess.Popen(
-                    [PROGRAM, "serve", *words, *(["--new-cluster"] if new_cluster else [])],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
+            words += ["--new-cluster"] if new_cluster else []
+            reading, writing = os.pipe()
+            self._outs[node] = os.fdopen(reading)
+            with self.log_path(node).open("ab") as log, Path(os.devnull).open() as nothing:
+                self._processes[node] = WarmProcess(
+                    "serve",
+                    *words,
+                    stdin=nothing.fileno(),
+                    stdout=writing,
+                    stderr=log.fileno(),
+                    environment={
+                        k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")
+                    },
+                    turn=node + next(self._starts) // len(NODES),
                 )
+            os.close(writing)
         for node in (nodes or NODES) if wait else ():
-            out = self._processes[node].stdout
-            assert out is not None
-            line = out.readline()
+            line = self._outs[node].readline()
             assert line.startswith("ready http="), self.log_path(node).read_text()
 
     def stop(self, *nodes: int) -> list[int]:
         """End nodes politely, all without any named; returns their exit statuses."""
-        ending = [self._processes.pop(node) for node in nodes or list(self._processes)]
-        for process in ending:
+        ending = [(node, self._processes.pop(node)) for node in nodes or list(self._processes)]
+        for _, process in ending:
             process.terminate()
-        return [self._ended(process) for process in ending]
+        return [self._ended(node, process) for node, process in ending]
 
     def ended(self, node: int) -> int:
         """The status that a node ends with by itself."""
-        return self._ended(self._processes.pop(node))
+        return self._ended(node, self._processes.pop(node))
 
     def kill(self, *nodes: int) -> None:
         """End nodes at once."""
         for node in nodes or list(self._processes):
             process = self._processes.pop(node)
             process.kill()
-            self._ended(process)
+            self._ended(node, process)
 
     def signal(self, node: int, number: signal.Signals) -> None:
         """Such as SIGSTOP and SIGCONT."""
         self._processes[node].send_signal(number)
 
-    def _ended(self, process: subprocess.Popen[str]) -> int:
+    def _ended(self, node: int, process: WarmProcess) -> int:
         try:
             return process.wait(self.wait_s)
         finally:
-            if process.stdout is not None:
-                process.stdout.close()
+            self._outs.pop(node).close()
 
     @property
     def running(self) -> list[int]:

@@ -27,9 +27,9 @@ from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Found, SendResult, Settlement
 from delaylog.broker.engine.sending import send
 from delaylog.storage.batch import decode_send, encode_send
-from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
+from delaylog.storage.unsynced_files import UnsyncedFileSystem
 
 HOUR = HOUR_MS
 START_MS = 450_000 * HOUR + 20 * 60_000
@@ -69,7 +69,7 @@ class Host:
 
     def _open(self) -> None:
         self.engine = Engine(
-            OsFileSystem(),
+            UnsyncedFileSystem(),
             str(self.folder),
             now_ms=self.now_ms,
             random=Random(7),

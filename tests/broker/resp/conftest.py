@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import PROGRAM, Broker
+from tests.broker.conftest import Broker
 from tests.broker.resp.resp_client import RespClient
 
 
@@ -50,7 +50,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
     """Starts brokers with these options; they are gone when the test is."""
     brokers: list[RespBroker] = []
 
-    def start(*options: str, limits: str = "", program: Sequence[str] = (PROGRAM,)) -> RespBroker:
+    def start(*options: str, limits: str = "", program: Sequence[str] | None = None) -> RespBroker:
         folder = tmp_path / f"broker-{len(brokers)}"
         folder.mkdir()
         broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits, program=program)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from tests.broker.conftest import PROGRAM, read_all
+from tests.broker.conftest import read_all
 from tests.broker.resp.conftest import RespBroker
+from tests.starts.warm import PROGRAM
 
 FILES = 256
 

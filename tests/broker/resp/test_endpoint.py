@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.broker.conftest import PROGRAM, read_all
+from tests.broker.conftest import read_all
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.starts.warm import as_text, run_warm
 
 Start = Callable[..., RespBroker]
 
@@ -241,14 +241,8 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (_tls("pair", "locked"), "resp-tls-key locked: the key is encrypted"),
         (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key goes with"),
     ):
-        ended = subprocess.run(
-            [PROGRAM, "serve", "--data-dir", "data", "--http", "127.0.0.1:0", *options],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        words = ["serve", "--data-dir", "data", "--http", "127.0.0.1:0", *options]
+        ended = as_text(run_warm(*words, folder=tmp_path))
         assert ended.returncode == 2, (options, ended)
         assert error in ended.stderr, (options, ended.stderr)
         assert "short\n" not in ended.stderr

@@ -2,74 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
-from delaylog.client.child_broker import ChildBroker
 from delaylog.client.client import Client
+from tests.broker.conftest import Broker
 
-T = TypeVar("T")
 _numbers = count()
 
 
-class LiveBroker:
-    """A ChildBroker for tests without a loop: it lives in a loop of its own thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self.child = ChildBroker(folder)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._run(self.child.start())
-
-    @property
-    def url(self) -> str:
-        return self.child.url
-
-    def kill(self) -> None:
-        """End it with SIGKILL."""
-        self._run(self.child.kill())
-
-    def start(self) -> None:
-        """Start it again, on the same folder and port."""
-        self._run(self.child.start())
-
-    def close(self) -> None:
-        self.kill()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
-
-
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that no test harms."""
-    broker = LiveBroker(tmp_path_factory.mktemp("queues") / "data")
+    broker = Broker(tmp_path_factory.mktemp("queues"))
+    broker.start()
     yield broker
-    broker.close()
+    broker.kill()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[LiveBroker]:
-    """A broker of this test's own, which it may kill."""
-    broker = LiveBroker(tmp_path / "data")
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test's own, which it may crash."""
+    broker = Broker(tmp_path)
+    broker.start()
     yield broker
-    broker.close()
+    broker.kill()
 
 
 @pytest.fixture
-def client(shared: LiveBroker) -> Iterator[Client]:
+def client(shared: Broker) -> Iterator[Client]:
     client = Client(shared.url)
     yield client
     client.close()

@@ -29,7 +29,7 @@ from delaylog.client.queues import (
     RmqProducer,
     TopicKind,
 )
-from tests.client.queues.conftest import LiveBroker
+from tests.broker.conftest import Broker
 
 T = TypeVar("T")
 BODIES = 120
@@ -69,7 +69,7 @@ def fixed_time(body: str) -> RmqMessage:
 
 @pytest.mark.parametrize("make", [range_merge, priority, fixed_time])
 def test_rmq(
-    broker: LiveBroker, in_threads: Callable[..., None], make: Callable[[str], RmqMessage]
+    broker: Broker, in_threads: Callable[..., None], make: Callable[[str], RmqMessage]
 ) -> None:
     client = Client(broker.url)
     producer = RmqProducer(client, "t", TopicKind.of(make("b")), slots=4)
@@ -104,7 +104,7 @@ def test_rmq(
         for round_ in range(1, KILLS + 1):
             while len(sent) < BODIES * round_ // (KILLS + 1):
                 time.sleep(0.005)
-            broker.kill()
+            broker.crash()
             broker.start()
 
     in_threads(produce, consume, consume, kill)
@@ -115,14 +115,14 @@ def test_rmq(
     client.close()
 
 
-def test_a_change_during_the_work_outlives_a_kill(broker: LiveBroker) -> None:
+def test_a_change_during_the_work_outlives_a_kill(broker: Broker) -> None:
     """The delivery in work, its lease, and the change that waits behind it are all there again."""
     client = Client(broker.url)
     producer, consumer = RmqProducer(client, "t"), RmqConsumer(client, "t")
     producer.send(PriorityMessage("b", 20))
     [first] = consumer.prepare(wait_ms=10_000)
     producer.send(PriorityMessage("b", 30))
-    broker.kill()
+    broker.crash()
     broker.start()
     assert patiently(lambda: consumer.prepare(wait_ms=100)) == []
     assert consumer.commit(first) is Settled.DONE
@@ -132,7 +132,7 @@ def test_a_change_during_the_work_outlives_a_kill(broker: LiveBroker) -> None:
 
 
 def test_run_goes_on_when_the_broker_comes_back(
-    broker: LiveBroker, in_threads: Callable[..., None], caplog: pytest.LogCaptureFixture
+    broker: Broker, in_threads: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(broker.url)
     RmqProducer(client, "t").send(FixedTimeMessage("b", now_ms() + 300))
@@ -142,7 +142,7 @@ def test_run_goes_on_when_the_broker_comes_back(
         seen.append(delivery.body)
         stop.set()
 
-    broker.kill()
+    broker.crash()
 
     def restart() -> None:
         while "no messages of t for now" not in caplog.text:
@@ -154,7 +154,7 @@ def test_run_goes_on_when_the_broker_comes_back(
     client.close()
 
 
-def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
+def test_dyno(broker: Broker, in_threads: Callable[..., None]) -> None:
     client = Client(broker.url)
     queue = DynoQueue(client, "q", unack_ms=1_000)
     count = 300
@@ -178,7 +178,7 @@ def test_dyno(broker: LiveBroker, in_threads: Callable[..., None]) -> None:
         for round_ in range(1, KILLS + 1):
             while len(pushed) < count * round_ // (KILLS + 1):
                 time.sleep(0.005)
-            broker.kill()
+            broker.crash()
             broker.start()
 
     in_threads(produce, consume, consume, kill)

@@ -16,7 +16,7 @@ from delaylog.client.client import Client
 from delaylog.client.errors import NotReached
 from delaylog.client.models import NewMessage
 from delaylog.client.queues import DynoMessage, DynoQueue, TopicMismatch, by_id
-from tests.client.queues.conftest import LiveBroker
+from tests.broker.conftest import Broker
 
 WAIT_MS = 10_000
 
@@ -211,7 +211,7 @@ def test_pop_with_msg_id_looks_where_it_says(sharded: DynoQueue) -> None:
 
 
 def test_one_of_many_gets_a_message_by_its_id(
-    shared: LiveBroker, name: str, in_threads: Callable[..., None]
+    shared: Broker, name: str, in_threads: Callable[..., None]
 ) -> None:
     """Four callers ask for the same 60 ids, due and not, while a fifth pops what is due: each
     message once, and what nobody asked for by id stays until its time.
@@ -331,7 +331,7 @@ def test_ensure_pushes_what_is_nowhere(sharded: DynoQueue) -> None:
 
 
 def test_of_many_who_ensure_one_pushes(
-    shared: LiveBroker, name: str, in_threads: Callable[..., None]
+    shared: Broker, name: str, in_threads: Callable[..., None]
 ) -> None:
     clients = [Client(shared.url) for _ in range(4)]
     queues = [DynoQueue(client, name, shards=["a", "b"]) for client in clients]
@@ -468,7 +468,7 @@ class Unreachable(Client):
         raise NotReached("it is away")
 
 
-def test_a_client_for_each_shard_and_failover_of_a_push(shared: LiveBroker, name: str) -> None:
+def test_a_client_for_each_shard_and_failover_of_a_push(shared: Broker, name: str) -> None:
     """A broker each, as the original has an endpoint in each zone; one of them goes away."""
     here, there = Client(shared.url), Unreachable(shared.url)
     queue = DynoQueue({"a": here, "b": there}, name, own_shard="a")

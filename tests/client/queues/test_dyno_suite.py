@@ -15,7 +15,7 @@ import pytest
 
 from delaylog.client.client import Client
 from delaylog.client.queues import DynoMessage, DynoQueue
-from tests.client.queues.conftest import LiveBroker
+from tests.broker.conftest import Broker
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_an_empty_pop_of_a_second(queue: DynoQueue) -> None:
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one object", "an object each"])
 def test_each_message_once_among_many_hands(
-    shared: LiveBroker,
+    shared: Broker,
     name: str,
     in_threads: Callable[..., None],
     apart: bool,

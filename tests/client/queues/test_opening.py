@@ -12,7 +12,7 @@ from delaylog.client.client import Client
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
 from delaylog.client.queues.opening import change_topic, open_topic
-from tests.client.queues.conftest import LiveBroker
+from tests.broker.conftest import Broker
 
 NEEDED = {"merge": "replace", "backoff": {"first_ms": 0}, "slots": 4}
 
@@ -47,7 +47,7 @@ def test_a_change_keeps_the_rest(client: Client, name: str) -> None:
 
 
 def test_of_two_who_open_it_at_once_one_is_told(
-    shared: LiveBroker, name: str, in_threads: Callable[..., None]
+    shared: Broker, name: str, in_threads: Callable[..., None]
 ) -> None:
     """They want other slots: whoever comes second finds a topic that does not serve."""
     told: list[TopicMismatch] = []

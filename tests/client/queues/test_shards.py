@@ -17,11 +17,11 @@ from delaylog.client.queues import (
     RmqProducer,
     RolledBack,
 )
-from tests.client.queues.conftest import LiveBroker
+from tests.broker.conftest import Broker
 
 
 @pytest.fixture
-def both(shared: LiveBroker, broker: LiveBroker) -> Iterator[Client]:
+def both(shared: Broker, broker: Broker) -> Iterator[Client]:
     with Client(shared.url, broker.url) as client:
         yield client
 
@@ -84,7 +84,7 @@ def test_dyno(both: Client, name: str) -> None:
     assert queue.get_all_messages() == []
 
 
-def test_a_client_for_each_shard(shared: LiveBroker, broker: LiveBroker, name: str) -> None:
+def test_a_client_for_each_shard(shared: Broker, broker: Broker, name: str) -> None:
     with Client(shared.url) as here, Client(broker.url) as there:
         queue = DynoQueue({"a": here, "b": there}, name, own_shard="b")
         queue.push([DynoMessage(str(n)) for n in range(4)])

@@ -24,7 +24,7 @@ from delaylog.client import (
     Sent,
 )
 from delaylog.client.bulk import ref_to_id
-from delaylog.client.child_broker import ChildBroker
+from tests.starts.warm_child import WarmChildBroker
 
 FAR_MS = 3_600_000
 ROUNDS = 3
@@ -36,7 +36,7 @@ async def bodies_there(url: str, topic: str) -> list[bytes]:
         return [found.body or b"" async for found in client.messages(topic, bodies=True)]
 
 
-async def beaten(broker: ChildBroker, stop: asyncio.Event) -> None:
+async def beaten(broker: WarmChildBroker, stop: asyncio.Event) -> None:
     """Kill the broker and start it again, a few times, then let the others end."""
     for _ in range(ROUNDS):
         await asyncio.sleep(0.15)
@@ -49,7 +49,7 @@ async def beaten(broker: ChildBroker, stop: asyncio.Event) -> None:
 def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
     async def run() -> None:
         sent: dict[str, str] = {}
-        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
             stop = asyncio.Event()
 
             async def sender(task: int) -> None:
@@ -72,7 +72,7 @@ def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
 
 def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
             stop = asyncio.Event()
             beating = asyncio.create_task(beaten(broker, stop))
             number = 0
@@ -93,7 +93,7 @@ def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(tmp_pat
 
 def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             stop = asyncio.Event()
             over = threading.Event()
             sent: list[set[bytes]] = [set() for _ in range(4)]
@@ -132,7 +132,7 @@ def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(tmp_path:
 
 def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             async with AsyncClient(broker.url) as client:
                 plain = client.send("t", b"plain")
                 sent = await client.send(
@@ -178,7 +178,7 @@ def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
 def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
     async def run() -> None:
         many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=5)]
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             async with AsyncClient(broker.url) as client:
                 sent = await client.send_many("t", many, delay_ms=FAR_MS)
             with Client(broker.url) as direct:
@@ -194,7 +194,7 @@ def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
 
 def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
             large = bytes((4 << 20) + 1)
             sendings = [client.send("t", large if n == 3 else b"%d" % n) for n in range(8)]
             outcomes = await asyncio.gather(*sendings, return_exceptions=True)
@@ -212,7 +212,7 @@ def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             client = AsyncClient(broker.url, retry_for_s=0.3)
             soon = Client(broker.url, retry_for_s=0.3)
             await client.send("t", b"there", delay_ms=FAR_MS)
@@ -239,7 +239,7 @@ def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -
     """Who sends on while a client is closed hears that it is closed; what was taken is there."""
 
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             said: list[str] = []
             done: list[str] = []
             enough = asyncio.Event()
@@ -279,7 +279,10 @@ def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_i
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "a") as first, ChildBroker(tmp_path / "b") as second:
+        async with (
+            WarmChildBroker(tmp_path / "a") as first,
+            WarmChildBroker(tmp_path / "b") as second,
+        ):
             async with AsyncClient(first.url, second.url) as client:
                 await second.kill()
                 free = await client.send_many("t", [b"%d" % n for n in range(20)])
@@ -298,7 +301,7 @@ def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_i
 
 def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
             answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
             sent = await client.send("t", b"y", delay_ms=FAR_MS)
             assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
@@ -309,7 +312,7 @@ def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
 
 def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             client = AsyncClient(broker.url)
             await client.send("t", b"there", delay_ms=FAR_MS)
             await broker.kill()
@@ -327,7 +330,7 @@ def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
     """One send raises, of many it is a result, and what nobody looked at is told by flush."""
 
     async def run() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             async with AsyncClient(broker.url) as client:
                 first = await client.send("t", "x", id="a", delay_ms=FAR_MS)
                 with pytest.raises(IdInUse, match="a living message has the id a") as caught:
@@ -360,7 +363,7 @@ def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
     """Ctrl-C, or a cancelled task: what is queued gets two seconds of the minute, and is told."""
 
     async def run() -> str:
-        async with ChildBroker(tmp_path / "data") as broker:
+        async with WarmChildBroker(tmp_path / "data") as broker:
             url = broker.url
         under_way = asyncio.Event()
 

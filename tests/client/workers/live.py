@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from delaylog.client import AsyncClient, Client, PlainSyncClient
-from delaylog.client.child_broker import ChildBroker
 from delaylog.client.hooks import Hooks
+from tests.broker.conftest import Broker
 
 Kind = Literal["tasks", "threads"]
 KINDS: Final[tuple[Kind, ...]] = ("tasks", "threads")
@@ -27,22 +27,21 @@ WAIT_S: Final = 20.0
 class Live:
     """One broker, and a namespace of it for one test; `client` asks it plainly."""
 
-    def __init__(self, runner: asyncio.Runner, broker: ChildBroker, namespace: str) -> None:
-        self._runner = runner
+    def __init__(self, broker: Broker, namespace: str) -> None:
         self._broker = broker
         self.namespace = namespace
         self.url = broker.url
         self.client = PlainSyncClient(broker.url, namespace=namespace)
 
     def kill(self) -> None:
-        self._runner.run(self._broker.kill())
+        self._broker.crash()
 
     def restart(self) -> None:
-        self._runner.run(self._broker.start())
+        self._broker.start()
 
     def fresh(self, namespace: str) -> Live:
         """The same broker for another test."""
-        return Live(self._runner, self._broker, namespace)
+        return Live(self._broker, namespace)
 
     def send(self, bodies: Sequence[str], topic: str = "t", **columns: Any) -> None:
         self.client.send_bulk(topic, list(bodies), delay_ms=0, **columns)
@@ -61,14 +60,14 @@ class Live:
 
 @contextmanager
 def live_broker(folder: Path, name: str = "data") -> Iterator[Live]:
-    with asyncio.Runner() as runner:
-        broker = ChildBroker(folder / name)
-        runner.run(broker.start())
-        try:
-            with (live := Live(runner, broker, "default")).client:
-                yield live
-        finally:
-            runner.run(broker.kill())
+    (folder / name).mkdir()
+    broker = Broker(folder / name)
+    try:
+        broker.start()
+        with (live := Live(broker, "default")).client:
+            yield live
+    finally:
+        broker.kill()
 
 
 def await_that(condition: Callable[[], bool], shown: Callable[[], object] | None = None) -> None:

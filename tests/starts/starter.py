@@ -1,0 +1,96 @@
+"""The program that has loaded all of `delaylog` once and forks a process for each start.
+
+    python -P starter.py DESCRIPTOR
+
+The descriptor is a socket whose other end is `warm.py`; it says there what goes over it. The one
+rule: what runs in the forked process is `main`, to its very end: it leaves as any Python does, by
+returning from here, so threads are joined, streams flushed and a status comes of what was raised.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+
+LOADED = (
+    "delaylog.broker.cli.completion",
+    "delaylog.broker.cli.dump",
+    "delaylog.broker.cli.local",
+    "delaylog.broker.cli.remote_verbs",
+    "delaylog.broker.resp.metrics",
+    "delaylog.broker.resp.starting",
+    "delaylog.broker.serve",
+    "uvloop",
+)
+REQUEST_BYTES_MAX = 1 << 18
+NUMBER = struct.Struct("<q")
+
+
+def serve(door: socket.socket) -> list[str]:
+    """Start processes until nobody asks any more; returns in each of them, with its words."""
+    # Ctrl+C reaches the whole group; who asks ends this by closing the door.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with selectors.DefaultSelector() as selector:
+        selector.register(door, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.data is not None:
+                    selector.unregister(key.fd)
+                    tell_end(key.fd, *key.data)
+                    continue
+                request, descriptors, _, _ = socket.recv_fds(door, REQUEST_BYTES_MAX, 4)
+                if not request:
+                    os._exit(0)
+                *streams, told = descriptors
+                pid = os.fork()
+                if pid == 0:
+                    return become(json.loads(request), streams)
+                for stream in streams:
+                    os.close(stream)
+                os.write(told, NUMBER.pack(pid))
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, told))
+
+
+def tell_end(descriptor: int, pid: int, told: int) -> None:
+    """Say how a process has ended, and only then let its number go."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    with suppress(OSError):  # Nobody may want to know.
+        os.write(told, NUMBER.pack(status))
+    os.waitpid(pid, 0)
+    os.close(told)
+    os.close(descriptor)
+
+
+def become(request: dict[str, object], streams: list[int]) -> list[str]:
+    """Take the place of a program that was started so; returns its words."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = request["words"]
+    return sys.argv[1:]
+
+
+if __name__ == "__main__":
+    for name in LOADED:
+        importlib.import_module(name)
+    from delaylog.broker.cli import main
+
+    gc.collect()
+    # What is loaded stays; the collections of the forked processes need not go through it.
+    gc.freeze()
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.exit(main())
