@@ -104,6 +104,6 @@ def test_a_shard_that_is_away_and_one_that_is_there(
                 await client.replay(topic, ids)
             assert replayed.value.results[:10] == [Changed("too_late", "acked")] * 10
             with pytest.raises(NotFound):
-                await client.settle_ids(f"{topic}-never", "ack", ids, shard=here)
+                await client.replay(f"{topic}-never", ids, shard=here)
 
     play(refuse, scene)
