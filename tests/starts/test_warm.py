@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_it_ends_by_signals(serving: WarmProcess, number: int, status: int) -> N
     serving.send_signal(number)
     assert serving.wait(20) == serving.poll() == status
     serving.send_signal(number)  # To nobody, and no error.
+
+
+def test_several_may_wait_for_one_end(serving: WarmProcess) -> None:
+    with ThreadPoolExecutor(8) as waiting:
+        ends = [waiting.submit(serving.wait, 20) for _ in range(8)]
+        serving.kill()
+        assert [end.result() for end in ends] == [-9] * 8
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:

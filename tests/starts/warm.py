@@ -24,6 +24,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -55,6 +57,9 @@ class WarmProcess:
         """
         self.returncode: int | None = None
         self._told, telling = os.pipe()
+        # Several threads may wait, and the number of a closed descriptor may be another's.
+        weakref.finalize(self, os.close, self._told)
+        self._taking = threading.Lock()
         request = {
             "words": [PROGRAM, *words],
             "folder": str(folder or Path.cwd()),
@@ -93,8 +98,9 @@ class WarmProcess:
         return self.returncode
 
     def _take_status(self) -> None:
-        self.returncode = self._number()
-        os.close(self._told)
+        with self._taking:
+            if self.returncode is None:
+                self.returncode = self._number()
 
     def _number(self) -> int:
         raw = os.read(self._told, NUMBER.size)
