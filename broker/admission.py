@@ -19,6 +19,8 @@ from delaylog.broker.log_commits import LogCommits
 from delaylog.storage.work import Work
 
 DISK_LOOK_SECONDS: Final = 0.5
+UNCOMMITTED_SECONDS: Final = 0.01
+"""Between looks of who waits for room while nothing that fills the tails may be written yet."""
 
 log = logging.getLogger("delaylog.node")
 
@@ -100,10 +102,18 @@ class Admission:
         return self._engine().crowded()
 
     async def room(self) -> None:
-        """Wait while the tails hold more than the splitter has to catch up with."""
-        while self.crowded:
+        """Wait while the tails hold more than the splitter has to catch up with.
+
+        Not while the engine is exchanged: that may take seconds, and who asks the node whether it
+        still leads is told so.
+        """
+        while self.crowded and not self._background.exchanging:
+            waiting = self._engine().state.hours.pile.size_bytes
             self._background.spawn("flush", self._engine().flush_work)
             await self._work_ended()
+            if self.crowded and self._engine().state.hours.pile.size_bytes >= waiting:
+                # Nothing of it is committed.
+                await asyncio.sleep(UNCOMMITTED_SECONDS)
 
     async def room_for_changes(self) -> None:
         """Wait while cancels and reschedules leave more in memory than gets written.
@@ -115,6 +125,7 @@ class Admission:
             self._engine().crowded_by_changes()
             and not self.refusing_sends
             and not self._background.refusing
+            and not self._background.exchanging
         ):
             self._background.spawn("flush", self._engine().flush_work)
             self._background.spawn("states", self._engine().states_work)

@@ -56,17 +56,23 @@ class Background:
         """Whether no work begins any more."""
         return self._refusing
 
+    @property
+    def exchanging(self) -> bool:
+        """Whether none begins because another engine is about to take this one's place."""
+        return self._halting and not self._refusing
+
     # ------------------------------------------------------------------ running
 
-    def spawn(self, name: str, make: Callable[[], Work]) -> None:
-        """Run background work unless work of this name runs already."""
+    def spawn(self, name: str, make: Callable[[], Work]) -> bool:
+        """Run background work unless work of this name runs already; whether it was begun."""
         if name in self._running or self._refusing or self._halting:
-            return
+            return False
         self._running.add(name)
         work = make()
         task = self._loop.create_task(self._guard(name, work))
         self._tasks[task] = work
         task.add_done_callback(self._forget)
+        return True
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -38,6 +38,8 @@ RELEASE_PACE_SECONDS: Final = 0.002
 of the wheel, a receive, an ack and a new poll, whether it brings one message or a hundred; the
 first one after a pause is never held back."""
 
+_LEADS_NO_MORE: Final = "this node leads no more; ask the leader"
+
 log = logging.getLogger("delaylog.node")
 
 
@@ -160,11 +162,15 @@ class Node:
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
         """Go on with another engine over another log."""
-        self.engine = engine
+        old, self.engine = self.engine, engine
         self._stand()
+        # In slices, as all that is removed.
+        engine.state.keyspace.inherit(old.state.keyspace)
         self.log_commits.exchange(log)
         self._suspended = False
         self.background.go_on()
+        # Whoever waited for something of the old one is told.
+        self.on_applied()
 
     # ------------------------------------------------------------------ ending
 
@@ -259,14 +265,20 @@ class Node:
         return self.log_commits.write_through()
 
     def when_durable(self, position: int, call: Told) -> None:
-        """Call back once the log is durable up to `position` (at once if it is, or by dial)."""
+        """Call back once the log is durable up to `position` (at once if it is, or by dial).
+
+        With NotLeadingError when a leadership has ended: the log goes on without what it saw.
+        """
+        if self.engine.state.retired:
+            call(NotLeadingError(_LEADS_NO_MORE))
+            return
         self.log_commits.when_durable(position, call)
 
     async def durable(self, position: int) -> None:
         """Wait until the log is durable up to `position`. Raises NotLeadingError."""
         if self.engine.state.retired:
             # Those who waited were told already, and the log goes on without what it saw.
-            raise NotLeadingError("this node leads no more; ask the leader")
+            raise NotLeadingError(_LEADS_NO_MORE)
         await self.log_commits.durable(position)
 
     @property
@@ -390,9 +402,9 @@ class Node:
 
     # ------------------------------------------------------------------ background work
 
-    def spawn(self, name: str, make: Callable[[], Work]) -> None:
-        """Run background work unless work of this name runs already."""
-        self.background.spawn(name, make)
+    def spawn(self, name: str, make: Callable[[], Work]) -> bool:
+        """Run background work unless work of this name runs already; whether it was begun."""
+        return self.background.spawn(name, make)
 
     async def run(self, work: Work) -> None:
         """Run work to its end for somebody who waits for it; its errors are the caller's."""

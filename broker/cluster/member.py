@@ -303,8 +303,9 @@ class ClusterMember:
         self._candidacy.readmit(replication, now)
         self._settle()
         if now.boot_ms >= self._slots_ms:
-            self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
-            self._node.spawn("tick", self._sync_slots)
+            # Not while the background is halted: it is asked for again then.
+            if self._node.spawn("tick", self._sync_slots):
+                self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
         # What was removed is not asked for: a frame's epoch is looked up in the table.
         self._files.replica.epochs.forget(self._files.physical.first_position)
 

@@ -70,6 +70,7 @@ class Succession:
         """End where it stands."""
         if self._looking is not None:
             self._looking.cancel()
+            self._looking = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -392,8 +392,15 @@ class Engine:
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""
-        while self.state.garbage:
-            yield self.state.garbage.pop()
+        garbage = self.state.garbage
+
+        def discard() -> None:
+            # Here, since what is cancelled before its turn has not been done.
+            if garbage:
+                garbage.pop()()
+
+        while garbage:
+            yield discard
 
     def stand_reserve(self) -> bool:
         """At a start: make the reserve what it should be; False if there is no room for it."""

@@ -25,6 +25,7 @@ from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
 from delaylog.broker.resp.turns import Turns
+from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
@@ -148,7 +149,7 @@ class RespFace:
 
     def _note_bug(self, command: Command, bug: Exception) -> None:
         log.error("a command failed", exc_info=bug, extra={"command": command.name.decode()})
-        if command.write:
+        if command.write or isinstance(bug, (CorruptionError, DiskFailedError)):
             self.broken(bug)
 
     def broken(self, error: Exception) -> None:
@@ -232,7 +233,9 @@ class RespFace:
 
     def _applied(self) -> None:
         """Readers wait on followers too."""
-        if self._node.engine.state.keyspace.ready:
+        keyspace = self._node.engine.state.keyspace
+        # Another one takes the place of what they wait for, and they are told.
+        if keyspace.ready or keyspace is not self.executor.keyspace:
             self.begin().serve_waiting()
 
     def _led_until_now(self) -> None:

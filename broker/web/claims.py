@@ -48,6 +48,7 @@ from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_ob
 from delaylog.broker.web.places import seen_by, the_group, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
+from delaylog.storage.errors import CorruptionError, DiskFailedError
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
@@ -239,9 +240,11 @@ async def _stream_arrow(
             pending = b""
             start += count
             await asyncio.sleep(0)
-    except Exception:
+    except Exception as error:
         if not response.prepared:
             raise
+        if isinstance(error, (CorruptionError, DiskFailedError)):
+            ctx.node.fail(error)
         # Its head has gone out: a connection that ends in the middle says that it is not whole.
         if request.transport is not None:
             request.transport.abort()

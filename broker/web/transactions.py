@@ -162,6 +162,8 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
                 "bad_request", "a winner has part, attempt and rows", field="winners", item=item
             )
         winners.append(Winner(None if producer is None else producer.decode(), part, attempt, rows))
+    # While they were looked through another one may have come to lead.
+    node.standing.check()
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
         done = deciding.commit(state, name, winners, now_ms, free_bytes=free_bytes)

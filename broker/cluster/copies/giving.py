@@ -263,9 +263,13 @@ class CopyGiver:
                 self._give_up(f"{error} was removed meanwhile")
             return
         except Exception as error:
+            if self._gift is not gift:
+                # Given up meanwhile, maybe by a node that leads no more and whose log was cut: what
+                # was read then says nothing about the disk.
+                log.warning("a copy that was given up could not be read on: %s", error)
+                return
             # Its own files cannot be read: it must not go on from them either.
-            if self._gift is gift:
-                self._give_up(str(error))
+            self._give_up(str(error))
             self._on_fatal(error)
             return
         # A part that was handed over by the thread is sent before this.

@@ -254,3 +254,24 @@ def test_whoever_has_much_to_apply_lags(tmp_path: Path) -> None:
         assert it.succession.lags
 
     run(tmp_path, test)
+
+
+def test_one_that_was_stopped_while_it_was_about_to_look_follows_again(tmp_path: Path) -> None:
+    """As when a copy takes the place of the folder."""
+
+    async def test(it: Place) -> None:
+        await it.lead(1)
+        it.succession.step_down(it.log.durable_position)
+        await it.until(lambda: not it.succession._fallen)
+        it.begin(2, 2)
+        it.commit = it.log.end_position
+        it.succession.look()
+        await it.succession.stop()
+        it.commit = it.node.engine.state.position
+        it.succession.start()
+        await asyncio.sleep(0.01)
+        it.commit = it.log.end_position
+        it.succession.look()
+        await it.until(lambda: it.node.engine.state.position == it.commit)
+
+    run(tmp_path, test)
