@@ -32,6 +32,7 @@ def flip(path: Path, bit: int) -> None:
     [
         ("delay.log", "read"),
         ("delay.log", "receive"),
+        ("delay.log", "camellia"),
         ("delay.index", "receive"),
         ("state", "read"),
     ],
@@ -41,7 +42,7 @@ def test_it_stops_and_names_the_file(
 ) -> None:
     broker = start_broker()
     # Far ahead for what is read, due in a moment for what is received after the restart.
-    delay_ms = 5 * HOUR_MS if call == "read" else 1_500
+    delay_ms = 1_500 if call == "receive" else 5 * HOUR_MS
     message = {"body": "precious", "id": "a", "delay_ms": delay_ms}
     broker.post("/v1/topics/t/messages", [message, message | {"id": "b"}])
     if name == "state":
@@ -58,6 +59,9 @@ def test_it_stops_and_names_the_file(
     with contextlib.suppress(ConnectionError, http.client.HTTPException):
         if call == "read":
             answer = broker.call("GET", "/v1/topics/t/messages/a")
+            assert answer.status == 503, answer
+        elif call == "camellia":
+            answer = broker.call("POST", "/camellia/delayQueue/getMsg?topic=t&msgId=a")
             assert answer.status == 503, answer
         else:
             answer = broker.call("POST", "/v1/topics/t/receive", {"wait_ms": 20_000})

@@ -7,6 +7,7 @@ so it can be held up, lost or altered.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -394,6 +395,29 @@ def test_a_giver_that_is_damaged_itself(folder: Path, tmp_path: Path) -> None:
         path.write_bytes(raw)
     assert isinstance(pair.fatal[0], CorruptionError)
     assert not pair.copied
+
+
+def test_what_was_read_for_a_copy_that_was_given_up_is_no_verdict(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A leader that fell had its log cut while it was read; its disk is sound."""
+
+    async def test(pair: Pair) -> None:
+        cut = threading.Event()
+
+        def read(gift: object) -> Manifest:
+            assert cut.wait(10)
+            raise CorruptionError("a bad frame", path="log/0", position=0)
+
+        giver: Any = pair.giver
+        giver._read = read
+        giver.offer(RECEIVER, EPOCH)
+        await until(lambda: giver._tasks)
+        giver.abort("it leads no more")
+        cut.set()
+        await giver.stop()
+
+    assert not run(folder, tmp_path / "t", test).fatal
 
 
 def test_late_words_are_passed_over(folder: Path, tmp_path: Path) -> None:
