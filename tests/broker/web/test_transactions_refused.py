@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine import Engine
-from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError
+from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
 from delaylog.broker.web import transactions
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
@@ -41,6 +41,9 @@ class Stub:
         return 1 << 60
 
     def kick_publish(self) -> None: ...
+
+    def check(self) -> None:
+        """It leads."""
 
     async def safe(self, position: int, _acks: Any) -> None:
         self.waits_for = position
@@ -102,3 +105,33 @@ def test_it_waits(
 
     asyncio.run(call())
     assert stub.waits_for == engine.state.position
+
+
+def test_a_commit_looks_again_whether_this_node_leads(engine: Engine) -> None:
+    """Many winners are looked through in slices, between which another node may come to lead."""
+    Transactions(engine).begin("x", NOW_MS)
+    before = engine.state.position
+    stub = Stub(engine, {}, {"winners": [{"part": 0, "attempt": 0, "rows": 2}] * 1_200})
+    slices = 0
+
+    def check() -> None:
+        assert slices > 1
+        raise NotLeadingError("this node leads no more")
+
+    stub.check = check  # type: ignore[method-assign]
+
+    async def others() -> None:
+        nonlocal slices
+        while True:
+            slices += 1
+            await asyncio.sleep(0)
+
+    async def call() -> None:
+        counting = asyncio.create_task(others())
+        ctx: Any = stub
+        with pytest.raises(NotLeadingError):
+            await transactions.commit_transaction(ctx)
+        counting.cancel()
+
+    asyncio.run(call())
+    assert engine.state.position == before
