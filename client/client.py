@@ -17,12 +17,11 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
-from delaylog.client.by_ids import ByIds
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import check_text, check_whole
 from delaylog.client.control_calls import ControlCalls
-from delaylog.client.errors import ClientError, NotReached, SettleFailed
+from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
@@ -318,44 +317,6 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         """They are yours for `lease_ms` from now; 0 gives them back. Fails as `ack` does."""
         check_whole("lease_ms", lease_ms)
         return self._settle("extend", messages, lease_ms=lease_ms)
-
-    def settle_ids(
-        self,
-        topic: str,
-        verb: Verb,
-        ids: Sequence[str],
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        shard: str | None = None,
-    ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages.
-
-        `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
-        may have some of them.
-        """
-        found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
-        for at, asked in self._topology.rounds(ids, shard):
-            left = found.left(asked)
-            if not left:
-                continue
-            call = message_calls.settle_forced(
-                self._places,
-                topic,
-                verb,
-                [ids[place] for place in left],
-                delay_ms=delay_ms,
-                lease_ms=lease_ms,
-                group=group,
-            )
-            try:
-                answer = self._links[at].carry(call)
-            except ClientError as error:
-                found.failed(left, error)
-            else:
-                found.answered(left, map(Settled, answer))
-        return found.results()
 
     def _settle(
         self,

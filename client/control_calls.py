@@ -14,17 +14,20 @@ from typing import Any, TypeVar
 
 from delaylog.client.by_ids import ByIds
 from delaylog.client.calls import control
+from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
-from delaylog.client.errors import ClientError, NotFound, ReplayFailed
+from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.link import Link
 from delaylog.client.merging import merged
-from delaylog.client.models import Changed, MessageInfo
+from delaylog.client.models import Changed, MessageInfo, Settled
 from delaylog.client.over_shards import list_failed
 from delaylog.client.receiving import bearable
+from delaylog.client.settling import Verb
 from delaylog.client.sharding import Topology
 
+R = TypeVar("R")
 T = TypeVar("T")
 PAGE = 500
 
@@ -78,6 +81,39 @@ class ControlCalls:
         call = control.reschedule(self._places, topic, id, priority=priority, **members)
         return self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
+    def settle_ids(
+        self,
+        topic: str,
+        verb: Verb,
+        ids: Sequence[str],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        shard: str | None = None,
+    ) -> list[Settled]:
+        """`ack`, `nack` or `extend` by bare ids, whoever has the messages.
+
+        `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
+        may have some of them.
+        """
+        found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
+        return self._look_for(
+            ids,
+            shard,
+            found,
+            lambda named: message_calls.settle_forced(
+                self._places,
+                topic,
+                verb,
+                named,
+                delay_ms=delay_ms,
+                lease_ms=lease_ms,
+                group=group,
+            ),
+            Settled,
+        )
+
     def replay(
         self,
         topic: str,
@@ -95,19 +131,13 @@ class ControlCalls:
         """
         members = due_members(deliver_at_ms, delay_ms, at, delay)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
-        for index, asked in self._topology.rounds(ids, shard):
-            left = found.left(asked)
-            if not left:
-                continue
-            named = [ids[place] for place in left]
-            call = control.change_many(self._places, topic, "replay", named, **members)
-            try:
-                answer = self._links[index].carry(call)
-            except ClientError as error:
-                found.failed(left, error)
-            else:
-                found.answered(left, map(Changed.of, answer))
-        return found.results()
+        return self._look_for(
+            ids,
+            shard,
+            found,
+            lambda named: control.change_many(self._places, topic, "replay", named, **members),
+            Changed.of,
+        )
 
     def messages(
         self,
@@ -216,3 +246,23 @@ class ControlCalls:
                 missing = missing or error
         assert missing is not None, "there is a shard"
         raise missing
+
+    def _look_for(
+        self,
+        ids: Sequence[str],
+        shard: str | None,
+        found: ByIds[R],
+        call: Callable[[list[str]], Call[list[Any]]],
+        read: Callable[[Any], R],
+    ) -> list[R]:
+        for at, asked in self._topology.rounds(ids, shard):
+            left = found.left(asked)
+            if not left:
+                continue
+            try:
+                answer = self._links[at].carry(call([ids[place] for place in left]))
+            except ClientError as error:
+                found.failed(left, error)
+            else:
+                found.answered(left, map(read, answer))
+        return found.results()
