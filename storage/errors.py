@@ -5,6 +5,8 @@ Each docstring says what the caller can do now.
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class StorageError(Exception):
     """Base of everything the storage layer raises on purpose."""
@@ -30,6 +32,10 @@ class DiskFullError(StorageError):
 
 class DiskFailedError(StorageError):
     """A write or fsync failed with an I/O error. The node must stop: its disk cannot be trusted."""
+
+
+DISTRUSTED: Final = (CorruptionError, DiskFailedError)
+"""After one of these no more may be answered from this disk: whoever meets it ends the node."""
 
 
 class BatchError(StorageError):

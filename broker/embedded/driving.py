@@ -18,7 +18,7 @@ from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
 from delaylog.broker.web.problems import Problem, document_of, problem_of
 from delaylog.client.errors import ApiError, api_error
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import DISTRUSTED
 
 Answer = TypeVar("Answer")
 Call = Coroutine[Step, None, Answer]
@@ -89,7 +89,7 @@ def _wait(node: EmbeddedNode, step: Step) -> None:
 
 def translated(node: EmbeddedNode, error: Exception) -> Exception:
     """The client's error for one of the layers below; itself where it is none of theirs."""
-    if isinstance(error, (CorruptionError, DiskFailedError)):
+    if isinstance(error, DISTRUSTED):
         # Whoever met it: nothing more may be answered from this disk.
         node.fail(error)
         problem = Problem("not_ready", f"the broker stops: {error}")

@@ -25,7 +25,7 @@ from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
 from delaylog.broker.resp.turns import Turns
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
@@ -149,7 +149,7 @@ class RespFace:
 
     def _note_bug(self, command: Command, bug: Exception) -> None:
         log.error("a command failed", exc_info=bug, extra={"command": command.name.decode()})
-        if command.write or isinstance(bug, (CorruptionError, DiskFailedError)):
+        if command.write or isinstance(bug, DISTRUSTED):
             self.broken(bug)
 
     def broken(self, error: Exception) -> None:

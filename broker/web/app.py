@@ -25,7 +25,7 @@ from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.routing import pick, resolve
 from delaylog.broker.web.singles import SingleMerger
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
 """A call waits so long for a cluster that changes its leader."""
@@ -172,7 +172,7 @@ class HttpFace:
                     raise
                 if isinstance(error, web.RequestPayloadError):
                     problem = Problem("bad_request", "the body could not be read")
-                elif isinstance(error, (CorruptionError, DiskFailedError)):
+                elif isinstance(error, DISTRUSTED):
                     # Whoever met it: nothing more may be answered from this disk.
                     self._node.fail(error)
                     problem = Problem("not_ready", "the node stops: its disk cannot be trusted")

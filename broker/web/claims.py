@@ -48,7 +48,7 @@ from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk, message_ob
 from delaylog.broker.web.places import seen_by, the_group, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import DISTRUSTED
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
@@ -243,7 +243,7 @@ async def _stream_arrow(
     except Exception as error:
         if not response.prepared:
             raise
-        if isinstance(error, (CorruptionError, DiskFailedError)):
+        if isinstance(error, DISTRUSTED):
             ctx.node.fail(error)
         # Its head has gone out: a connection that ends in the middle says that it is not whole.
         if request.transport is not None:

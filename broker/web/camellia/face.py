@@ -26,7 +26,7 @@ from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic
 from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.leader_proxy import LeaderProxy
 from delaylog.broker.web.problems import Problem, problem_of
-from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.errors import DISTRUSTED
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
@@ -106,7 +106,7 @@ class CamelliaFace:
         except Exception as error:
             problem = problem_of(error)
             if problem is None:
-                if isinstance(error, (CorruptionError, DiskFailedError)):
+                if isinstance(error, DISTRUSTED):
                     # The node ends by it, whatever face met it.
                     raise
                 log.exception("unexpected error", extra={"path": ctx.request.path})
