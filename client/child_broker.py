@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 20.0
@@ -82,21 +82,9 @@ class ChildBroker:
         """Start it, with `more` options this once; returns its base URL when it is ready."""
         assert not self.running, "the broker is already running"
         began = time.monotonic()
+        words = ["serve", "--data-dir", str(self.data_dir), "--http", f"{self.host}:{self.port}"]
         with self.log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(self._program or delaylog_program()),
-                "serve",
-                "--data-dir",
-                str(self.data_dir),
-                "--http",
-                f"{self.host}:{self.port}",
-                *self._options,
-                *more,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=None if self._environment is None else dict(self._environment),
-            )
+            self._process = await self._begin([*words, *self._options, *more], log)
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._await_ready()
@@ -132,6 +120,17 @@ class ChildBroker:
             return self.log_path.read_text(errors="replace")[-LOG_TAIL_CHARS:]
         except FileNotFoundError:
             return ""
+
+    async def _begin(self, words: Sequence[str], log: IO[bytes]) -> asyncio.subprocess.Process:
+        """Start the process."""
+        return await asyncio.create_subprocess_exec(
+            *(self._program or delaylog_program()),
+            *words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=None if self._environment is None else dict(self._environment),
+        )
 
     async def _await_ready(self) -> None:
         process = self._process

@@ -9,9 +9,10 @@ import asyncio
 import itertools
 import os
 import signal
-import time
+from collections.abc import Sequence
+from typing import IO, Any, cast
 
-from delaylog.client.child_broker import READY_TIMEOUT_S, ChildBroker
+from delaylog.client.child_broker import ChildBroker
 from tests.starts.warm import WarmProcess
 
 
@@ -20,46 +21,34 @@ class WarmChildBroker(ChildBroker):
 
     _starts = itertools.count()
 
-    async def start(self, *more: str) -> str:
-        """Start it, with `more` options this once; returns its base URL when it is ready."""
-        assert not self.running, "the broker is already running"
-        began = time.monotonic()
+    async def _begin(self, words: Sequence[str], log: IO[bytes]) -> asyncio.subprocess.Process:
         reading, writing = os.pipe()
         out = asyncio.StreamReader()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        with self.log_path.open("ab") as log:
-            process = WarmProcess(
-                *("serve", "--data-dir", str(self.data_dir), "--http", f"{self.host}:{self.port}"),
-                *self._options,
-                *more,
-                stdin=nothing,
-                stdout=writing,
-                stderr=log.fileno(),
-                turn=next(self._starts),
-            )
+        process = WarmProcess(
+            *words,
+            stdin=nothing,
+            stdout=writing,
+            stderr=log.fileno(),
+            turn=next(self._starts),
+        )
         os.close(nothing)
         os.close(writing)
-        self._process = AwaitedProcess(process, out)  # type: ignore[assignment]
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(out), os.fdopen(reading, "rb")
         )
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                await self._await_ready()
-        except BaseException:
-            await self.kill()
-            raise
-        finally:
-            transport.close()
-        self.started_in_s = time.monotonic() - began
-        return self.url
+        awaited: Any = AwaitedProcess(process, out, transport)
+        return cast(asyncio.subprocess.Process, awaited)
 
 
 class AwaitedProcess:
     """A warm process with what a ChildBroker uses of an asyncio one."""
 
-    def __init__(self, process: WarmProcess, stdout: asyncio.StreamReader) -> None:
+    def __init__(
+        self, process: WarmProcess, stdout: asyncio.StreamReader, reading: asyncio.ReadTransport
+    ) -> None:
         self._process = process
+        self._reading = reading
         self.pid = process.pid
         self.stdout = stdout
 
@@ -71,4 +60,7 @@ class AwaitedProcess:
         self._process.send_signal(number)
 
     async def wait(self) -> int:
-        return await asyncio.to_thread(self._process.wait)
+        try:
+            return await asyncio.to_thread(self._process.wait)
+        finally:
+            self._reading.close()
