@@ -344,6 +344,9 @@ class Node:
             return
         now_ms = self.clock.now_ms()
         try:
+            if unpaced:
+                # The log's thread may have got further than the loop has heard.
+                self.engine.commit(self.log_commits.position(), now_ms)
             wake = self.engine.next_wake_ms()
             paced = not unpaced and perf_counter() < self._next_release
             if wake is not None and wake <= now_ms and not paced:

@@ -1,0 +1,39 @@
+"""A node that releases messages: who does not wait is shown all that is safe by now."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine
+from delaylog.broker.engine.sending import send
+from delaylog.broker.node import Node
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.file_system import OsFileSystem
+
+
+def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Path) -> None:
+    """The log's thread is ahead of the loop, which is told a turn later."""
+
+    async def scene() -> None:
+        clock = BrokerClock()
+        fatal: list[BaseException] = []
+        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        node = Node(engine, clock, fatal.append)
+        topic = engine.make_topic("t", clock.now_ms())
+        wire = encode_send({"n": 1, "delay_ms": 0, "body_size": 1, "bodies": b"x"})
+        batch = decode_send(wire, rows_max=1)
+        send(engine.state, topic, batch, clock.now_ms(), free_bytes=1 << 40)
+        engine.state.log.write_pending()
+        node.run_due(unpaced=True)
+        assert not topic.default.has_ready, "it is not on the disk"
+        engine.state.log.sync()
+        node.run_due(unpaced=True)
+        assert topic.default.has_ready
+        assert not fatal
+        node.background.shutdown()
+        engine.close()
+
+    asyncio.run(scene())
