@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker_process import Brokers, ServerError, ServerProcess
+
+from delaylog.client.free_ports import free_ports
 
 NODES: Final = (1, 2, 3)
 LEADER_TIMEOUT_S: Final = 20.0
@@ -27,7 +28,7 @@ class Cluster:
     def __init__(self, program: Sequence[str], folder: Path) -> None:
         self._program = list(program)
         self._folder = folder
-        ports = _free_ports(2 * len(NODES))
+        ports = free_ports(2 * len(NODES))
         self.ports = dict(zip(NODES, ports[: len(NODES)], strict=True))
         secret = folder / "cluster.secret"
         secret.write_text(secrets.token_hex(32))
@@ -94,11 +95,3 @@ def ask(port: int, path: str) -> tuple[int, Any]:
 
 def _leads(port: int) -> bool:
     return ask(port, "/v1/topics")[0] == 200
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from delaylog.client.free_ports import free_port
+
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_CHARS: Final = 2000
@@ -28,7 +30,7 @@ class BrokerStartError(Exception):
 
 
 class ChildBroker:
-    """One broker on one data folder; `port` 0 lets it choose, and the choice is kept afterwards."""
+    """One broker on one data folder; `port` 0 takes a free one, and keeps it afterwards."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class ChildBroker:
         """Start it, with `more` options this once; returns its base URL when it is ready."""
         assert not self.running, "the broker is already running"
         began = time.monotonic()
+        self.port = self.port or free_port()
         words = ["serve", "--data-dir", str(self.data_dir), "--http", f"{self.host}:{self.port}"]
         with self.log_path.open("ab") as log:
             self._process = await self._begin([*words, *self._options, *more], log)

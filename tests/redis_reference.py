@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from delaylog.client.free_ports import free_port
+
 START_S = 20
 ANSWER_S = 20
 
@@ -78,14 +80,6 @@ def reference(*options: str) -> Iterator[Reference]:
                 yield Reference(port)
             finally:
                 process.terminate()
-
-
-def free_port() -> int:
-    """A port that nobody listens on; another process may still be faster."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _await_start(port: int, process: subprocess.Popen[bytes]) -> None:

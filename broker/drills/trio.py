@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ import aiohttp
 
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
+from delaylog.client.free_ports import free_ports
 
 NODES: Final = (1, 2, 3)
 LOOPBACK: Final = "127.0.0.1"
@@ -48,7 +48,7 @@ class Trio:
         """
         self.folder = folder
         self._hosts = hosts or dict.fromkeys(NODES, (LOOPBACK, LOOPBACK))
-        self._ports = _free_ports(2 * len(NODES)) if hosts is None else [8711, 8712] * len(NODES)
+        self._ports = free_ports(2 * len(NODES)) if hosts is None else [8711, 8712] * len(NODES)
         self._session: aiohttp.ClientSession | None = None
         cluster = folder / "cluster.toml"
         self._write_files(cluster)
@@ -187,27 +187,3 @@ class Trio:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0, ""
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, by TCP nor by UDP, a moment ago.
-
-    Below those that the system gives to outgoing connections, or one of ours might take it.
-    """
-    found: list[int] = []
-    random = secrets.SystemRandom()
-    while len(found) < count:
-        port = random.randrange(20_000, 32_000)
-        if port not in found and _is_free(port):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(socket.AF_INET, kind) as probe:
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError:
-                return False
-    return True

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from delaylog.client import Client
 from delaylog.client.child_broker import BrokerStartError, delaylog_program
+from delaylog.client.free_ports import free_port
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 20.0
@@ -63,6 +64,7 @@ class LiveBroker:
     def start(self) -> None:
         """Start it and wait until it serves. Raises BrokerStartError with the end of its log."""
         assert not self.running, "the broker runs already"
+        self.port = self.port or free_port()
         with self.log_path.open("ab") as log:
             process = self._process = subprocess.Popen(
                 [

@@ -23,6 +23,7 @@ from typing import IO, Any
 import msgpack
 import pytest
 
+from delaylog.client.free_ports import free_port
 from tests.broker.answer import Answer
 from tests.starts.warm import WarmProcess
 
@@ -60,6 +61,7 @@ class Broker:
     def start(self) -> None:
         """Start it and wait for its ready line."""
         self._close_out()
+        self.port = self.port or free_port()
         words = ["serve", "--data-dir", str(self.data_dir), "--http", f"127.0.0.1:{self.port}"]
         words += self._options
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}

@@ -28,6 +28,7 @@ def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 def test_it_serves_until_the_block_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, ECHOES)
+    monkeypatch.setattr(child_broker, "free_port", lambda: 4710)
 
     async def scene() -> None:
         async with ChildBroker(tmp_path / "data", options=["--config", "c.toml"]) as broker:
@@ -37,7 +38,7 @@ def test_it_serves_until_the_block_ends(monkeypatch: pytest.MonkeyPatch, tmp_pat
             assert broker.started_in_s > 0
         assert not broker.running
         assert broker.process_id is None
-        wanted = ["serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:0"]
+        wanted = ["serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:4710"]
         assert str([*wanted, "--config", "c.toml"]) in broker.log_tail()
 
     asyncio.run(scene())

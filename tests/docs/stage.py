@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Final, Self
 
 from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.client.child_broker import ChildBroker
+from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker
 from tests.docs.pages import OTHERS, Example, Kind, Story, commands_of, first_word
 from tests.docs.run_blocks import MARK
@@ -144,7 +144,7 @@ class Stage:
         """A broker as the page starts it, but for its port."""
         port, folder, options = _served(command)
         if f"127.0.0.1:{REDIS_PORT}" in options:
-            self._ports[REDIS_PORT] = _free_port()
+            self._ports[REDIS_PORT] = free_port()
             options = [self.placed(option) for option in options]
         self._start(port, ChildBroker(self.folder / folder, options=options))
 
@@ -227,12 +227,6 @@ def _served(command: str) -> tuple[int, str, list[str]]:
             named[name] = words[place + 1]
             del words[place : place + 2]
     return int(named["--http"].rsplit(":", 1)[1]), named["--data-dir"], words
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _await_end(process: subprocess.Popen[bytes], output: Path, until: str | None) -> None:

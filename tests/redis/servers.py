@@ -18,7 +18,8 @@ from typing import Any
 
 import redis
 
-from tests.redis_reference import free_port, reference_programs
+from delaylog.client.free_ports import free_port
+from tests.redis_reference import reference_programs
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".venv" / "bin" / "delaylog"
@@ -148,6 +149,7 @@ class RedisServer:
         return status
 
     def _start_delaylog(self) -> None:
+        self.port = self.port or free_port()
         options = [*self._options]
         if self._fsync is not None:
             options += ["--resp-fsync", self._fsync]

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import requests
 
+from delaylog.client.free_ports import free_port
+
 PAGE = 1_000
 TRIES = 300
 
@@ -83,7 +85,7 @@ class RealBroker(BrokerView):
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[str] | None = None
-        self._place = "127.0.0.1:0"
+        self._place = f"127.0.0.1:{free_port()}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -111,7 +113,6 @@ class RealBroker(BrokerView):
         assert self._process.stdout is not None
         words = self._process.stdout.readline().split()
         assert words[:1] == ["ready"], (self._folder / "broker.log").read_text()
-        self._place = words[1].removeprefix("http=")
         self.url = f"http://{self._place}"
 
     def kill(self) -> None:

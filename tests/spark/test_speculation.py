@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.cluster.three_nodes import free_ports
+from delaylog.client.free_ports import free_port
 from tests.spark.frames import ids_of
 from tests.spark.real_broker import RealBroker
 from tests.spark.session import ROOT, prepare_environment
@@ -31,7 +31,7 @@ DEPLOY = "org.apache.spark.deploy"
 @pytest.mark.drill
 def test_the_slower_of_two_attempts_counts_for_nothing(real: RealBroker, tmp_path: Path) -> None:
     prepare_environment()
-    (port,) = free_ports(1)
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         words = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]

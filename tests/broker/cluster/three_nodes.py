@@ -9,16 +9,14 @@ import http.client
 import itertools
 import json
 import os
-import random
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from delaylog.client.free_ports import free_ports
 from tests.broker.answer import Answer
 from tests.starts.warm import WarmProcess
 
@@ -26,26 +24,6 @@ NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 START_S = 30
 CALL_S = 15
-# Below what the kernel gives to outgoing connections, so nobody takes one meanwhile.
-PORTS = range(20_000, 32_000)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens, by TCP and by UDP."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.choice(PORTS)
-        if port in found:
-            continue
-        with (
-            suppress(OSError),
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-        ):
-            tcp.bind(("127.0.0.1", port))
-            udp.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
 
 
 class ThreeNodes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker
 from tests.broker.resp.resp_client import RespClient
 
@@ -23,14 +24,13 @@ class RespBroker(Broker):
 
     def start(self) -> None:
         """Start it, with an endpoint on a free port the first time."""
+        self.resp_port = self.resp_port or free_port()
         self._options = [
             option if option != "RESP" else f"127.0.0.1:{self.resp_port}"
             for option in self._options
         ]
         super().start()
-        self.resp_port = int(self.ready_line.split()[2].rpartition(":")[2])
-        at = self._options.index("--resp")
-        self._options[at + 1] = f"127.0.0.1:{self.resp_port}"
+        assert f"resp=127.0.0.1:{self.resp_port}" in self.ready_line.split()
 
     def connect(self, **options: Any) -> RespClient:
         """A client; it is closed with the broker."""

@@ -7,13 +7,13 @@ to a relay arrives unless that way is cut, and every datagram is kept, so that i
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from delaylog.client.free_ports import free_port
 from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
 from delaylog.replication.raftos_oracle.roster import Address
 from delaylog.storage.file_system import FileSystem, OsFileSystem
@@ -27,14 +27,6 @@ PATIENCE_S = 15
 def settings(**more: Any) -> OracleSettings:
     """Of a member of the test cluster."""
     return OracleSettings(**{"cluster_id": CLUSTER_ID, "secret": SECRET, **more})
-
-
-def free_port() -> int:
-    """A UDP port of this machine that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Relay(asyncio.DatagramProtocol):

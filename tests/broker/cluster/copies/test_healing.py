@@ -14,12 +14,12 @@ from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
+from delaylog.client.free_ports import free_port
 from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import OsFileSystem
-from tests.broker.cluster.peers.rig import free_port
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 DATA = {

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -26,6 +25,7 @@ from delaylog.broker.cluster.peers.handshake import (
 )
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
+from delaylog.client.free_ports import free_ports
 from delaylog.replication.messages import Ack, Hello, Message
 from delaylog.replication.wire import Decoder, encode
 
@@ -37,12 +37,6 @@ WAIT_S = 20.0
 
 def ack(number: int) -> Ack:
     return Ack(1, number, number, True)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -151,7 +145,7 @@ class Rig:
     """Nodes of one cluster, and hand-made peers."""
 
     def __init__(self, size: int = 2) -> None:
-        self.addresses = {node: ("127.0.0.1", free_port()) for node in range(size)}
+        self.addresses = {node: ("127.0.0.1", port) for node, port in enumerate(free_ports(size))}
         self.started: list[PeerTransport] = []
         self.fakes: list[Fake] = []
         self.servers: list[asyncio.Server] = []
