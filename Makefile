@@ -64,7 +64,7 @@ $(OLDER_READY): $(READY) tests/redis/requirements-older.txt
 	$(PYTHON) -m venv $(OLDER)
 	grep -v '^redis==' constraints.txt > $(OLDER)/constraints.txt
 	$(OLDER)/bin/pip install --quiet --disable-pip-version-check -c $(OLDER)/constraints.txt \
-	  pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
+	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
 	@touch $@
 
 # Half a gigabyte, most of it Spark's own jars; the broker itself needs none of it.
