@@ -138,9 +138,13 @@ class HourStore:
             )
             high = np.repeat(np.array(placed.hours, np.int64) << HOUR_SHIFT, lengths)
         rows["global_index"] = index
-        refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)
-        fresh = rows["origin"] == 0
-        rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
+        if placed.tag is not None:
+            refs = index | (high | (placed.tag << INDEX_BITS))
+            rows["origin"] = refs
+        else:
+            refs = index | high | (rows["epoch_tag"].astype(np.int64) << INDEX_BITS)
+            fresh = rows["origin"] == 0
+            rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
         if len(rows):
             self.pile.add(placed)
             if len(firsts) == 1:

@@ -87,6 +87,8 @@ class PlacedRows:
 
     `order[k]` is the batch row of `rows[k]` (None = same order). `offset` of a row points into
     `data`. `hours` are the distinct hours, `starts` where each begins in `rows` (plus the end).
+    `tag` = the epoch tag of all of them, where that is one and none of them was moved here.
+    `due_span_ms` = the least and the greatest of their due times, where somebody has looked.
     """
 
     rows: RowArray
@@ -95,6 +97,8 @@ class PlacedRows:
     starts: list[int]
     order: Int64Array | None
     position: int
+    tag: int | None = None
+    due_span_ms: tuple[int, int] | None = None
 
 
 def due_column(batch: MessageBatch, leader_time_ms: int) -> Column:
@@ -197,7 +201,9 @@ def place_rows(
     if decision.accepted is not None:
         order = decision.accepted
         rows = take_rows(rows, order)
-    return _by_hour(rows, data, decision.hour_floor, order, position, due)
+    placed = _by_hour(rows, data, decision.hour_floor, order, position, due)
+    placed.tag = decision.tag
+    return placed
 
 
 def _defaulted(column: Column, kind: str, default: int) -> Column:
@@ -243,7 +249,9 @@ def _by_hour(
         low, high = int(due.min()), int(due.max())
     low_hour = max(low // HOUR_MS, hour_floor)
     if low_hour == max(high // HOUR_MS, hour_floor):
-        return PlacedRows(rows, data, [low_hour], [0, n], order, position)
+        # Of rows that were not accepted nothing is to be said.
+        span = (low, high) if order is None else None
+        return PlacedRows(rows, data, [low_hour], [0, n], order, position, due_span_ms=span)
     hour = np.maximum(rows["deliver_at"] // HOUR_MS, hour_floor)
     if some(hour[1:] < hour[:-1]):
         by_hour = np.argsort(hour, kind="stable")

@@ -23,6 +23,7 @@ from delaylog.wheel.second_slot import (
     SecondSlot,
     join_entries,
     no_entries,
+    sort_entries,
 )
 
 SECOND_MS: Final = 1_000
@@ -71,6 +72,8 @@ class TimingWheel:
         self._released_count = 0
         self.turns = 0
         """How often a slot expired: stays put while nothing is due."""
+        self._passing: tuple[int, int, Entries] | None = None
+        """(second, least due time, entries): due as they came, while nothing else was."""
         self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
@@ -86,7 +89,7 @@ class TimingWheel:
 
     def next_wake_ms(self) -> int | None:
         """When `turn` has something to do, or None."""
-        return self._queue.head_ms()
+        return self._queue.head_ms() if self._passing is None else self._passing[1]
 
     def tick(self) -> tuple[int, int]:
         """(second, local index): earlier seconds are released whole, of this one so many.
@@ -95,7 +98,7 @@ class TimingWheel:
         and does not count.
         """
         second = self._now_ms // SECOND_MS
-        head = self._queue.head_ms()
+        head = self.next_wake_ms()
         if head is not None:
             # What has expired and waits for its turn holds nothing of an earlier second.
             second = min(second, head // SECOND_MS)
@@ -122,19 +125,32 @@ class TimingWheel:
             self._stored_from[hour] = stored_from
             self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
 
-    def add(self, now_ms: int, seconds: Int64Array, entries: Entries) -> bool:
+    def add(
+        self,
+        now_ms: int,
+        seconds: Int64Array,
+        entries: Entries,
+        *,
+        due_span_ms: tuple[int, int] | None = None,
+    ) -> bool:
         """Entries of a committed frame, in log order; True if the next wake came forward.
 
         `seconds` says in which second's chain each is stored. Near ones are taken in live, far
-        ones only mark their slot: storage keeps them.
+        ones only mark their slot: storage keeps them. `due_span_ms` = the least and the greatest
+        due time of a frame whose entries are all stored in the seconds of those, if known.
         """
         self.now(now_ms)
+        if entries.count == 0:
+            return False
+        if due_span_ms is None:
+            low, high = int(seconds.min()), int(seconds.max())
+        else:
+            low, high = due_span_ms[0] // SECOND_MS, due_span_ms[1] // SECOND_MS
+        if low == high and self._pass(low, entries, due_span_ms):
+            return True
+        self._hold()
         before = self._queue.head_ms()
         frontier = self.frontier()
-        n = entries.count
-        if n == 0:
-            return False
-        low, high = int(seconds.min()), int(seconds.max())
         if low == high:
             if low < frontier:
                 self._insert(low, entries)
@@ -151,6 +167,36 @@ class TimingWheel:
                 self._mark_many(seconds[~near], frontier, high)
         after = self._queue.head_ms()
         return after is not None and (before is None or after < before)
+
+    def _pass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
+        """Let entries of one second go to the next turn as they are; False if they may not.
+
+        They do where they would be all that a slot of their own gets and gives: most of what is
+        sent to be delivered at once.
+        """
+        head = self.next_wake_ms()
+        if head is not None and head <= self._now_ms:
+            return False
+        if due_span_ms is None:
+            due_span_ms = int(entries.due_ms.min()), int(entries.due_ms.max())
+        if due_span_ms[1] > self._now_ms or not self._needs_no_slot(second):
+            return False
+        self._passing = (second, due_span_ms[0], entries)
+        return True
+
+    def _needs_no_slot(self, second: int) -> bool:
+        """Whether there is none, and one would be dropped as soon as it runs empty."""
+        hour = second // HOUR_SECONDS
+        if hour in self._hours or hour in self._opening:
+            return False
+        return all(slot.second != second for slot in self._ring[second % HOUR_SECONDS])
+
+    def _hold(self) -> None:
+        """Have what passes wait in its slot: there is more that belongs before or behind it."""
+        if self._passing is not None:
+            second, _, entries = self._passing
+            self._passing = None
+            self._insert(second, entries)
 
     def _insert(self, second: int, entries: Entries) -> None:
         slot = self._slot(second)
@@ -194,6 +240,17 @@ class TimingWheel:
         now_ms = self.now(now_ms)
         work = WheelTurn()
         taken: list[Entries] = []
+        if self._passing is not None:
+            second, _, passing = self._passing
+            if passing.count > limit or not self._needs_no_slot(second):
+                self._hold()
+            else:
+                # Whatever else has become due since is due after it.
+                self._passing = None
+                self.turns += 1
+                limit -= passing.count
+                self._count_released(second, passing.count)
+                taken.append(sort_entries(passing))
         while limit > 0 and (key := self._queue.pop_due(now_ms)) is not None:
             self.turns += 1
             level, number = key
@@ -240,6 +297,7 @@ class TimingWheel:
         Slots of an hour that waits to be opened are kept even when they run empty: they know
         what of their second was released live, or loaded already, so nothing is released twice.
         """
+        self._hold()
         self._opening.discard(hour)
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
@@ -266,10 +324,12 @@ class TimingWheel:
 
     def took_live(self, second: int) -> bool:
         """Whether a second got entries live: a load of it must leave those out."""
+        self._hold()
         return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """The host loaded a second: entries sorted by (due, ref)."""
+        self._hold()
         slot = self._slot(second)
         self._loading.discard(second)
         slot.load(entries)

@@ -71,7 +71,9 @@ class Dispatcher:
         while state.exposures and state.exposures[0].end_position <= position:
             exposure = state.exposures.popleft()
             self.loader.shown_position = exposure.end_position
-            self._wheel.add(now_ms, exposure.seconds, exposure.entries)
+            self._wheel.add(
+                now_ms, exposure.seconds, exposure.entries, due_span_ms=exposure.due_span_ms
+            )
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do."""

@@ -48,7 +48,8 @@ def apply_send(
         topic = state.by_number.get(decision.topic)
         if topic is not None:
             _count_sent(state, topic, refs, placed, sent_position)
-            topic.bytes_sent += int(rows["size"].sum())
+            whole = placed.order is None
+            topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
             if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
                 topic.prioritised = True
                 follow_settings(topic)
@@ -128,11 +129,12 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     due = rows["deliver_at"].astype(np.int64)
     seconds = due // 1000
     # A row below the hour floor stands in second 0 of a later hour than its due time.
-    first_second = placed.hours[0] * HOUR_SECONDS
-    if int(seconds.min()) < first_second:
-        seconds = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS)
+    first_second, span_ms = placed.hours[0] * HOUR_SECONDS, placed.due_span_ms
+    least = int(seconds.min()) if span_ms is None else span_ms[0] // 1000
+    if least < first_second:
+        seconds, span_ms = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS), None
     entries = Entries(due, refs, rows["topic"].astype(np.int64))
-    state.exposures.append(Exposure(end, seconds, entries))
+    state.exposures.append(Exposure(end, seconds, entries, span_ms))
 
 
 def _remember_answer(

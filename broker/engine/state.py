@@ -59,6 +59,8 @@ class Exposure:
     end_position: int
     seconds: Int64Array
     entries: Entries
+    due_span_ms: tuple[int, int] | None = None
+    """Their least and greatest due times, if those say what `seconds` are, too."""
 
 
 class EngineState:

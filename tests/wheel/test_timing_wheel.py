@@ -137,3 +137,68 @@ def test_an_hour_without_entries_leaves_nothing_behind() -> None:
     wheel.drop_hours_below(START_MS // HOUR_MS + 1)
     assert wheel.next_wake_ms() is None
     assert not wheel.add(START_MS, np.zeros(0, np.int64), no_entries())
+
+
+def test_what_is_due_as_it_comes_is_released_by_the_next_turn() -> None:
+    """One frame after the other, each in a slot's order and counted, and nothing is left behind."""
+    second = START_MS // 1_000 + 7
+    wheel = TimingWheel(second * 1_000)
+    for number in range(3):
+        now = second * 1_000 + 100 * number + 100
+        assert wheel.add(now, *entries([now, now - 50, now], first=1 + 3 * number))
+        assert wheel.next_wake_ms() == now - 50
+        assert wheel.tick() == (second, 3 * number)
+        released = wheel.turn(now, 9).released
+        assert released.due_ms.tolist() == [now - 50, now, now]
+        assert (released.refs & 0xFF).tolist() == [3 * number + at for at in (2, 1, 3)]
+        assert wheel.next_wake_ms() is None
+        assert wheel.turn(now, 9).released.count == 0
+    assert wheel.turns == 3
+    assert wheel.tick() == (second, 9)
+    wheel.add(now + 5_000, *entries([now + 4_000], first=10))
+    assert wheel.tick()[0] == second + 4, "not past what is still to come out"
+
+
+def test_of_what_is_due_as_it_comes_more_than_a_slice_is_released_in_slices() -> None:
+    wheel = TimingWheel(START_MS)
+    wheel.add(START_MS, *entries([START_MS] * 10))
+    counts = []
+    while wheel.next_wake_ms() is not None:
+        counts.append(wheel.turn(START_MS, 4).released.count)
+    assert counts == [4, 4, 2]
+    assert wheel.tick() == (START_MS // 1_000, 10)
+
+
+def test_frames_that_are_due_as_they_come_are_released_in_the_order_of_their_times() -> None:
+    """What came first may be due last, whether what is due before it came live or was loaded."""
+    now = START_MS + 900
+    wheel = TimingWheel(now)
+    wheel.add(now, *entries([START_MS + 500]))
+    assert not wheel.add(now, *entries([START_MS + 700], first=2))
+    assert wheel.add(now, *entries([START_MS + 300], first=3))
+    due = wheel.turn(now, 9).released.due_ms.tolist()
+    assert due == [START_MS + 300, START_MS + 500, START_MS + 700]
+
+    now = START_MS + 20_000
+    stored = entries([START_MS + 15_000], first=4)
+    wheel.add(START_MS + 1_000, *stored)
+    opened = wheel.turn(START_MS + 1_000, 9)
+    wheel.hour_opened(opened.open_hours[0], [15])
+    assert wheel.turn(now, 9).load_seconds == [START_MS // 1_000 + 15]
+    wheel.add(now, *entries([now], first=5))
+    wheel.second_loaded(START_MS // 1_000 + 15, stored[1])
+    assert wheel.turn(now, 9).released.due_ms.tolist() == [START_MS + 15_000, now]
+
+
+def test_what_is_due_as_it_comes_into_an_hour_not_opened_yet_is_not_loaded_again() -> None:
+    """A start: the hour may have anything, and its chains hold what came since."""
+    wheel = TimingWheel(START_MS)
+    wheel.note_hours([START_MS // HOUR_MS])
+    seconds, due = entries([START_MS])
+    wheel.add(START_MS, seconds, due)
+    work = wheel.turn(START_MS, 9)
+    assert work.released.count == 1
+    wheel.hour_opened(work.open_hours[0], [0])
+    for second in wheel.turn(START_MS, 9).load_seconds:
+        wheel.second_loaded(second, due)
+    assert wheel.turn(START_MS, 9).released.count == 0

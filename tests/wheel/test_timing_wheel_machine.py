@@ -57,9 +57,11 @@ class WheelMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ events
 
-    @rule(frame=st.lists(DELAYS, min_size=1, max_size=8), together=st.booleans())
-    def add(self, frame: list[int], together: bool) -> None:
-        """A committed frame: any seconds, or all in one."""
+    @rule(
+        frame=st.lists(DELAYS, min_size=1, max_size=8), together=st.booleans(), told=st.booleans()
+    )
+    def add(self, frame: list[int], together: bool, told: bool) -> None:
+        """A committed frame: any seconds, or all in one; its span is told, or found."""
         if together:
             frame = [frame[0] // 1_000 * 1_000 + delay % 7 for delay in frame]
         due = np.array([self.clock_ms + delay for delay in frame], np.int64)
@@ -75,7 +77,8 @@ class WheelMachine(RuleBasedStateMachine):
                 self.late.add(ref)
         entries = Entries(due, np.array(refs, np.int64), np.zeros(len(due), np.int64))
         before = self.wheel.next_wake_ms()
-        early = self.wheel.add(self.clock_ms, due // 1_000, entries)
+        span = (int(due.min()), int(due.max())) if told else None
+        early = self.wheel.add(self.clock_ms, due // 1_000, entries, due_span_ms=span)
         after = self.wheel.next_wake_ms()
         assert early == (before is None or after < before), "a new head wakes, nothing else does"
         self.now_ms = max(self.now_ms, self.clock_ms)
