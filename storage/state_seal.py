@@ -13,6 +13,8 @@ unseen. Sixteen entries make a sector, so an entry is old or new and its seal al
 
 from __future__ import annotations
 
+from operator import mul
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -25,6 +27,8 @@ _FACTORS: Final = np.array(
     [0x8FB5262C_FFFFFFFF, 0x6D14475B_349AAE91, 0x0E5E18BA_F320CD57, 0xDEB8FC4C_7B297D0B], np.uint64
 )
 _LOWER: Final = np.uint64((1 << 32) - 1)
+_ONE: Final = Struct(f"<{_WORDS}Q")
+_ONE_FACTORS: Final = _FACTORS.tolist()
 assert int(_FACTORS[0]) & 0xFFFFFFFF == 0xFFFFFFFF, "the seal counts as minus itself"
 
 # The seal is the upper half of w0, so it adds `seal * (K0 mod 2**32)`, which is minus the seal, to
@@ -37,12 +41,22 @@ def _words(entries: StateArray) -> npt.NDArray[np.uint64]:
 
 def sealed(entries: StateArray) -> StateArray:
     """A copy of entries with their seals; what stood there is not looked at."""
+    if len(entries) == 1:
+        return _sealed_one(entries)
     # Words, not entries: numpy copies structured columns field by field.
     words = _words(np.ascontiguousarray(entries)).copy()
     first = words[:, 0]
     first &= _LOWER
     first |= words @ _FACTORS & ~_LOWER
     return words.reshape(-1).view(STATE_ENTRY)
+
+
+def _sealed_one(entries: StateArray) -> StateArray:
+    """The same for one entry, most often one for all: an eighth of the price."""
+    words = _ONE.unpack(entries.tobytes())
+    lower = words[0] & 0xFFFFFFFF
+    total = sum(map(mul, (lower, *words[1:]), _ONE_FACTORS))
+    return np.frombuffer(_ONE.pack(lower | total & 0xFFFFFFFF_00000000, *words[1:]), STATE_ENTRY)
 
 
 def broken(entries: StateArray) -> npt.NDArray[np.bool_]:

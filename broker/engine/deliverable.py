@@ -86,8 +86,10 @@ def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> Ro
 
 def records_of(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
     """Records of rows that `deliverable` returned."""
+    if len(refs) == 0 or len(state.hot) == 0:
+        return state.hours.records(refs, rows)
     copied = state.hot.copied(rows)
-    if len(refs) == 0 or not some(copied):
+    if not some(copied):
         return state.hours.records(refs, rows)
     if every(copied):
         return state.hot.records(rows)

@@ -48,6 +48,7 @@ def test_seals_follow_from_the_rest() -> None:
     entries = some_entries(1_000)
     good = sealed(entries)
     assert sealed(good).tobytes() == good.tobytes()
+    assert b"".join(sealed(one).tobytes() for one in entries.reshape(-1, 1)) == good.tobytes()
     for name in ("state", "cause", "attempts", "lease", "time", "forward"):
         assert (good[name] == entries[name]).all()
     assert np.zeros(3, STATE_ENTRY).tobytes() == sealed(np.zeros(3, STATE_ENTRY)).tobytes()
