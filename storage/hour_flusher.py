@@ -7,21 +7,24 @@ checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.delay_hour import DelayHour, Flush
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
-from delaylog.storage.state_column import StateColumn
+from delaylog.storage.state_column import PAGE_SIZE, StateColumn, StateRuns
 from delaylog.storage.whole_rows import concat_rows
 from delaylog.storage.work import Work
 
 FLUSH_ROWS_MAX: Final = 32_768
-"""Rows of one append: about 5 ms of preparation."""
+"""Rows of one append: about 5 ms of preparation, on the thread that writes them."""
+_SLICE_PAGES: Final = 256
+"""State pages that are copied out in one slice: some of them take a page fault each."""
 FLUSHES_UNTRIMMED_MAX: Final = 16
 """Each load of a second flushes its hour, and opens one hour at most: open hours are looked through
 after so many of them."""
@@ -98,17 +101,11 @@ class HourFlusher:
                 part.append(chunks[at])
                 rows += len(chunks[at].rows)
                 at += 1
-            flush = folder.prepare(
-                concat_rows([chunk.rows for chunk in part]),
-                [_records_of(chunk) for chunk in part],
-                part[-1].position,
-            )
-
-            def write(folder: DelayHour = folder, flush: object = flush) -> None:
-                folder.write_flush(flush)  # type: ignore[arg-type]
-
-            yield write
-            folder.commit_flush(flush)
+            # Read here where it has to be: the job only looks at it.
+            folder.seconds()
+            written: list[Flush] = []
+            yield partial(_append, folder, part, written)
+            folder.commit_flush(written[0])
             self._pile.drop(hour, part)
 
     def states(
@@ -134,16 +131,15 @@ class HourFlusher:
                 # One pass: random changes make pages dirty as fast as they are written, and other
                 # columns, and the checkpoint, wait for their turn.
                 start, stop = 0, column.dirty_end
-                while runs := column.collect(pages_max, start, stop):
-                    start = column.behind(runs)
-
-                    def write(column: StateColumn = column, runs: list = runs) -> None:  # type: ignore[type-arg]
-                        column.write(runs)
-
+                while start < stop:
+                    runs: StateRuns = []
                     try:
+                        start = yield from _collect(column, pages_max, start, stop, runs)
+                        if not runs:
+                            break
                         if until_committed is not None:
                             yield from until_committed()
-                        yield write
+                        yield partial(column.write, runs)
                     except BaseException:
                         column.restore(runs)
                         raise
@@ -157,6 +153,29 @@ class HourFlusher:
             if folder.unsynced or folder.state_columns:
                 yield folder.sync
         yield lambda: self._fs.sync_folder(self._folder)
+
+
+def _collect(
+    column: StateColumn, pages_max: int, start: int, stop: int, runs: StateRuns
+) -> Generator[None, None, int]:
+    """Copy dirty pages out to `runs`, a slice at a time; where the next ones begin."""
+    left = pages_max
+    while part := column.collect(min(left, _SLICE_PAGES), start, stop):
+        runs += part
+        start = column.behind(part)
+        left -= sum(len(data) for _, _, data in part) // PAGE_SIZE
+        if left <= 0 or start >= stop:
+            break
+        yield None
+    return start
+
+
+def _append(folder: DelayHour, part: list[TailChunk], written: list[Flush]) -> None:
+    """Prepare and write one append. Any thread: whoever reads meanwhile finds the tail."""
+    rows = concat_rows([chunk.rows for chunk in part])
+    flush = folder.prepare(rows, [_records_of(chunk) for chunk in part], part[-1].position)
+    folder.write_flush(flush)
+    written.append(flush)
 
 
 def _records_of(chunk: TailChunk) -> bytes | memoryview:

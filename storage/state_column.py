@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,10 @@ PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
 _SEAL_BYTES: Final = 1 << 20
+
+StateRun: TypeAlias = tuple[int, int, bytes]
+"""(piece, its first page, bytes): pages in a row, copied out."""
+StateRuns: TypeAlias = list[StateRun]
 
 
 class _Unbacked:
@@ -279,16 +283,14 @@ class StateColumn:
                 return which * PIECE_PAGES + int(dirty[-1]) + 1
         return 0
 
-    def collect(
-        self, pages_max: int, start: int = 0, stop: int | None = None
-    ) -> list[tuple[int, int, bytes]]:
+    def collect(self, pages_max: int, start: int = 0, stop: int | None = None) -> StateRuns:
         """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean.
 
         They come in order, those from page `start` to `stop` of the column: a pass that goes on
         behind what it got (`behind`), to the `dirty_end` that it found, ends, however fast pages
         become dirty again and the column grows.
         """
-        out: list[tuple[int, int, bytes]] = []
+        out: StateRuns = []
         left = pages_max
         stop = self.dirty_end if stop is None else stop
         for which, piece in sorted(self._pieces.items()):
@@ -309,12 +311,12 @@ class StateColumn:
         return out
 
     @staticmethod
-    def behind(runs: Sequence[tuple[int, int, bytes]]) -> int:
+    def behind(runs: Sequence[StateRun]) -> int:
         """The page of the column behind the last one that was collected."""
         which, first, data = runs[-1]
         return which * PIECE_PAGES + first + len(data) // PAGE_SIZE
 
-    def write(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
+    def write(self, runs: Sequence[StateRun]) -> None:
         """Write collected runs to the file. May run beside the loop; `settle` comes after."""
         if not runs:
             return
@@ -323,7 +325,7 @@ class StateColumn:
         for which, first, data in runs:
             file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
 
-    def restore(self, runs: Sequence[tuple[int, int, bytes]]) -> None:
+    def restore(self, runs: Sequence[StateRun]) -> None:
         """Mark collected runs dirty again after a failed write."""
         for which, first, data in runs:
             self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True

@@ -246,6 +246,33 @@ def test_state_flushes_do_not_overlap() -> None:
     assert store.get_states(refs)["state"].tolist() == [MessageState.ACKED]
 
 
+def test_many_state_pages_are_copied_out_in_slices() -> None:
+    """Others have their turn between; what a flush copied that is given up is still dirty."""
+    _, store, model = small_store()
+    count = 600 * 128
+    model.add(store, [FIRST * HOUR_MS] * count, [b""] * count, FIRST)
+    refs = np.array(model.refs[-count:], np.int64)
+    entries = np.zeros(1, STATE_ENTRY)
+    entries["state"] = MessageState.ACKED
+    store.put_states(refs, entries)
+    dirty = store.dirty_state_bytes
+    assert dirty >= 600 * 4096
+    given_up = store.flush_states()
+    assert next(given_up) is None
+    given_up.close()
+    assert store.dirty_state_bytes == dirty
+    flush = store.flush_states()
+    slices = 0
+    while (step := next(flush)) is None:
+        slices += 1
+    assert slices == 2
+    assert callable(step)
+    step()
+    run(flush)
+    assert store.dirty_state_bytes == 0
+    assert store.get_states(refs)["state"].tolist() == [MessageState.ACKED] * count
+
+
 def test_a_state_flush_ends_while_states_change() -> None:
     """It writes what was dirty when a column had its turn, however fast pages change again."""
     _, store, model = small_store()
