@@ -332,10 +332,25 @@ def _put_texts(
     else:
         raw = [text.encode() if isinstance(text, str) else text for text in value]
         sizes, block = np.fromiter(map(len, raw), np.int64, len(raw)), b"".join(raw)
-    if int(np.sum(sizes, dtype=np.int64)) != len(block):
+    size = _one_size(sizes, n, dtype)
+    total = int(np.sum(sizes, dtype=np.int64)) if size is None else n * size
+    if total != len(block):
         raise ValueError(f"the sizes of {name} do not add up to its {len(block)} bytes")
-    _put_numbers(fields, f"{name}_size", sizes, dtype, n)
+    if size is None:
+        _put_numbers(fields, f"{name}_size", sizes, dtype, n)
+    else:
+        fields[f"{name}_size"] = size
     fields[block_name] = block
+
+
+def _one_size(sizes: Numbers, n: int, dtype: str) -> int | None:
+    """The size of all `n` texts, where that is one: it stands in the body once, for all of them."""
+    if not isinstance(sizes, np.ndarray) or sizes.dtype.kind not in "iu" or sizes.shape != (n,):
+        return None
+    if n == 0 or np.count_nonzero(sizes == sizes[0]) < n:
+        return None
+    size = int(sizes[0])
+    return size if size <= np.iinfo(dtype).max else None
 
 
 def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:

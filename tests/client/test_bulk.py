@@ -211,7 +211,7 @@ def test_cancel_and_reschedule_name_rows_by_ref_or_id() -> None:
     assert moved == {
         "v": 1,
         "n": 1,
-        "id_size": b"\x02\0",
+        "id_size": 2,
         "id": "é".encode(),
         "deliver_at_ms": i64([8]),
     }
