@@ -15,6 +15,7 @@ from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Step
+from delaylog.broker.web.shapes import ReceiveCall, parse_receive
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
 from delaylog.client.calls import Call, control, messages, topics
 from delaylog.client.calls.places import Places
@@ -50,6 +51,9 @@ class EmbeddedCalls:
         self.node = node
         self.namespace = namespace
         self.places = Places(namespace)
+        nothing: dict[str, Any] = {}
+        self._last_receive = (nothing, parse_receive(nothing, node.engine.limits))
+        """The members of one, and what they mean."""
 
     # ------------------------------------------------------------------ send
 
@@ -115,8 +119,17 @@ class EmbeddedCalls:
             "ids": list(check_texts("ids", ids)) or None,
         }
         key = hot.checked_key(self.namespace, topic)
-        columns = await hot.receive_batch(self.node, key, members)
+        columns = await hot.receive_batch(self.node, key, self._parsed(members))
         return MessageBatch(columns, topic, group)
+
+    def _parsed(self, members: dict[str, Any]) -> ReceiveCall:
+        """What a receive asks for: most ask for the same as the one before. Raises Problem."""
+        last, call = self._last_receive
+        # Types first: True is 1 to a comparison, and nothing to ask for.
+        if list(map(type, members.values())) != list(map(type, last.values())) or members != last:
+            call = parse_receive(members, self.node.engine.limits)
+            self._last_receive = (members, call)
+        return call
 
     def settle(
         self,

@@ -91,6 +91,28 @@ class GroupCommit:
                         raise self._ending
                     self._ended.wait(DISK_RETRY_SECONDS)
 
+    def write(self, position: int) -> bool:
+        """Write what is appended, here and now; whether it is safe up to there by that.
+
+        Under the broker's lock, as whoever receives does: the caller shows what was committed. It
+        is not where the dial wants a sync, another thread writes, or the disk refuses.
+        """
+        if not self.written_is_safe or self.disk_full or self._failure is not None:
+            return False
+        log = self._log
+        try:
+            if log.written_position < position:
+                if not log.write_pending(wait=False):
+                    return False
+                self.commits += 1
+        except Exception:
+            # Whoever goes the long way meets it again, and sees to it.
+            return False
+        if self._waiting:
+            # Event loops: its thread tells them.
+            self.kick()
+        return log.written_position >= position
+
     def sync(self, *, locked: bool = False) -> None:
         """Have everything that is appended on the disk, whatever the dial says.
 
@@ -124,26 +146,6 @@ class GroupCommit:
                 self._work.notify()
                 return
         call(failure)
-
-    def begin(self, position: int) -> None:
-        """Have it safe up to there soon: by a write of this thread, where that is all there is.
-
-        Waits neither for another one's sync nor for space on a full disk: those leave it to the
-        thread. Raises what made an end of the log.
-        """
-        if self.position() >= position:
-            return
-        with self._turn:
-            if self._failure is not None:
-                raise self._failure
-            mine = self.written_is_safe and not self._committing
-            self._committing = self._committing or mine
-        if mine:
-            self._commit(sync=False)
-            if self._failure is not None:
-                raise self._failure
-        if self.position() < position:
-            self.kick()
 
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""

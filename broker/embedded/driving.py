@@ -39,7 +39,10 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
             if isinstance(step, News):
                 node.wait_for_news(step.seconds)
                 continue
-            if isinstance(step, Begun) and not node.commits.written_is_safe:
+            if isinstance(step, (Safe, Begun)) and node.written(step.position):
+                continue
+            if isinstance(step, Begun):
+                # Nobody waits for it: the thread sees to it.
                 node.commits.kick()
                 continue
             node.lock.release()
@@ -76,9 +79,6 @@ def _turn(node: EmbeddedNode, call: Call[Any], error: BaseException | None) -> S
 def _wait(node: EmbeddedNode, step: Step) -> None:
     if isinstance(step, Safe):
         node.commits.reach(step.position)
-    elif isinstance(step, Begun):
-        # Here only where a write is all there is to it: that costs less than to wake a thread.
-        node.commits.begin(step.position)
     elif isinstance(step, Job):
         step.call()
     else:

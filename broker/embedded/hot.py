@@ -1,15 +1,15 @@
 """The calls that are made for every message: send, receive and settle, without a request between.
 
 They judge by what clients judge by before they send (`make_row`) and brokers when they are asked
-(`parse_receive`, the bulk codec, the engine), and go from the caller's columns to the engine's.
+(the bulk codec, the engine), and go from the caller's columns to the engine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk
 from delaylog.broker.web.places import the_group
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall, parse_receive
+from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
 from delaylog.client.checks import check_topic
 from delaylog.client.message import Message, MessageBatch
@@ -173,11 +173,9 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 # --------------------------------------------------------------------------- receive
 
 
-async def receive_batch(
-    node: EmbeddedNode, key: TopicKey, members: Mapping[str, Any]
-) -> ReceivedBatch:
-    """Lease what is ready, or wait for it; empty when nothing came. Raises Problem."""
-    delivery = await receive_or_wait(node, key, parse_receive(members, node.engine.limits))
+async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
+    """Lease what is ready, or wait for it; empty when nothing came."""
+    delivery = await receive_or_wait(node, key, call)
     now_ms = node.clock.now_ms()
     if delivery is None:
         return decode_received(empty_bulk(COLUMNS, now_ms))

@@ -215,6 +215,26 @@ class EmbeddedNode:
                 self.fail(interruption)
                 raise
 
+    def written(self, position: int) -> bool:
+        """Have the log safe up to there in this turn, where a write does that; False where not.
+
+        What is committed by it may be handed out.
+        """
+        if not self.commits.write(position):
+            return False
+        if self.manual or self.engine.state.exposures:
+            try:
+                now_ms = self.clock.now_ms()
+                self.show_committed(now_ms)
+                self.run_due_by(now_ms)
+            except ClosedError:
+                # It waited for a full disk, and is being closed.
+                raise
+            except BaseException as error:
+                self.fail(error)
+                raise
+        return True
+
     def show_committed(self, now_ms: int | None = None) -> None:
         """Show the wheel what is safe by now, which is `now_ms` if it was just looked at."""
         self.engine.commit(

@@ -16,10 +16,10 @@ from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, M
 from delaylog.storage.errors import DiskFullError
 
 
-@pytest.fixture
-def live(open_embedded: Any) -> EmbeddedBroker[Any]:
-    """A broker under the wall's clock."""
-    return open_embedded()
+@pytest.fixture(params=["always", "everysec"])
+def live(open_embedded: Any, request: pytest.FixtureRequest) -> EmbeddedBroker[Any]:
+    """A broker under the wall's clock: calls wait for the disk, or write and go on."""
+    return open_embedded(fsync=request.param)
 
 
 def test_each_message_is_handed_to_one_of_many(live: EmbeddedBroker[Any]) -> None:
