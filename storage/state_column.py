@@ -32,6 +32,7 @@ PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
 _SEAL_BYTES: Final = 1 << 20
+_BACK_PAGES_MAX: Final = PIECE_PAGES // 8
 
 StateRun: TypeAlias = tuple[int, int, bytes]
 """(piece, its first page, bytes): pages in a row, copied out."""
@@ -334,7 +335,10 @@ class StateColumn:
         """Give every clean page back to the kernel; the file holds the same bytes."""
         for which, piece in list(self._pieces.items()):
             if isinstance(piece.mapping, _Unbacked):
-                self._back(which, piece)
+                # Dirty pages are copied over, 5 us each. A piece that is being filled has mostly
+                # those: it waits for a flush that leaves few, the next one most often.
+                if int(np.count_nonzero(piece.dirty)) <= _BACK_PAGES_MAX:
+                    self._back(which, piece)
                 continue
             clean = np.flatnonzero(~piece.dirty)
             if len(clean) == len(piece.dirty):

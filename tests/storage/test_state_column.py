@@ -106,6 +106,28 @@ def test_changes_behind_a_collected_page_are_kept() -> None:
     assert column.dirty_pages == 1
 
 
+def test_a_piece_that_is_being_filled_is_given_back_when_few_of_its_pages_are_dirty() -> None:
+    """To give it back, dirty pages are copied; until then its bytes are those in memory."""
+    disk = FakeDisk()
+    column = StateColumn(disk, PATH)
+    rows = np.arange(PAGE_ROWS, PIECE_ROWS + 1, PAGE_ROWS)
+    column.put(rows, entries(rows.tolist()))
+    column.write(column.collect(len(rows) // 2))
+    column.settle()
+    file = disk.open(PATH)
+    file.pwritev([bytes(PIECE_ROWS * STATE_ENTRY_SIZE)], 0)
+    assert column.get(rows)["forward"].tolist() == rows.tolist()
+
+    column.put(rows, entries(rows.tolist()))
+    column.write(column.collect(len(rows)))
+    column.put(rows[-1:], entries([7]))
+    column.settle()
+    assert column.get(rows)["forward"].tolist() == [*rows[:-1].tolist(), 7]
+    file.pwritev([bytes(PIECE_ROWS * STATE_ENTRY_SIZE)], 0)
+    column.settle()
+    assert column.get(rows)["forward"].tolist() == [0] * (len(rows) - 1) + [7]
+
+
 def test_cut_forgets_later_rows() -> None:
     for count in (0, 1, 128, 129, PIECE_ROWS, PIECE_ROWS + 1):
         disk = FakeDisk()
