@@ -42,11 +42,11 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     with _giving:
         for port in secrets.SystemRandom().choices(_candidates(), k=_TRIES):
-            if len(found) == count:
-                return found
             if port not in _given and _is_free(port) and _owned(port):
                 _given.add(port)
                 found.append(port)
+            if len(found) == count:
+                return found
     raise OSError(errno.EADDRINUSE, f"no {count} free ports among {_TRIES} that were tried")
 
 
@@ -83,5 +83,7 @@ def _owned(port: int) -> bool:
 @cache
 def _lock_file() -> int:
     """Opened once in a process: closing any descriptor of it would end all of its locks."""
-    path = Path(tempfile.gettempdir()) / f"delaylog-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    # Not where TMPDIR says: processes that were given different ones share the ports.
+    folder = Path("/tmp")
+    folder = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    return os.open(folder / f"delaylog-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)

@@ -6,6 +6,7 @@ Method: real sockets; other processes that are given ports at the same time; for
 from __future__ import annotations
 
 import errno
+import os
 import secrets
 import socket
 import subprocess
@@ -52,30 +53,32 @@ def test_one_that_somebody_has_is_passed_over(
 ) -> None:
     taken, other = free_ports(2)
     monkeypatch.setattr(module, "_given", set())
-    choose(monkeypatch, taken, other, other)
+    choose(monkeypatch, taken, other)
     with socket.socket(socket.AF_INET, kind) as holder:
         holder.bind((host, taken))
         assert free_port() == other
 
 
 def test_one_of_another_process_is_passed_over_until_that_ends(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Also of one with another folder for its temporary files."""
     program = "from delaylog.client.free_ports import free_port; print(free_port(), flush=True);"
     with subprocess.Popen(
         [sys.executable, "-c", f"{program} input()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as owner:
         assert owner.stdout is not None
         theirs = int(owner.stdout.readline())
         ours = free_port()
         monkeypatch.setattr(module, "_given", set())
-        choose(monkeypatch, theirs, ours, ours)
+        choose(monkeypatch, theirs, ours)
         assert free_port() == ours
         owner.communicate("\n")
-    choose(monkeypatch, theirs, theirs)
+    choose(monkeypatch, theirs)
     assert free_port() == theirs
 
 
