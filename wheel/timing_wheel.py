@@ -120,6 +120,7 @@ class TimingWheel:
 
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
         """Hours that hold stored entries, none of them in seconds before `stored_from`."""
+        self._hold()
         for hour in set(hours) - self._hours - self._opened - self._opening:
             self._hours.add(hour)
             self._stored_from[hour] = stored_from

@@ -202,3 +202,14 @@ def test_what_is_due_as_it_comes_into_an_hour_not_opened_yet_is_not_loaded_again
     for second in wheel.turn(START_MS, 9).load_seconds:
         wheel.second_loaded(second, due)
     assert wheel.turn(START_MS, 9).released.count == 0
+
+
+def test_an_hour_noted_while_entries_pass_wakes_at_its_own_time() -> None:
+    """It has been open to be loaded for longer than what passes has been due."""
+    wheel = TimingWheel(START_MS)
+    wheel.add(START_MS, *entries([START_MS]))
+    wheel.note_hours([START_MS // HOUR_MS - 1])
+    assert wheel.next_wake_ms() == START_MS - HOUR_MS - 60_000
+    work = wheel.turn(START_MS, 9)
+    assert work.open_hours == [START_MS // HOUR_MS - 1]
+    assert work.released.count == 1
