@@ -154,13 +154,18 @@ class DelayHour:
 
     # ------------------------------------------------------------------ appending
 
-    def prepare(self, rows: RowArray, data: Sequence[Block], position_last: int) -> Flush:
-        """Complete rows (in index order, ours to change) for an append behind the last one."""
+    def prepare(
+        self, rows: RowArray, data: Sequence[Block], position_last: int, heads: SecondIndex
+    ) -> Flush:
+        """Complete rows (in index order, ours to change) for an append behind the last one.
+
+        `heads` = our `seconds()`. Any thread.
+        """
         assert int(rows["global_index"][0]) == self.row_count + 1, "rows stand in index order"
         size = rows["size"].astype(np.int64)
         ends = np.cumsum(size)
         rows["offset"] = self.log_size + ends - size
-        chain = self.seconds().chain(rows, seconds_of(rows, self.hour))
+        chain = heads.chain(rows, seconds_of(rows, self.hour))
         return Flush(rows, data, int(ends[-1]), chain, position_last)
 
     def write_flush(self, flush: Flush) -> None:

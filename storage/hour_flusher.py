@@ -17,6 +17,7 @@ from delaylog.storage.delay_hour import DelayHour, Flush
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_column import PAGE_SIZE, StateColumn, StateRuns
 from delaylog.storage.whole_rows import concat_rows
 from delaylog.storage.work import Work
@@ -101,10 +102,10 @@ class HourFlusher:
                 part.append(chunks[at])
                 rows += len(chunks[at].rows)
                 at += 1
-            # Read here where it has to be: the job only looks at it.
-            folder.seconds()
+            # Read here where it has to be, and the job's while it runs, whoever drops it.
+            heads = folder.seconds()
             written: list[Flush] = []
-            yield partial(_append, folder, part, written)
+            yield partial(_append, folder, heads, part, written)
             folder.commit_flush(written[0])
             self._pile.drop(hour, part)
 
@@ -170,10 +171,13 @@ def _collect(
     return start
 
 
-def _append(folder: DelayHour, part: list[TailChunk], written: list[Flush]) -> None:
+def _append(
+    folder: DelayHour, heads: SecondIndex, part: list[TailChunk], written: list[Flush]
+) -> None:
     """Prepare and write one append. Any thread: whoever reads meanwhile finds the tail."""
     rows = concat_rows([chunk.rows for chunk in part])
-    flush = folder.prepare(rows, [_records_of(chunk) for chunk in part], part[-1].position)
+    data = [_records_of(chunk) for chunk in part]
+    flush = folder.prepare(rows, data, part[-1].position, heads)
     folder.write_flush(flush)
     written.append(flush)
 
