@@ -97,7 +97,7 @@ class GroupCommit:
         Under the broker's lock, as whoever receives does: the caller shows what was committed. It
         is not where the dial wants a sync, another thread writes, or the disk refuses.
         """
-        if not self.written_is_safe or self.disk_full or self._failure is not None:
+        if not self.written_is_safe or self._failure is not None:
             return False
         log = self._log
         try:
@@ -105,8 +105,12 @@ class GroupCommit:
                 if not log.write_pending(wait=False):
                     return False
                 self.commits += 1
-        except Exception:
-            # Whoever goes the long way meets it again, and sees to it.
+                self.disk_full = False
+        except DiskFullError:
+            self.disk_full = True
+            return False
+        except Exception as error:
+            self._end(error)
             return False
         if self._waiting:
             # Event loops: its thread tells them.
@@ -146,6 +150,21 @@ class GroupCommit:
                 self._work.notify()
                 return
         call(failure)
+
+    def leave(self) -> None:
+        """Leave what is appended to the thread. Raises what made an end of the log."""
+        if self._failure is not None:
+            raise self._failure
+        self.kick()
+
+    def _end(self, error: Exception) -> None:
+        """Nothing is safe from here on: all who wait hear of it."""
+        with self._turn:
+            self._failure = self._failure or error
+            told, self._waiting = self._waiting, []
+            self._turn.notify_all()
+        for _, call in told:
+            call(error)
 
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""

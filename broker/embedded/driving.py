@@ -42,8 +42,7 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
             if isinstance(step, (Safe, Begun)) and node.written(step.position):
                 continue
             if isinstance(step, Begun):
-                # Nobody waits for it: the thread sees to it.
-                node.commits.kick()
+                node.commits.leave()
                 continue
             node.lock.release()
             locked = False
@@ -165,7 +164,7 @@ class LoopDriver:
                 commits.tell(step.position, partial(self._told, done))
                 await done
         elif isinstance(step, Begun):
-            self._node.commits.kick()
+            self._node.commits.leave()
         elif isinstance(step, Job):
             await self._loop.run_in_executor(self._jobs, step.call)
         else:

@@ -222,7 +222,9 @@ class EmbeddedNode:
         """
         if not self.commits.write(position):
             return False
-        if self.manual or self.engine.state.exposures:
+        if not self.manual and not self.engine.state.exposures:
+            self.wake_ready()
+        else:
             try:
                 now_ms = self.clock.now_ms()
                 self.show_committed(now_ms)

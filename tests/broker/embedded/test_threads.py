@@ -13,7 +13,8 @@ import pytest
 
 import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
-from delaylog.storage.errors import DiskFullError
+from delaylog.client.errors import DiskFull, NotFound, NotReady
+from delaylog.storage.errors import DiskFailedError, DiskFullError
 
 
 @pytest.fixture(params=["always", "everysec"])
@@ -311,3 +312,63 @@ def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
     broker.close()
     again = open_embedded(tmp_path / "f")
     assert "before" in {each.id for each in again.messages("t")}
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
+@pytest.mark.parametrize("manual", [False, True])
+def test_a_failed_disk_is_told_to_those_who_wait_for_nothing(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str, manual: bool
+) -> None:
+    """Nobody goes on as if all was well: by a dial that writes it is the call that met it."""
+    how = {"clock": ManualClock()} if manual else {}
+    broker = open_embedded(fsync=fsync, **how)
+    broker.send("t", "before")
+    file_type = type(broker._node.engine.state.log._file)
+
+    def broken(*_: Any) -> int:
+        raise DiskFailedError("EIO")
+
+    monkeypatch.setattr(file_type, "pwritev", broken)
+    if fsync == "always":
+        # The thread that writes meets it, if nobody else does.
+        broker.send("t", "lost", wait=False)
+        with pytest.raises((NotReady, ClosedError)):
+            broker.flush()
+    with pytest.raises((NotReady, ClosedError)):
+        broker.send("t", "lost", wait=False)
+
+
+def test_a_full_disk_refuses_sends_of_those_who_wait_for_nothing(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a clock moved by hand no thread tries; what was taken is written once there is room."""
+    broker = open_embedded(fsync="never", clock=ManualClock())
+    broker.send("t", "before")
+    file_type = type(broker._node.engine.state.log._file)
+
+    def full(*_: Any) -> int:
+        raise DiskFullError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_type, "pwritev", full)
+        broker.send("t", "taken", wait=False)
+        with pytest.raises(DiskFull):
+            broker.send("t", "refused", wait=False)
+    broker.flush()
+    assert [message.text for message in broker.receive("t", max=9)] == ["before", "taken"]
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_who_waits_hears_at_once_that_a_group_has_gone(open_embedded: Any, fsync: str) -> None:
+    """The call that drops it tells, and nobody who only looks now and then."""
+    broker = open_embedded(fsync=fsync)
+    broker.put_topic("t")
+    broker.put_group("t", "x")
+    broker._node.chores.stop()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(broker.receive, "t", group="x", wait_ms=60_000)
+        while not broker._node._news._waiters:  # type: ignore[attr-defined]
+            pass
+        broker.drop_group("t", "x")
+        with pytest.raises(NotFound):
+            waiting.result(timeout=20)
