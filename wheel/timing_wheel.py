@@ -180,7 +180,9 @@ class TimingWheel:
             return False
         if due_span_ms is None:
             due_span_ms = int(entries.due_ms.min()), int(entries.due_ms.max())
-        if due_span_ms[1] > self._now_ms or not self._needs_no_slot(second):
+        if due_span_ms[1] > self._now_ms or second >= self.frontier():
+            return False
+        if not self._needs_no_slot(second):
             return False
         self._passing = (second, due_span_ms[0], entries)
         return True

@@ -105,7 +105,9 @@ def punsubscribe(run: Run, argv: Args) -> Reply:
 
 @command("ssubscribe", -2, _FLAGS, keys=(1, -1, 1))
 def ssubscribe(run: Run, argv: Args) -> Reply:
-    """Listen to shard channels."""
+    """Listen to shard channels. Inside of MULTI only its elder kin may, for the sake of old users."""
+    if not run.may_wait:
+        raise CommandError(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
     return _enter(run, argv, _SHARDS)
 
 
