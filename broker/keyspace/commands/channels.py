@@ -105,7 +105,7 @@ def punsubscribe(run: Run, argv: Args) -> Reply:
 
 @command("ssubscribe", -2, _FLAGS, keys=(1, -1, 1))
 def ssubscribe(run: Run, argv: Args) -> Reply:
-    """Listen to shard channels. Inside of MULTI only its elder kin may, for the sake of old users."""
+    """Listen to shard channels; inside of MULTI only its elder kin still may."""
     if not run.may_wait:
         raise CommandError(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
     return _enter(run, argv, _SHARDS)

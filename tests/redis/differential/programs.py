@@ -71,11 +71,15 @@ def search(
     chosen: Sequence[Form],
     *,
     examples: int,
+    always_the_same: bool = False,
     seeded: int | None = None,
     small: bool = True,
     until: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run so many programs; the first Difference, made small, is raised."""
+    """Run so many programs; the first Difference, made small, is raised.
+
+    They are drawn anew each time, or are `always_the_same`.
+    """
 
     found: list[Difference] = []
 
@@ -93,7 +97,7 @@ def search(
         database=None,
         print_blob=False,
         report_multiple_bugs=False,
-        derandomize=False,
+        derandomize=always_the_same,
         phases=(Phase.generate, Phase.shrink) if small else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )(given(programs(family, chosen))(one))

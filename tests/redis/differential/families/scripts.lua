@@ -215,7 +215,6 @@ local co = coroutine.create(function() return 1 end) return {coroutine.resume(co
 return rawget(_G, 'nosuch')
 setmetatable(_G, {})
 return getmetatable('').__index == string
-return string.dump(function() end)
 return {1, 2, err='both'}
 return {ok='with\r\nnewline'}
 return {err='with\r\nnewline'}
