@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Final
 
@@ -202,18 +202,9 @@ class EmbeddedNode:
         with self.lock:
             if self.closed or self._failure is not None:
                 return
-            try:
-                now_ms = self.clock.now_ms()
-                self.show_committed(now_ms)
-                self.run_due_by(now_ms)
-            except ClosedError:
-                # It waited for a full disk, and is being closed.
-                return
-            except Exception as error:
-                self.fail(error)
-            except BaseException as interruption:
-                self.fail(interruption)
-                raise
+            # What went wrong is known to the node, and none of this thread's affair.
+            with suppress(Exception):
+                self._hand_out()
 
     def written(self, position: int) -> bool:
         """Have the log safe up to there in this turn, where a write does that; False where not.
@@ -225,17 +216,21 @@ class EmbeddedNode:
         if not self.manual and not self.engine.state.exposures:
             self.wake_ready()
         else:
-            try:
-                now_ms = self.clock.now_ms()
-                self.show_committed(now_ms)
-                self.run_due_by(now_ms)
-            except ClosedError:
-                # It waited for a full disk, and is being closed.
-                raise
-            except BaseException as error:
-                self.fail(error)
-                raise
+            self._hand_out()
         return True
+
+    def _hand_out(self) -> None:
+        """Show what is committed and release what is due; an error of that ends the node."""
+        try:
+            now_ms = self.clock.now_ms()
+            self.show_committed(now_ms)
+            self.run_due_by(now_ms)
+        except ClosedError:
+            # It waited for a full disk, and is being closed.
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def show_committed(self, now_ms: int | None = None) -> None:
         """Show the wheel what is safe by now, which is `now_ms` if it was just looked at."""
