@@ -160,11 +160,18 @@ class GroupCommit:
     def _end(self, error: Exception) -> None:
         """Nothing is safe from here on: all who wait hear of it."""
         with self._turn:
-            self._failure = self._failure or error
-            told, self._waiting = self._waiting, []
-            self._turn.notify_all()
+            told = self._over(error)
         for _, call in told:
             call(error)
+
+    def _over(self, error: Exception | None) -> list[tuple[int, Told]]:
+        """Something was committed, or nothing will be: who has to be told. Under `_turn`."""
+        self._failure = self._failure or error
+        safe = self.position()
+        told = [one for one in self._waiting if one[0] <= safe or error is not None]
+        self._waiting = [one for one in self._waiting if one not in told]
+        self._turn.notify_all()
+        return told
 
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""
@@ -199,11 +206,7 @@ class GroupCommit:
             interruption = other
         with self._turn:
             self._committing = False
-            self._failure = self._failure or error
-            safe = self.position()
-            told = [one for one in self._waiting if one[0] <= safe or error is not None]
-            self._waiting = [one for one in self._waiting if one not in told]
-            self._turn.notify_all()
+            told = self._over(error)
             if self._asked or self._stopping:
                 self._work.notify()
         if error is None and interruption is None and tell:
