@@ -12,6 +12,7 @@ import logging
 import os
 from typing import Final
 
+from delaylog.storage.file_system import FILE_MODE
 from delaylog.storage.id_index import mark_damaged
 
 _READ_BYTES: Final = 65_536
@@ -27,7 +28,7 @@ def watch(folder: str) -> None:
     """
     path = f"{folder}/crash"
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         left = os.read(fd, _READ_BYTES).decode(errors="replace")
         if left.strip():
             what = "the last process died in native code"

@@ -10,10 +10,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from delaylog.broker.config import ConfigError
+from delaylog.storage.file_system import FILE_MODE, make_folder
 from delaylog.storage.layout import HOLD
 
 LOCK: Final = "lock"
@@ -26,8 +26,8 @@ def lock_folder(folder: str) -> int:
     Raises ConfigError when it cannot be used or another process has it.
     """
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        fd = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(folder)
+        fd = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
     try:
@@ -42,7 +42,7 @@ def lock_folder(folder: str) -> int:
 def held_retention(folder: str) -> Iterator[None]:
     """Keep whoever serves the folder from removing segments and hours. Raises ConfigError."""
     try:
-        fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
     try:
@@ -55,7 +55,7 @@ def held_retention(folder: str) -> Iterator[None]:
 
 def retention_held(folder: str) -> bool:
     """Whether a backup holds the folder's files just now."""
-    fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

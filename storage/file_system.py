@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 
 IOV_MAX = 1024
 """How many buffers one writev takes on Linux."""
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""Messages and keys are readable by the broker's own user only."""
 
 
 class Mapping(Protocol):
@@ -97,6 +100,18 @@ class FileSystem(Protocol):
 def parent_of(path: str) -> str:
     """The folder that a path's last name stands in."""
     return os.path.dirname(path.rstrip("/")) or "."
+
+
+def make_folder(path: str) -> None:
+    """Create a folder and its missing parents, all of them private; one that exists is kept."""
+    try:
+        os.mkdir(path, FOLDER_MODE)
+    except FileNotFoundError:
+        make_folder(parent_of(path))
+        make_folder(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 def raise_disk_error(error: OSError, path: str) -> NoReturn:
@@ -247,7 +262,7 @@ class OsFileSystem:
     def open(self, path: str, *, create: bool = False) -> File:
         flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return self._file(os.open(path, flags, 0o644), path)
+            return self._file(os.open(path, flags, FILE_MODE), path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -261,7 +276,7 @@ class OsFileSystem:
 
     def mkdir(self, path: str) -> None:
         try:
-            Path(path).mkdir(parents=True, exist_ok=True)
+            make_folder(path)
         except OSError as error:
             raise_disk_error(error, path)
 

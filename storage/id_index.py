@@ -29,7 +29,7 @@ from crc32c import crc32c
 from delaylog.storage.columns import every, some
 from delaylog.storage.crc_columns import crc32c_rows
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.file_system import raise_disk_error
+from delaylog.storage.file_system import FILE_MODE, make_folder, raise_disk_error
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.recent_ids import RecentIds
 from delaylog.storage.space_reserve import SpaceReserve
@@ -108,7 +108,9 @@ def _pieces(column: npt.NDArray[np.void]) -> list[bytes]:
 def mark_damaged(path: str) -> None:
     """Have the next start set the database at `path` aside; nothing if that cannot be written."""
     with contextlib.suppress(OSError):
-        os.close(os.open(f"{path}/{DAMAGED_MARK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.close(
+            os.open(f"{path}/{DAMAGED_MARK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        )
 
 
 class IdIndex:
@@ -151,12 +153,17 @@ class IdIndex:
         while True:
             given = self._given()
             try:
-                os.makedirs(self._path, exist_ok=True)
+                make_folder(self._path)
                 # It is written through a map, where a full disk is SIGBUS. LMDB takes a file of
                 # zeros for a new one.
                 _allocate(f"{self._path}/lock.mdb", _LOCK_BYTES)
                 return lmdb.open(
-                    self._path, map_size=MAP_SIZE, subdir=True, max_spare_txns=1, readahead=False
+                    self._path,
+                    map_size=MAP_SIZE,
+                    subdir=True,
+                    max_spare_txns=1,
+                    readahead=False,
+                    mode=FILE_MODE,
                 )
             except _NO_DAMAGE:
                 raise
@@ -405,7 +412,7 @@ class IdIndex:
 def _allocate(path: str, size: int) -> None:
     """Own the blocks of a file's first `size` bytes; it is made if need be."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.posix_fallocate(fd, 0, size)
         finally:

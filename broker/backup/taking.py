@@ -35,7 +35,7 @@ from delaylog.storage.checkpoint import (
     decode_checkpoint,
 )
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.file_system import FILE_MODE, FileSystem, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.layout import (
@@ -141,7 +141,7 @@ def _partial_folder(dest: str) -> Iterator[str]:
     partial = f"{dest}.partial"
     try:
         os.makedirs(partial, exist_ok=True)
-        fd = os.open(f"{partial}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(f"{partial}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise ConfigError(f"{partial} cannot be used: {error.strerror}") from None
     ours = False

@@ -24,7 +24,7 @@ from delaylog.broker.config import ConfigError
 from delaylog.broker.folder_lock import LOCK
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.file_system import OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.file_system import FILE_MODE, OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 
@@ -47,7 +47,7 @@ def _open_lock(path: str) -> int | None:
     """The lock file, made if need be. A folder that may only be read, as backups mounted
     read-only are, may have none: then nobody serves it (None)."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ConfigError(f"{path} cannot be used: {error.strerror}") from None
