@@ -5,20 +5,25 @@ Nothing is counted on the hot path for metrics' sake, except errors by code.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from delaylog.broker.background import SLICE_SECONDS
 from delaylog.broker.engine.archiving import look as look_at_archive
 from delaylog.broker.engine.claim_table import ENDINGS
 from delaylog.broker.node import Node
+from delaylog.broker.topic_samples import TopicSamples
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics:
+class Metrics(Collector):
     """The registry of one node."""
 
     def __init__(self, node: Node) -> None:
@@ -29,45 +34,25 @@ class Metrics:
         )
         self.registry.register(self)
 
-    def render(self) -> bytes:
-        """The text of a scrape."""
-        return generate_latest(self.registry)
+    async def text(self) -> bytes:
+        """The text of a scrape: read in slices on the loop, written by a thread."""
+        topics = TopicSamples()
+        began = perf_counter()
+        # A scrape is answered also while another engine takes this one's place.
+        for _ in topics.read(self._node.engine.state):
+            if perf_counter() - began > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                began = perf_counter()
+        families = list(self.registry.collect())
+        return await asyncio.to_thread(lambda: _text([*topics.families(), *families]))
 
     def collect(self) -> Iterator[Metric]:
-        """Read the engine."""
+        """Read the engine, but for topics."""
         node = self._node
         state = node.engine.state
         transactions = state.transactions
-        topics = list(state.by_number.values())
-        topic_labels = ["namespace", "topic"]
-        labels = [*topic_labels, "group"]
-        living = GaugeMetricFamily(
-            "delaylog_living_messages", "Messages that have not ended.", labels=labels
-        )
-        ready = GaugeMetricFamily(
-            "delaylog_ready_messages", "Messages that may be handed out now.", labels=labels
-        )
-        leased = GaugeMetricFamily(
-            "delaylog_leased_messages", "Messages under lease.", labels=labels
-        )
-        sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=topic_labels)
-        delivered = CounterMetricFamily("delaylog_delivered", "Messages handed out.", labels=labels)
-        ended = CounterMetricFamily(
-            "delaylog_ended", "Messages that ended, by state.", labels=[*labels, "state"]
-        )
-        for topic in topics:
-            name = [topic.namespace, topic.name]
-            sent.add_metric(name, topic.sent)
-            for group in topic.groups.values():
-                place, counts = [*name, group.name], group.counts
-                living.add_metric(place, counts.living)
-                ready.add_metric(place, group.ready_count)
-                leased.add_metric(place, counts.leased)
-                delivered.add_metric(place, counts.delivered)
-                for kind in ("acked", "expired", "dead", "deleted"):
-                    ended.add_metric([*place, kind], getattr(counts, kind))
-        yield from (living, ready, leased, sent, delivered, ended)
         gauges = {
+            "delaylog_topics": ("Topics.", len(state.by_number)),
             "delaylog_log_end_position": ("End of the physical log.", state.log.end_position),
             "delaylog_log_durable_position": (
                 "How far the physical log is durable.",
@@ -162,3 +147,19 @@ class Metrics:
             family2 = CounterMetricFamily(counter, text)
             family2.add_metric([], value)
             yield family2
+
+
+def _text(families: list[Metric]) -> bytes:
+    """The text of families that have been read."""
+    return generate_latest(_Read(families))
+
+
+class _Read(CollectorRegistry):
+    """Families in the place of the registry that they came from."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families

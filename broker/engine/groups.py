@@ -53,18 +53,24 @@ class GroupCounts:
     dead: int = 0
     deleted: int = 0
     delivered: int = 0
+    sums: GroupCounts | None = None
+    """What is counted here counts there as well; not state (see `Series`)."""
+
+    def add(self, name: str, n: int) -> None:
+        """Raise one of the counts by n."""
+        setattr(self, name, getattr(self, name) + n)
+        if self.sums is not None:
+            self.sums.add(name, n)
 
     def ended(self, state: int, n: int) -> None:
         """Count n messages that reached an ended state."""
-        self.living -= n
-        name = _ENDED_NAMES[state]
-        setattr(self, name, getattr(self, name) + n)
+        self.add("living", -n)
+        self.add(_ENDED_NAMES[state], n)
 
     def changed(self, before: int, after: int, n: int) -> None:
         """Count n ended messages that went from one ended state to another."""
-        for state, by in ((before, -n), (after, n)):
-            name = _ENDED_NAMES[state]
-            setattr(self, name, getattr(self, name) + by)
+        self.add(_ENDED_NAMES[before], -n)
+        self.add(_ENDED_NAMES[after], n)
 
 
 @dataclass(slots=True)

@@ -92,6 +92,8 @@ class Limits:
     staged_log_bytes_max: int = 64 << 30
     """Log that open transactions keep from being removed; beyond it the one whose parts are the
     oldest expires."""
+    metrics_topics_max: int = 200
+    """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
     connections_max: int = 20_000
     """Open HTTP connections."""
 

@@ -77,8 +77,8 @@ def apply_move(
         group.count_guests(new_guests, +1)
     if decision.from_ended:
         if group is not None:
-            group.counts.dead -= len(refs)
-            group.counts.living += len(refs)
+            group.counts.add("dead", -len(refs))
+            group.counts.add("living", len(refs))
         state.hours.touch(old_refs, end)
         # A later message may have had its id meanwhile.
         state.ids.put_rows(rows, origins)

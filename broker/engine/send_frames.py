@@ -186,7 +186,7 @@ def _count_sent(
     sent_position: int | None = None,
 ) -> None:
     """Count new rows in each group that sees them; `placed` says how they lie in hours."""
-    topic.sent += len(refs)
+    state.series.count_sent(topic, len(refs))
     if placed is None:
         hours = per_hour(refs)
     else:
@@ -197,7 +197,7 @@ def _count_sent(
     for group in topic.groups.values():
         # What counts as sent in front of a floor has ended by rule before it came.
         if sent_position is None or sent_position >= group.floor:
-            group.counts.living += len(refs)
+            group.counts.add("living", len(refs))
             group.count_living(hours, +1)
             others += 1
     if others:

@@ -28,6 +28,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.ready_lanes import ReadyLanes
+from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
@@ -94,6 +95,7 @@ class EngineState:
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.next_topic = 1
+        self.series = Series(limits.metrics_topics_max)
         self.leases = LeaseTable()
         self.lease_number = 0
         self.claims = ClaimTable()

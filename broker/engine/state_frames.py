@@ -55,8 +55,8 @@ def apply_lease(
     if decision.claim and not known:
         state.claims.add(decision)
     if group is not None and not known:
-        group.counts.leased += len(refs)
-        group.counts.delivered += len(refs)
+        group.counts.add("leased", len(refs))
+        group.counts.add("delivered", len(refs))
         if keys is not None:
             group.gate.hold(keys[keys != 0])
     return origins
@@ -125,7 +125,7 @@ def leave_leases(
             if keyed is not None:
                 out.append(keyed)
             if group is not None:
-                group.counts.leased -= len(mine)
+                group.counts.add("leased", -len(mine))
     return out
 
 

@@ -175,6 +175,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
             for group in topic.groups.values():
                 _leave(state, topic, group, end)
             del state.topics[topic.namespace, topic.name]
+            state.series.leave(topic)
             state.special.discard(number)
         state.next_topic = max(state.next_topic, number + 1)
         return
@@ -182,6 +183,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
     topic = state.by_number.get(number)
     if topic is None:
         topic = state.new_topic(number, members["ns"], members["name"], settings, members["made"])
+        state.series.enter(topic)
     topic.settings, topic.made = settings, members["made"]
     topic.paused = members.get("paused", False)
     there = DEFAULT_GROUP in topic.groups
@@ -193,6 +195,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
         used = topic.sent or state.transactions.holds(number)
         topic.default.born = topic.default.floor = position if used else 0
         topic.groups[DEFAULT_GROUP] = topic.default
+        state.series.enter_group(topic, topic.default)
     state.mark_special(topic)
     follow_settings(topic)
 
@@ -210,6 +213,7 @@ def apply_group(state: EngineState, members: dict[str, Any], position: int, end:
         if group is None:
             group = topic.groups[number] = state.new_group(topic.number, number, members["name"])
             group.born = group.floor = position
+            state.series.enter_group(topic, group)
         group.ephemeral = members["ephemeral"]
     topic.next_group = max(topic.next_group, number + 1)
     state.mark_special(topic)
@@ -222,6 +226,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
+    state.series.leave_group(group)
     group.forget_ready()
     if not state.replaying:
         state.gone.append((topic.namespace, topic.name, group.name))
@@ -240,7 +245,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
         state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
         state.leases.drop(topic.number, group.number)
         state.claims.purge(topic.number, group.number)
-        group.counts.leased = 0
+        group.counts.add("leased", -group.counts.leased)
         refs = origins = np.zeros(0, np.int64)
     kept, guests = per_hour(refs), guests_per_hour(refs, origins)
     ended = {hour: n - kept.get(hour, 0) for hour, n in group.hours.items()}
@@ -249,8 +254,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     state.hours.count_guests(gone, -1, end, members["keep"])
     group.floor, group.purged_ms = position, members["time"]
     group.hours, group.guests = kept, guests
-    group.counts.deleted += group.counts.living - len(refs)
-    group.counts.living = len(refs)
+    group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
     group.forget_ready()
     group.gate.purge(origins.tolist())

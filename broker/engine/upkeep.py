@@ -70,10 +70,12 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "keep": topic.keep_until_ms,
                 "last_hour": topic.last_hour,
                 "next_group": topic.next_group,
+                "other": topic.number not in state.series.topics,
                 "groups": [_saved_group(group) for group in topic.groups.values()],
             }
             for topic in state.by_number.values()
         ],
+        "series": state.series.snapshot(),
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
             for hour, counts in state.hours.counts.items()
@@ -114,6 +116,7 @@ def _saved_group(group: Group) -> dict[str, Any]:
         "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
         "hours": np.array(list(group.hours.items()), "<i8").tobytes(),
         "guests": np.array(list(group.guests.items()), "<i8").tobytes(),
+        "other": group.counts.sums is not None,
     }
 
 
@@ -125,6 +128,7 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
         group = state.new_group(topic.number, number, saved["name"])
     topic.groups[number] = group
     fill_group(group, saved)
+    state.series.enter_group(topic, group, other=saved.get("other", False))
 
 
 def fill_group(group: Group, saved: dict[str, Any]) -> None:
@@ -153,6 +157,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.tick = Tick(*saved["tick"])
     state.next_topic = saved["next_topic"]
     state.lease_number = saved["lease_number"]
+    if "series" in saved:
+        state.series.restore(saved["series"])
     for item in saved["topics"]:
         settings = TopicSettings.from_dict(item["settings"])
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
@@ -166,6 +172,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
         topic.last_hour = item.get("last_hour", last_hour)
+        state.series.enter(topic, other=item.get("other", False))
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
         state.mark_special(topic)

@@ -228,7 +228,8 @@ class HttpFace:
         return ctx.answer(members)
 
     async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        body = await self._metrics.text()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _openapi(self, _ctx: Context) -> web.StreamResponse:
         if self._document is None:

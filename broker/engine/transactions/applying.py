@@ -45,7 +45,7 @@ def count_committed(state: EngineState, one: Unpublished) -> None:
     for number, rows, _ in by_topic(one.parts):
         topic = state.by_number.get(number)
         for group in topic.groups.values() if topic is not None else ():
-            group.counts.living += rows
+            group.counts.add("living", rows)
 
 
 def uncount_committed(state: EngineState, one: Unpublished, number: int, rows: int) -> None:
@@ -57,4 +57,4 @@ def uncount_committed(state: EngineState, one: Unpublished, number: int, rows: i
     topic = state.by_number.get(number)
     for group in topic.groups.values() if topic is not None else ():
         if group.floor <= one.position:
-            group.counts.living -= rows
+            group.counts.add("living", -rows)

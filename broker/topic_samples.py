@@ -1,0 +1,79 @@
+"""Metrics of topics: those that have their own, and the sums of all others.
+
+The loop reads numbers in slices; what is made of them may be made by another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from delaylog.broker.engine.groups import GroupCounts
+from delaylog.broker.engine.state import EngineState
+
+OTHER: Final = ("", "other")
+"""Labels of the sums. No namespace is empty, so no topic has these."""
+ENDED: Final = ("acked", "expired", "dead", "deleted")
+_SLICE_TOPICS: Final = 256
+
+
+class TopicSamples:
+    """What one scrape says about topics."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[tuple[str, str], int]] = []
+        self._groups: list[tuple[tuple[str, str, str], tuple[int, ...]]] = []
+
+    def read(self, state: EngineState) -> Iterator[None]:
+        """Read the engine."""
+        series = state.series
+        other_ready = 0
+        for at, topic in enumerate(list(state.by_number.values())):
+            named = topic.number in series.topics
+            for group in topic.groups.values():
+                if named and group.counts.sums is None:
+                    place = (topic.namespace, topic.name, group.name)
+                    self._add(place, group.counts, group.ready_count)
+                else:
+                    other_ready += group.ready_count
+            if named:
+                self._sent.append(((topic.namespace, topic.name), topic.sent))
+            if at % _SLICE_TOPICS == 0:
+                yield None
+        if len(self._sent) < len(state.by_number) or series.sent:
+            self._sent.append((OTHER, series.sent))
+            self._add((*OTHER, "other"), series.counts, other_ready)
+
+    def _add(self, place: tuple[str, str, str], counts: GroupCounts, ready: int) -> None:
+        ended = (getattr(counts, kind) for kind in ENDED)
+        values = (counts.living, ready, counts.leased, counts.delivered, *ended)
+        self._groups.append((place, values))
+
+    def families(self) -> Iterator[Metric]:
+        """As Prometheus takes it."""
+        sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=_TOPIC)
+        for topic, value in self._sent:
+            sent.add_metric(topic, value)
+        labels = [*_TOPIC, "group"]
+        gauges = [GaugeMetricFamily(name, text, labels=labels) for name, text in _GAUGES]
+        delivered = CounterMetricFamily("delaylog_delivered", "Messages handed out.", labels=labels)
+        ended = CounterMetricFamily(
+            "delaylog_ended", "Messages that ended, by state.", labels=[*labels, "state"]
+        )
+        for place, values in self._groups:
+            for gauge, value in zip(gauges, values, strict=False):
+                gauge.add_metric(place, value)
+            delivered.add_metric(place, values[len(gauges)])
+            for kind, value in zip(ENDED, values[-len(ENDED) :], strict=True):
+                ended.add_metric([*place, kind], value)
+        yield from (*gauges, sent, delivered, ended)
+
+
+_TOPIC: Final = ("namespace", "topic")
+_GAUGES: Final = (
+    ("delaylog_living_messages", "Messages that have not ended."),
+    ("delaylog_ready_messages", "Messages that may be handed out now."),
+    ("delaylog_leased_messages", "Messages under lease."),
+)
