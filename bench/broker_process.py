@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import procfs
+from loop_lag import METER
 
 READY_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -34,8 +35,12 @@ class ServerError(Exception):
 class ServerProcess:
     """One server; times are read off the monotonic clock."""
 
-    def __init__(self, command: Sequence[str], *, log_path: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log_path: Path | None = None, metered: bool = False
+    ) -> None:
+        """`metered` = a broker, whose loop lag belongs into the report."""
         self._command = list(command)
+        self._metered = metered
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -85,6 +90,8 @@ class ServerProcess:
             self.kill()
             raise
         self.ready_at = time.monotonic()
+        if self._metered:
+            METER.add(self._process.pid, self.port)
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would. Fine to call when it is gone."""
@@ -143,6 +150,7 @@ class ServerProcess:
         process, self._process = self._process, None
         if process is None:
             return
+        METER.end(process.pid)
         process.send_signal(number)
         try:
             process.wait(STOP_TIMEOUT_S)
@@ -180,7 +188,7 @@ class Brokers:
             "127.0.0.1:0",
             *options,
         ]
-        return ServerProcess(command, log_path=folder / "broker.log")
+        return ServerProcess(command, log_path=folder / "broker.log", metered=True)
 
     @contextmanager
     def folder(self) -> Iterator[Path]:

@@ -51,7 +51,7 @@ class Cluster:
             *("--cluster", str(self._file), "--node", str(node)),
             *(["--new-cluster"] if new else []),
         ]
-        return ServerProcess(command, log_path=self._folder / f"node-{node}.log")
+        return ServerProcess(command, log_path=self._folder / f"node-{node}.log", metered=True)
 
     def leader(self) -> int:
         """Who answers for the cluster."""

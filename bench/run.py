@@ -38,6 +38,7 @@ import sdk
 import singles
 import transactions
 from broker_process import Brokers, broker_program
+from loop_lag import METER
 from procfs import OthersMeter
 from settings import FULL, SMALL, Settings
 from tables import Table, missed
@@ -84,6 +85,8 @@ def main() -> int:
             for table in section():
                 tables.append(table)
                 _note_others(table, meter.share())
+                if lag := METER.note():
+                    table.notes.append(lag)
                 print(*table.lines(), "", sep="\n", flush=True)
         except Exception as error:  # One section that fails must not take the others with it.
             failed.append(name)

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import accumulate
 from time import perf_counter
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from delaylog.broker.background import SLICE_SECONDS
 from delaylog.broker.engine.archiving import look as look_at_archive
 from delaylog.broker.engine.claim_table import ENDINGS
+from delaylog.broker.loop_lag import BOUNDS
 from delaylog.broker.node import Node
 from delaylog.broker.topic_samples import TopicSamples
 
@@ -101,6 +108,10 @@ class Metrics(Collector):
                 "How far the clock waits for wall time after a backward step.",
                 node.clock.held_ms,
             ),
+            "delaylog_loop_lag_max_seconds": (
+                "Longest lag of the event loop since the start.",
+                node.loop_lag.max_seconds,
+            ),
             "delaylog_disk_full": ("1 while sends are refused.", int(node.refusing_sends)),
             "delaylog_reserve_bytes": (
                 "Disk space held back for a full disk.",
@@ -147,6 +158,17 @@ class Metrics(Collector):
             family2 = CounterMetricFamily(counter, text)
             family2.add_metric([], value)
             yield family2
+        yield self._loop_lag()
+
+    def _loop_lag(self) -> Metric:
+        lag = self._node.loop_lag
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(lag.counts), strict=True))
+        family = HistogramMetricFamily(
+            "delaylog_loop_lag_seconds", "How late timers of the event loop fire."
+        )
+        family.add_metric([], buckets, lag.sum_seconds)
+        return family
 
 
 def _text(families: list[Metric]) -> bytes:

@@ -22,6 +22,7 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.loop_lag import LoopLag
 from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
@@ -90,6 +91,8 @@ class Node:
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
         self._ticks = Ticks(self, on_fatal)
+        self.loop_lag = LoopLag()
+        """How late timers of this node's loop fire."""
 
     # ------------------------------------------------------------------ life
 
@@ -98,6 +101,7 @@ class Node:
         self._stand()
         self.log_commits.start()
         self._ticks.start()
+        self.loop_lag.start()
         self.kick_dispatch()
 
     def _stand(self) -> None:
@@ -177,6 +181,7 @@ class Node:
     async def stop(self) -> None:
         """Clean end: no new work, everything appended is durable, one last checkpoint."""
         self._stopping = True
+        self.loop_lag.stop()
         self.log_commits.always_sync()
         self.background.refuse()
         if self._timer is not None:

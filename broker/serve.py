@@ -23,6 +23,7 @@ from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder, retention_held
+from delaylog.broker.loop_lag import StallTrace
 from delaylog.broker.metrics import Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.snapshot_child import ChildRun
@@ -144,6 +145,8 @@ async def _serve(config: Config) -> int:
         resp = make_face(node, config.resp)
         metrics.registry.register(RespMetrics(resp.executor))
     node.start()
+    if config.log_level == "debug":
+        StallTrace(node.loop_lag).start()
     try:
         port = await face.start(config.http_host, config.http_port)
     except OSError as error:

@@ -1,0 +1,124 @@
+"""How late the event loop runs its timers: a histogram, and on demand what held it up.
+
+`LoopLag` arms a timer every ten milliseconds and notes by how much it fired late: whatever else is
+ready on the loop waits that long. `StallTrace` is for debugging: a thread that looks at the loop
+while a timer is overdue and names the code that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
+
+SAMPLE_SECONDS: Final = 0.010
+BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Upper bounds of the histogram's buckets in seconds; one more bucket is for longer lags."""
+TRACE_SECONDS: Final = 0.020
+_FRAMES_MAX: Final = 12
+
+log = logging.getLogger("delaylog.loop")
+
+
+class LoopLag:
+    """Samples one loop. All methods belong to the loop's thread."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        """Samples by bucket."""
+        self.sum_seconds = 0.0
+        self.max_seconds = 0.0
+        self.due = 0.0
+        """When the next sample is due, by `perf_counter`; 0 while none is."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Sample the running loop until `stop`."""
+        self._arm(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self.due = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.due = perf_counter() + SAMPLE_SECONDS
+        self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
+
+    def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.note(max(perf_counter() - self.due, 0.0))
+        self._arm(loop)
+
+    def note(self, seconds: float) -> None:
+        """Add one sample."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.sum_seconds += seconds
+        self.max_seconds = max(self.max_seconds, seconds)
+
+    def quantile(self, share: float) -> float:
+        """Upper bound of the lag of `share` (0 to 1) of all samples, no finer than the buckets."""
+        left = share * sum(self.counts)
+        for count, bound in zip(self.counts, BOUNDS, strict=False):
+            left -= count
+            if left <= 0:
+                return min(bound, self.max_seconds)
+        return self.max_seconds
+
+
+class StallTrace:
+    """Logs the stack of the loop's thread once for each stall of more than `TRACE_SECONDS`."""
+
+    def __init__(self, lag: LoopLag) -> None:
+        """Watches the loop of the calling thread, which `lag` samples."""
+        self._lag = lag
+        self._thread_id = threading.get_ident()
+        self._ended = threading.Event()
+        self.stacks: list[str] = []
+        """The newest stacks, each from the outermost call to the innermost."""
+
+    def start(self) -> None:
+        """Watch from now on."""
+        threading.Thread(target=self._watch, name="delaylog-stalls", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        seen = 0.0
+        while not self._ended.wait(TRACE_SECONDS / 4):
+            due = self._lag.due
+            late = perf_counter() - due
+            if due in (0.0, seen) or late < TRACE_SECONDS:
+                continue
+            seen = due
+            frame = sys._current_frames().get(self._thread_id)
+            calls = traceback.extract_stack(frame)[-_FRAMES_MAX:]
+            stack = " > ".join(f"{c.filename.split('/')[-1]}:{c.lineno} {c.name}" for c in calls)
+            self.stacks = [*self.stacks[-99:], stack]
+            log.debug(
+                "the event loop is held up", extra={"late_ms": round(late * 1000), "stack": stack}
+            )
+
+
+@contextmanager
+def watched_loop() -> Iterator[LoopLag]:
+    """Sample the running loop within a block: for tests and benchmarks in this process."""
+    lag = LoopLag()
+    lag.start()
+    try:
+        yield lag
+    finally:
+        if lag.due:
+            # A stall that lasts until now was not sampled.
+            lag.note(max(perf_counter() - lag.due, 0.0))
+        lag.stop()

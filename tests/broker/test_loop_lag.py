@@ -1,0 +1,66 @@
+"""The loop's lag: a stall shows in the histogram, and its code in the trace."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from delaylog.broker.loop_lag import BOUNDS, LoopLag, StallTrace, watched_loop
+from tests.broker.conftest import Broker
+
+
+def hold_the_loop() -> None:
+    time.sleep(0.15)
+
+
+def test_a_stall_is_seen_with_its_length() -> None:
+    async def scene() -> LoopLag:
+        with watched_loop() as lag:
+            await asyncio.sleep(0.1)
+            hold_the_loop()
+            await asyncio.sleep(0.02)
+        return lag
+
+    lag = asyncio.run(scene())
+    assert lag.max_seconds >= 0.13
+    assert lag.quantile(1.0) == lag.max_seconds
+    assert lag.quantile(0.01) < 0.13
+    assert sum(lag.counts[BOUNDS.index(0.1) :]) >= 1
+
+
+def test_a_stall_that_ends_with_the_block_counts() -> None:
+    async def scene() -> LoopLag:
+        with watched_loop() as lag:
+            await asyncio.sleep(0)
+            hold_the_loop()
+        return lag
+
+    assert asyncio.run(scene()).max_seconds >= 0.13
+
+
+def test_the_trace_names_what_holds_the_loop() -> None:
+    async def scene() -> list[str]:
+        with watched_loop() as lag:
+            trace = StallTrace(lag)
+            trace.start()
+            await asyncio.sleep(0.02)
+            hold_the_loop()
+            trace.stop()
+        return trace.stacks
+
+    assert any("hold_the_loop" in stack for stack in asyncio.run(scene()))
+
+
+def test_a_scrape_tells_the_lag(broker: Broker) -> None:
+    def scraped() -> dict[str, float]:
+        text = broker.call("GET", "/metrics").body.decode()
+        lines = [line.rsplit(" ", 1) for line in text.splitlines() if "loop_lag" in line]
+        return {name: float(value) for name, value in lines if name[0] != "#"}
+
+    time.sleep(0.1)
+    found = scraped()
+    assert found["delaylog_loop_lag_seconds_count"] >= 5
+    last = found['delaylog_loop_lag_seconds_bucket{le="+Inf"}']
+    assert last == found["delaylog_loop_lag_seconds_count"]
+    assert found['delaylog_loop_lag_seconds_bucket{le="0.001"}'] <= last
+    assert found["delaylog_loop_lag_max_seconds"] > 0
