@@ -39,6 +39,8 @@ class Lease:
     open_count: int
     keys: npt.NDArray[np.uint64] | None = None
     """Hashes of the ordering keys, 0 = none; None = no row has one."""
+    bucket: int | None = None
+    """The one expiry bucket that lists this lease."""
 
     def is_all(self, origins: Int64Array) -> bool:
         """Whether these are all of its origins in their order, each of them once and open."""
@@ -86,7 +88,12 @@ class LeaseTable:
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
         self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
-        """By time the numbers of leases, in the order in which they came."""
+        """By time the numbers of leases, in the order in which they came.
+
+        A lease is in one bucket, no later than the first deadline of its open rows. It leaves that
+        bucket when it closes or moves, and the last one out removes the bucket: buckets cost
+        memory and wake-ups for open leases only, however long the settled ones could have lasted.
+        """
         self._leased: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
@@ -136,14 +143,14 @@ class LeaseTable:
         self._leases[decision.lease] = lease
         key = (decision.topic, decision.group)
         self._leased[key] = self._leased.get(key, 0) + n
-        self._enter(lease.number, decision.deadline_ms)
+        self._enter(lease, decision.deadline_ms)
 
     def extend(self, number: int, deadline_ms: int) -> None:
         """All open rows of a lease end at another time."""
         lease = self._leases.get(number)
         if lease is not None:
             lease.deadlines[:] = deadline_ms
-            self._enter(number, deadline_ms)
+            self._enter(lease, deadline_ms)
 
     def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
         """(refs, origins) of all that is under lease in a group."""
@@ -156,6 +163,7 @@ class LeaseTable:
     def drop(self, topic: int, group: int) -> None:
         """Close every lease of a group; who holds one finds it gone."""
         for lease in self._of(topic, group):
+            self._leave(lease)
             del self._leases[lease.number]
         self._leased.pop((topic, group), None)
 
@@ -174,6 +182,7 @@ class LeaseTable:
         self._buckets.clear()
         for lease in self._leases.values():
             lease.deadlines = lease.deadlines + by_ms
+            lease.bucket = None
             self._file(lease)
 
     def deadline_ms(self, number: int, ref: int) -> int | None:
@@ -185,11 +194,26 @@ class LeaseTable:
         return int(lease.deadlines[at[0]]) if len(at) else None
 
     def _file(self, lease: Lease) -> None:
-        deadline = int(lease.deadlines[lease.open].min())
-        self._enter(lease.number, deadline)
+        self._enter(lease, int(lease.deadlines[lease.open].min()))
 
-    def _enter(self, number: int, deadline_ms: int) -> None:
-        self._buckets.setdefault(-(-deadline_ms // BUCKET_MS), {})[number] = None
+    def _enter(self, lease: Lease, deadline_ms: int) -> None:
+        bucket = -(-deadline_ms // BUCKET_MS)
+        if bucket != lease.bucket:
+            self._leave(lease)
+            lease.bucket = bucket
+            numbers = self._buckets.get(bucket)
+            if numbers is None:
+                numbers = self._buckets[bucket] = {}
+            numbers[lease.number] = None
+
+    def _leave(self, lease: Lease) -> None:
+        bucket = lease.bucket
+        if bucket is not None:
+            lease.bucket = None
+            numbers = self._buckets[bucket]
+            del numbers[lease.number]
+            if not numbers:
+                del self._buckets[bucket]
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Rows `refs` of a lease are settled; those of them that have keys."""
@@ -208,8 +232,12 @@ class LeaseTable:
             if lease.keys is not None:
                 keyed = _keyed(lease.keys[mask], lease.origins[mask])
         lease.open_count -= closed
-        self._leased[lease.topic, lease.group] -= closed
+        key = (lease.topic, lease.group)
+        self._leased[key] -= closed
+        if not self._leased[key]:
+            del self._leased[key]
         if lease.open_count == 0:
+            self._leave(lease)
             del self._leases[number]
         return keyed
 
@@ -222,32 +250,27 @@ class LeaseTable:
 
         The caller settles what it gets in the same turn: a row is returned once.
         """
-        # A lease of which rows were extended is met in buckets of old deadlines and of other rows
-        # too: each row still ends with its own, whatever a checkpoint has left behind of those.
+        # The bucket of a lease can be too early for its rows, when the first of them were settled:
+        # each row ends with its own deadline, and the lease moves to the bucket of the next one.
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
-        given: set[int] = set()
         left = rows_max
         while self._buckets and left > 0:
             bucket, numbers = self._buckets.peekitem(0)
             if bucket * BUCKET_MS > now_ms:
                 break
-            while numbers and left > 0:
-                # The latest goes first: what comes back after it goes back in front of it.
-                number, _ = numbers.popitem()
-                lease = self._leases.get(number)
-                if lease is None or number in given:
-                    continue
-                given.add(number)
-                rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
-                if len(rows):
-                    out.append((lease, rows))
-                    left -= len(rows)
-                if len(rows) < lease.open_count:
-                    rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
-                    self._enter(number, int(rest.min()))
+            # The latest goes first: what comes back after it goes back in front of it.
+            lease = self._leases[numbers.popitem()[0]]
+            lease.bucket = None
             if not numbers:
-                self._buckets.pop(bucket, None)
+                del self._buckets[bucket]
+            rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
+            if len(rows):
+                out.append((lease, rows))
+                left -= len(rows)
+            if len(rows) < lease.open_count:
+                rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
+                self._enter(lease, int(rest.min()))
         return out
 
     def snapshot(self) -> list[dict[str, Any]]:
