@@ -34,6 +34,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
+from delaylog.storage.whole_rows import concat_rows
 
 _WALK_SLICE: Final = 8192
 _VERIFY_BYTES: Final = 4 << 20
@@ -299,6 +300,11 @@ class DelayHour:
     def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
         """All rows in index order, in parts, read with pread."""
         return self._reader.scan(first, self.row_count if last is None else last)
+
+    def read_range(self, first: int, last: int) -> RowArray:
+        """Rows first..last. Any thread."""
+        with self._reading():
+            return concat_rows(list(self._reader.scan(first, last)))
 
     def extents(self) -> RowArray:
         """All extents, checked. Raises CorruptionError for a damaged one."""

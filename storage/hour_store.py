@@ -20,6 +20,7 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_flusher import HourFlusher
+from delaylog.storage.hour_removal import HourRemovals
 from delaylog.storage.hour_tail import TailPile
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
@@ -38,7 +39,7 @@ from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob, Work
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
@@ -61,6 +62,7 @@ class HourStore:
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
         self._where = Whereabouts()
+        self._removals = HourRemovals(fs)
         self._flusher = HourFlusher(
             fs, folder, self._hours, self.pile, hour=self.hour, trim=self._trim_open_hours
         )
@@ -393,23 +395,17 @@ class HourStore:
             if hour in self._hours:
                 self._hours[hour].forget_pages()
 
-    def remove(self, hour: int) -> None:
-        """Delete an ended hour for good.
-
-        The newest checkpoint may still name it, so its extents and its index go first: recovery
-        tells by those a removal that it has to finish, and rows that came into the hour later,
-        from files that were lost.
-        """
-        folder = self._hours.pop(hour, None) or DelayHour(self._fs, self._path(hour), hour)
-        folder.close()
+    def remove(self, hour: int) -> IoJob:
+        """Forget an ended hour for good; the job that is returned deletes its files."""
+        folder = self._hours.pop(hour, None)
+        if folder is not None:
+            folder.close()
         del self.counts[hour]
-        if folder.has_rows:
-            for name in ("extents", "delay.index"):
-                if self._fs.exists(f"{folder.folder}/{name}"):
-                    self._fs.unlink(f"{folder.folder}/{name}")
-            self._fs.sync_folder(folder.folder)
-        if self._fs.exists(folder.folder):
-            self._fs.remove_tree(folder.folder)
+        return self._removals.add(self._path(hour))
+
+    def finish_removals(self) -> None:
+        """Delete what such jobs have not deleted yet: the hours may get rows again."""
+        self._removals.finish()
 
     def close(self) -> None:
         """Close every file; what was not flushed is dropped (the log has it)."""

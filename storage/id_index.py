@@ -15,7 +15,7 @@ import errno
 import os
 import shutil
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from delaylog.storage.file_system import FILE_MODE, make_folder, raise_disk_erro
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.recent_ids import RecentIds
 from delaylog.storage.space_reserve import SpaceReserve
+from delaylog.storage.whole_rows import take_rows
 
 KEY: Final = struct.Struct(">IQ")
 _REF: Final = struct.Struct("<q")
@@ -59,6 +60,11 @@ _NO_DAMAGE: Final = (
 """What LMDB says of the machine. All else is its file, or the disk below it."""
 PART_PUTS: Final = 32_768
 """Ids of one transaction: it keeps a copy of every page that it changes."""
+PART_FORGETS: Final = 8_192
+"""The same for ids that are removed: each may lie on a page of its own."""
+OwnedIds = npt.NDArray[np.void]
+OWNED_ID: Final = np.dtype([("topic", "<u4"), ("id_hash", "<u8"), ("origin", "<i8")])
+"""An id and the origin of the message that it is removed for."""
 REOPEN_TOUCHES: Final = 4_096
 """After so many gets and puts the map is closed and opened again: each may have touched a page
 of its own, with which the kernel maps the fifteen around it, and all of those count as resident."""
@@ -97,6 +103,12 @@ def _values(keys: npt.NDArray[np.void], refs: Int64Array) -> npt.NDArray[np.void
     values = np.empty(len(refs), _VALUE_COLUMNS)
     values["ref"], values["crc"] = refs, crc32c_rows(summed)
     return values
+
+
+def _by_key(owned: Sequence[OwnedIds]) -> OwnedIds:
+    """All of them in the database's order."""
+    whole = np.concatenate(owned)
+    return take_rows(whole, np.lexsort((whole["id_hash"], whole["topic"])))
 
 
 def _pieces(column: npt.NDArray[np.void]) -> list[bytes]:
@@ -382,22 +394,36 @@ class IdIndex:
         self._flushing = RecentIds()
         self._give_back()
 
-    def forget_rows(self, rows: RowArray) -> None:
-        """Remove ids of rows whose hour has ended, unless a newer message took the id."""
-        wanted = rows[rows["id_hash"] != 0]
-        if len(wanted) == 0:
+    def forget_jobs(self, owned: Sequence[OwnedIds]) -> Generator[Callable[[], None], None, None]:
+        """Remove ids, durably, unless a newer message took the id: jobs for any thread, one after
+        the other.
+        """
+        if not owned:
             return
-        topics, hashes = wanted["topic"].tolist(), wanted["id_hash"].tolist()
-        origins = wanted["origin"].tolist()
+        parts: list[OwnedIds] = []
+        self._storing = True
+        try:
+            yield lambda: parts.append(_by_key(owned))
+            for first in range(0, len(parts[0]), PART_FORGETS):
+                yield partial(self._forget, parts[0][first : first + PART_FORGETS])
+                self._give_back()
+        finally:
+            self._storing = False
+
+    def _forget(self, owned: OwnedIds) -> None:
+        keys = _keys(owned["topic"], owned["id_hash"])
+        pieces = _pieces(keys)
+        stored = _pieces(_values(keys, owned["origin"]))
+        origins = owned["origin"].tolist()
 
         def forget(txn: lmdb.Transaction) -> None:
-            for topic, value, origin in zip(topics, hashes, origins, strict=True):
-                key = KEY.pack(topic, value)
+            for key, value, origin in zip(pieces, stored, origins, strict=True):
                 raw = txn.get(key)
-                if raw is not None and self._value(key, raw) == origin:
+                if raw == value or (raw is not None and self._value(key, raw) == origin):
                     txn.delete(key)
 
         self._write(forget)
+        self._touched += len(pieces)
 
     def clear(self) -> None:
         """Empty the database before a rebuild."""

@@ -284,6 +284,7 @@ class Engine:
         """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
         assert self._member is None, "a member begins no epoch by itself"
         shown = self.dispatcher.retire()
+        self.state.hours.finish_removals()
         set_back(self.state, step_ms, now_ms)
         self.state.keyspace.now_ms = now_ms
         self.upkeep.set_back(now_ms)

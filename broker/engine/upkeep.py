@@ -30,8 +30,8 @@ from delaylog.storage.checkpoint import (
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, HOUR_SHIFT, FrameKind
-from delaylog.storage.whole_rows import take_rows
+from delaylog.storage.id_forgetting import forget_hour
+from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, FrameKind
 from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
@@ -382,16 +382,11 @@ class Upkeep:
 
             if over():
                 if counts.rows:
-                    for rows in state.hours.hour(hour).scan_rows():
-                        # A message that only came by on its way may live on elsewhere.
-                        home = rows["origin"].astype(np.int64) >> HOUR_SHIFT == hour
-                        state.ids.forget_rows(take_rows(rows, home))
-                        yield None
+                    yield from forget_hour(state.ids, state.hours.hour(hour))
                 if not over():
                     # Meanwhile the clock was set back, and the hour takes rows again, or an ended
                     # message of it was changed.
                     continue
                 state.hot.drop_hour(hour)
-                state.hours.remove(hour)
+                yield state.hours.remove(hour)
                 self._freed()
-                yield None

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from delaylog.storage import id_index
 from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.id_forgetting import owned_ids
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
 from delaylog.storage.space_reserve import SpaceReserve
@@ -118,7 +119,8 @@ def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
     ids.put(1, 11, 500)
     if flushed:
         flush(ids, 1)
-    ids.forget_rows(rows)
+    for job in ids.forget_jobs([owned_ids(rows, hour=0)]):
+        job()
     flush(ids, 2)
     assert ids.get_many(1, [11]) == [500], "a newer message has the id"
     assert ids.get_many(2, [10]) == ([None] if flushed else [103])

@@ -388,7 +388,7 @@ def test_an_hour_that_goes_while_it_is_read(host: Any) -> None:
     )
     work = listing.work()
     next(work)
-    host.engine.state.hours.remove(hour)
+    host.engine.state.hours.remove(hour)()
     for _ in work:
         pass
     assert [int(m.row["deliver_at"]) for m in listing.page.messages] == [host.now_ms + 3 * HOUR_MS]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from delaylog.broker.engine import id_rebuild
+from delaylog.storage import id_index
 from delaylog.storage.layout import MessageState
+from delaylog.storage.work import Work
 
 HOUR = 3_600_000
 KEEP = 300_000
@@ -234,3 +238,82 @@ def test_an_id_outlives_the_hours_its_message_came_through(host) -> None:
     assert host.state_of("order-1") is MessageState.WAITING
     assert host.send([b"y"], delay=0, ids=["order-1"]).results == [1], "kept, not created"
     assert host.cancel(["order-1"]) == [0]
+
+
+def run_with_worker(work: Work) -> None:
+    """Run work as the node does: slices on this thread, jobs on another."""
+    with ThreadPoolExecutor(1) as worker:
+        for step in work:
+            if callable(step):
+                worker.submit(step).result()
+
+
+def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
+    """An hour's ids and files go without a write, a sync or a removal on the loop's thread, and no
+    transaction of the id index is large."""
+    host.send(300, delay=1_000, ids=[f"m{k}" for k in range(300)])
+    host.advance(2_000)
+    host.ack(host.receive(300))
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    monkeypatch.setattr(id_index, "PART_FORGETS", 100)
+    here = threading.get_ident()
+    ids, fs = host.engine.state.ids, host.engine.state.fs
+    deletions: list[int] = []
+
+    def write(act) -> None:
+        assert threading.get_ident() != here, "a transaction is synced on the loop"
+        before = ids._env.stat()["entries"]
+        real_write(act)
+        if (left := ids._env.stat()["entries"]) < before:
+            deletions.append(before - left)
+
+    def elsewhere(name: str):
+        real = getattr(fs, name)
+
+        def call(path: str) -> None:
+            assert threading.get_ident() != here, f"{name} on the loop"
+            real(path)
+
+        monkeypatch.setattr(fs, name, call)
+
+    real_write = ids._write
+    monkeypatch.setattr(ids, "_write", write)
+    for name in ("unlink", "remove_tree", "sync_folder"):
+        elsewhere(name)
+    for _ in range(3):
+        host.sync()
+        run_with_worker(host.engine.upkeep.checkpoint(lambda: host.now_ms))
+    assert hour_folders(host) == []
+    assert deletions == [100, 100, 100]
+
+
+def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
+    """The hour takes rows again while the job that deletes its files has not run yet."""
+    host.send(10, delay=1_000)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    hours = host.engine.state.hours
+    work = host.engine.upkeep.checkpoint(lambda: host.now_ms)
+    while hours.counts:
+        host.sync()
+        step = next(work, False)
+        if step is False:
+            work = host.engine.upkeep.checkpoint(lambda: host.now_ms)
+        elif callable(step) and hours.counts:
+            step()
+    # The job of the step above has not run.
+    assert hour_folders(host) != []
+    host.set_back(3 * HOUR)
+    assert hour_folders(host) == []
+    assert callable(step)
+    host.send(3, delay=1_000)
+    host.flush()
+    step()
+    work.close()
+    host.advance(2_000)
+    assert len(host.bodies()) == 3
+    host.restart()
+    assert len(hour_folders(host)) == 1
