@@ -383,7 +383,12 @@ end
 
 function host.restore_environment() show(library_shown) end
 
+-- Text only: bytecode can read and write the process's memory. The words are those of Redis, whose
+-- Lua reads no bytecode at all.
 function host.compile(text, name)
+  if string.byte(text, 1) == 27 then
+    return nil, sub(name, 2) .. ":1: unexpected symbol near 'char(27)'"
+  end
   local body, problem = loadstring(text, name)
   if not body then return nil, problem end
   return string.dump(body)
