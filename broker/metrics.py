@@ -147,6 +147,10 @@ class Metrics(Collector):
                 "Producers forgotten for lack of room.",
                 state.producers.dropped,
             ),
+            "delaylog_producer_answers_dropped": (
+                "First answers of producers dropped for lack of room, the oldest first.",
+                state.producers.answers_dropped,
+            ),
         }
         claims = CounterMetricFamily(
             "delaylog_claims_ended", "Claims that ended, by how.", labels=["state"]

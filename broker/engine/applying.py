@@ -59,7 +59,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.FLOOR:
         apply_purge(state, msgpack.unpackb(payload), header.position, frame.end)
     elif kind is FrameKind.HOUR_FLOOR:
-        state.hour_floor = max(state.hour_floor, msgpack.unpackb(payload)["floor"])
+        apply_hour_floor(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.EPOCH_BEGIN:
         state.begin_epoch(header.epoch, header.position)
     elif kind is FrameKind.CLOCK:
@@ -81,6 +81,12 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_archive(state, msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
+
+
+def apply_hour_floor(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
+    """Time has passed: rows of late hours go to later ones, idle producers are forgotten."""
+    state.hour_floor = max(state.hour_floor, members["floor"])
+    state.producers.expire(leader_time_ms)
 
 
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:

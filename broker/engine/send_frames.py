@@ -39,6 +39,7 @@ def apply_send(
 
     `sent_position` = where in the log they count as sent, if not by this frame.
     """
+    state.producers.expire(leader_time_ms)
     placed = place_rows(batch, decision, leader_time_ms, position, sent_position)
     refs = state.hours.number(placed, end)
     rows = placed.rows
@@ -100,16 +101,6 @@ def part_needed(state: EngineState, frame: Frame) -> int | None:
     return decision.part
 
 
-def fill_kept(
-    refs: Int64Array, due: Int64Array, rows: Int64Array, kept: Int64Array, kept_due: Int64Array
-) -> None:
-    """Put answers of kept rows in; a negative ref -(r + 1) means "the same as row r"."""
-    same = kept < 0
-    refs[rows[~same]], due[rows[~same]] = kept[~same], kept_due[~same]
-    source = -(kept[same] + 1)
-    refs[rows[same]], due[rows[same]] = refs[source], due[source]
-
-
 def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:
     """(refs, due times) of accepted rows at their places in the batch; 0 elsewhere."""
     due = placed.rows["deliver_at"]
@@ -149,14 +140,9 @@ def _remember_answer(
     """Keep what the first send of (producer, sequence) is answered."""
     assert decision.producer is not None
     assert decision.sequence is not None
-    in_order, due = in_batch_order(placed, refs, batch.n)
-    results: Int64Array | int = 0
-    if decision.kept is not None:
-        rows, kept_refs, kept_due, codes = decision.kept
-        fill_kept(in_order, due, rows, kept_refs, kept_due)
-        results = np.zeros(batch.n, np.int64)
-        results[rows] = codes
-    answer = pack_answer(in_order, due, results, end)
+    _, due = in_batch_order(placed, refs, batch.n)
+    firsts = refs[np.asarray(placed.starts[:-1], np.int64)]
+    answer = pack_answer(due, firsts, decision.kept, end)
     state.producers.remember(decision.producer, decision.sequence, answer, leader_time_ms)
 
 

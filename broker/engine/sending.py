@@ -16,11 +16,10 @@ from delaylog.broker.engine.errors import BadRequestError, DiskFullRefusal, TooL
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
-from delaylog.broker.engine.producers import FirstAnswer
+from delaylog.broker.engine.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.quotas import check_quota
 from delaylog.broker.engine.send_frames import (
     apply_send,
-    fill_kept,
     in_batch_order,
 )
 from delaylog.broker.engine.state import EngineState

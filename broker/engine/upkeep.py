@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from delaylog.broker.engine.applying import apply_hour_floor
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
 from delaylog.broker.engine.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
@@ -43,7 +44,6 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state, whole, at the log's present end. It is written later, so nothing in it may
     be what the state goes on with.
     """
-    state.producers.expire(now_ms)
     return {
         "sealed": True,
         "told_ms": now_ms,
@@ -296,9 +296,11 @@ class Upkeep:
         try:
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
-            if floor > state.hour_floor and not state.following and state.may_append():
-                state.append(FrameKind.HOUR_FLOOR, [msgpack.packb({"floor": floor})], now_ms)
-                state.hour_floor = floor
+            later = floor > state.hour_floor or state.producers.has_expired(now_ms)
+            if later and not state.following and state.may_append():
+                members = {"floor": max(floor, state.hour_floor)}
+                state.append(FrameKind.HOUR_FLOOR, [msgpack.packb(members)], now_ms)
+                apply_hour_floor(state, members, now_ms)
             state.forget_epochs()
             position = state.hours.boundary = state.position
             published_bytes = state.transactions.published_bytes
