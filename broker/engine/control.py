@@ -246,7 +246,7 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArr
         at, living = find_living(state, topic, hashes, ids, sizes, group)
         # A message that is dead here may itself live in another group.
         taken[at[living.origins != dead.origins[at]]] = True
-        if group.gate.expecting:
+        if group.made_gate is not None and group.gate.expecting:
             holders = (group.gate.predecessor(int(hash_)) for hash_ in hashes)
             pairs = zip(holders, dead.origins.tolist(), strict=True)
             taken |= [holder is not None and holder != origin for holder, origin in pairs]

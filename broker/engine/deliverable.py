@@ -158,4 +158,4 @@ def end_by_ttl(
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end)
-    topic.activity.found_ended += len(refs)
+    state.activity(topic).found_ended += len(refs)

@@ -157,7 +157,7 @@ class Dispatcher:
         topic = self._state.by_number.get(number)
         if topic is not None:
             self._push_to(topic, topic.default, refs)
-            topic.activity.note_released(due_ms, self.loader.now_ms)
+            self._state.activity(topic).note_released(due_ms, self.loader.now_ms)
 
     def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
         rows = None if group.ready.order is None else self._state.hours.rows(refs)
@@ -186,4 +186,4 @@ class Dispatcher:
                     free = group.free(rows, entries_now)
                 if some(free):
                     self._push_to(topic, group, refs[free])
-            topic.activity.note_released(due_ms, self.loader.now_ms)
+            state.activity(topic).note_released(due_ms, self.loader.now_ms)

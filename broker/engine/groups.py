@@ -9,19 +9,21 @@ stores where in the log it did, so that only a purge after that ends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.rate_meter import RateMeter
-from delaylog.broker.engine.ready_lanes import ReadyLanes
+from delaylog.broker.engine.ready_lanes import Order, ReadyLanes
 from delaylog.broker.engine.settings import RateLimit
 from delaylog.broker.engine.token_bucket import TokenBucket
 from delaylog.storage.columns import some
+from delaylog.storage.count_columns import CountColumns
 from delaylog.storage.layout import (
     STATE_NONE,
     Cause,
@@ -29,10 +31,13 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
+from delaylog.storage.run_file import RunFile
 
 DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""
 DEFAULT_NAME: Final = "default"
+MakeRun: TypeAlias = Callable[[int], RunFile]
+"""Makes a file for what does not fit into memory, by the number of its topic."""
 
 _ENDED_NAMES: Final[dict[int, str]] = {
     MessageState.ACKED: "acked",
@@ -79,8 +84,9 @@ class Group:
 
     number: int
     name: str
-    ready: ReadyLanes
-    gate: KeyGate
+    make_run: MakeRun
+    topic: int = 0
+    """The topic's number: names the files of what is ready."""
     born: int = 0
     """Log position of its making: what was sent before does not exist for it."""
     ephemeral: bool = False
@@ -88,9 +94,9 @@ class Group:
     floor: int = 0
     """Log position of its last purge (at least `born`): what was sent before has ended."""
     counts: GroupCounts = field(default_factory=GroupCounts)
-    hours: dict[int, int] = field(default_factory=dict)
+    hours: CountColumns = field(default_factory=CountColumns)
     """Living rows by the hour they stand in; hours without any are absent."""
-    guests: dict[int, int] = field(default_factory=dict)
+    guests: CountColumns = field(default_factory=CountColumns)
     """Living rows that stand elsewhere, by the hour of their origin."""
     purged_ms: int = 0
     """When its last purge was."""
@@ -98,38 +104,78 @@ class Group:
     """What may be handed out by the topic's rate limit; not state."""
     pace: RateLimit | None = None
     """The limit that the bucket was made for."""
-    delivered_rate: RateMeter = field(default_factory=RateMeter)
-    """Of the count of deliveries; not state."""
-    acked_rate: RateMeter = field(default_factory=RateMeter)
-    """Of the count of acks; not state."""
+    made_rates: tuple[RateMeter, RateMeter] | None = None
+    """Of the counts of deliveries and acks, if something has needed them yet; not state."""
     used_ms: int = 0
     """When somebody last asked for its messages; not state."""
     suspect_until_ms: int = 0
     """Rows below the floor may still come out of the wheel up to this due time; not state."""
+    order: Order | None = None
+    """How ready messages are ordered, as the topic's settings say."""
+    made_ready: ReadyLanes | None = None
+    """`ready`, if something has needed it yet."""
+    made_gate: KeyGate | None = None
+    """`gate`, if something has needed it yet."""
+
+    @property
+    def ready(self) -> ReadyLanes:
+        """What is ready. Most of many groups have nothing, so it is made when it is needed."""
+        if self.made_ready is None:
+            make_run = partial(self.make_run, self.topic)
+            self.made_ready = ReadyLanes(make_run, self.gate.parking, self.order)
+        return self.made_ready
+
+    @property
+    def gate(self) -> KeyGate:
+        """Who holds which key; made when it is needed."""
+        if self.made_gate is None:
+            self.made_gate = KeyGate(partial(self.make_run, self.topic))
+        return self.made_gate
+
+    @property
+    def delivered_rate(self) -> RateMeter:
+        """Of the count of deliveries."""
+        return self._rates()[0]
+
+    @property
+    def acked_rate(self) -> RateMeter:
+        """Of the count of acks."""
+        return self._rates()[1]
+
+    def _rates(self) -> tuple[RateMeter, RateMeter]:
+        if self.made_rates is None:
+            self.made_rates = (RateMeter(), RateMeter())
+        return self.made_rates
 
     @property
     def has_ready(self) -> bool:
         """Whether a receive may find something."""
-        return len(self.ready) > 0 or self.gate.freed
+        lanes, gate = self.made_ready, self.made_gate
+        return (lanes is not None and len(lanes) > 0) or (gate is not None and gate.freed)
 
     @property
     def ready_count(self) -> int:
-        """Messages that are ready, as far as it was told; those that wait for a key are."""
-        return self.ready.living
+        """Ready messages, approximately; those parked behind a held key are included."""
+        return 0 if self.made_ready is None else self.made_ready.living
+
+    def set_order(self, order: Order | None) -> None:
+        """Order what becomes ready from now on."""
+        self.order = order
+        if self.made_ready is not None:
+            self.made_ready.set_order(order)
 
     def forget_ready(self) -> None:
         """Drop the hints to what is ready: it will come up again, or has ended."""
-        self.ready.clear()
+        if self.made_ready is not None:
+            self.made_ready.clear()
 
     def count_living(self, by_hour: Mapping[int, int], times: int) -> None:
         """Rows of hours begin (`times` > 0) or stop to live."""
-        for hour, n in by_hour.items():
-            _add(self.hours, hour, times * n)
+        self.hours.add(by_hour, times)
 
     def count_guests(self, by_hour: Mapping[int, int], times: int) -> None:
         """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere."""
-        for hour, n in by_hour.items():
-            _add(self.guests, hour, times * n)
+        self.guests.add(by_hour, times)
 
     def has(self, rows: RowArray) -> npt.NDArray[np.bool_]:
         """Which rows exist for this group, ended or not."""
@@ -163,11 +209,3 @@ class Group:
         if len(rows) and (self.floor or rows["group"].any()):
             out = out & self.has(rows) & ~self.purged(rows, entries)
         return np.asarray(out, np.bool_)
-
-
-def _add(counts: dict[int, int], hour: int, n: int) -> None:
-    total = counts.get(hour, 0) + n
-    if total:
-        counts[hour] = total
-    else:
-        counts.pop(hour, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,9 +24,25 @@ from delaylog.storage.columns import Mask, some
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
 
+NO_KEYS: Final[dict[str, Any]] = {"keys": b"", "owners": b"", "waits": [], "heirs": []}
+"""`snapshot` of a gate of which nothing is held."""
+
 
 class KeyGate:
     """Keys of one group."""
+
+    __slots__ = (
+        "_awaited",
+        "_heirs",
+        "_looked",
+        "_named",
+        "_named_free",
+        "_retries",
+        "_retry_keys",
+        "_waits",
+        "_working",
+        "parking",
+    )
 
     def __init__(self, make_run: Callable[[], RunFile]) -> None:
         self.parking = Parking(make_run)

@@ -22,6 +22,8 @@ SLOT_BITS_MIN: Final = 8
 SPARSE: Final = 8
 """At least so many slots a key."""
 _GROWTH_BITS: Final = 2
+_NO_KEYS: Final = np.zeros(0, np.uint64)
+_NO_MASK: Final = np.zeros(0, np.bool_)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 """Odd: whatever bits of the keys differ, the upper ones of the product do."""
 
@@ -73,16 +75,18 @@ class Claims:
 class KeyTable:
     """The keys; 0 is no key, and only `find` may be asked for it."""
 
+    __slots__ = ("_count", "_crowded", "_keys", "_more", "_shift")
+
     def __init__(self) -> None:
-        self._begin(SLOT_BITS_MIN)
+        self.clear()
 
     def _begin(self, bits: int) -> None:
         self._shift = np.uint64(64 - bits)
         self._keys = np.zeros(1 << bits, np.uint64)
+        # Of each slot: whether `_more` has keys that belong there.
         self._crowded = np.zeros(1 << bits, np.bool_)
-        """Of each slot: whether `_more` has keys that belong there."""
+        # By the pair's first slot.
         self._more: dict[int, set[int]] = {}
-        """By the pair's first slot."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -132,6 +136,8 @@ class KeyTable:
 
     def remove(self, keys: Keys) -> None:
         """Take keys out, none of them twice; those that are not here do not matter."""
+        if not self._count:
+            return
         slots = self._slots(keys)
         if self._more:
             at = np.flatnonzero(self._crowded[slots])
@@ -156,7 +162,7 @@ class KeyTable:
         wanted = (self._count + count) * SPARSE
         if wanted > len(self._keys):
             keys = self.column()
-            bits = 64 - int(self._shift)
+            bits = max(64 - int(self._shift), SLOT_BITS_MIN)
             while 1 << bits < wanted:
                 bits += _GROWTH_BITS
             self._begin(bits)
@@ -168,5 +174,8 @@ class KeyTable:
         return np.concatenate([self._keys[self._keys != 0], np.array(more, np.uint64)])
 
     def clear(self) -> None:
-        """Take all out."""
-        self._begin(SLOT_BITS_MIN)
+        """Take all out. A table without keys takes no memory for slots: most groups have none."""
+        self._shift = np.uint64(64)
+        self._keys, self._crowded = _NO_KEYS, _NO_MASK
+        self._more = {}
+        self._count = 0

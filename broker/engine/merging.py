@@ -137,7 +137,7 @@ def _find(
             _note(out, group, at, found)
     left = np.flatnonzero(~(out.free | out.leased))
     for group in topic.groups.values() if len(left) else ():
-        if group.gate.expecting:
+        if group.made_gate is not None and group.gate.expecting:
             # The id may be that of one whose successor has gone: the index led to that.
             heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in hashes[left]]
             found = find_origins(state, np.array(heirs, np.int64), topic, group=group)
@@ -172,7 +172,7 @@ def _successors(
         for slot in slots[made[slots]].tolist():
             found[slot, group.number] = int(living.origins[slot])
     for group in topic.groups.values():
-        if group.gate.expecting:
+        if group.made_gate is not None and group.gate.expecting:
             # The leased one is behind a successor that waits, or has ended meanwhile.
             for slot in np.flatnonzero(made).tolist():
                 predecessor = group.gate.predecessor(int(hashes[slot]))

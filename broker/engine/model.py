@@ -75,8 +75,8 @@ class Topic:
     """What may still be sent by the rate of the quota; not state."""
     send_rate: int = 0
     """The rate that the bucket was made for."""
-    sent_rate: RateMeter = field(default_factory=RateMeter)
-    """Of `sent`; not state."""
+    made_sent_rate: RateMeter | None = None
+    """`sent_rate`, if something has needed it yet."""
     used_ms: int = 0
     """When somebody last sent to it or asked for its messages; not state."""
     groups: dict[int, Group] = field(default_factory=dict)
@@ -86,7 +86,13 @@ class Topic:
     """Until when an ended message of it must stay readable."""
     last_hour: int = 0
     """The last hour that has, or had, rows of it."""
-    activity: Activity = field(default_factory=Activity)
+
+    @property
+    def sent_rate(self) -> RateMeter:
+        """Of `sent`; not state."""
+        if self.made_sent_rate is None:
+            self.made_sent_rate = RateMeter()
+        return self.made_sent_rate
 
     @property
     def plain(self) -> bool:

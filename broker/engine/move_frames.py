@@ -97,7 +97,7 @@ def apply_move(
             topic.prioritised = True
             follow_settings(topic)
     keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
-    if group is not None and group.gate.holding:
+    if group is not None and group.made_gate is not None and group.gate.holding:
         if decision.cause in _WAITS_FOR_RETRY:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)

@@ -45,6 +45,8 @@ class Holders(Protocol):
 class Parking:
     """The lots of one group."""
 
+    __slots__ = ("_make_run", "any", "count", "filters", "parked_max")
+
     def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
         self._make_run = make_run
         self.parked_max = parked_max
@@ -100,7 +102,7 @@ class Parking:
             (queue,) if isinstance(queue, int) else queue for queue in lot.parked.values()
         )
         out.push_front(np.fromiter(refs, np.int64, lot.count))
-        lot.spill = ParkedSpill(self._make_run)
+        lot.new_spill()
         lot.clear()
         return out
 
@@ -114,7 +116,7 @@ class Parking:
 class ParkingLot:
     """What one queue brought: by key, in order."""
 
-    __slots__ = ("_freed", "_parking", "count", "parked", "spill")
+    __slots__ = ("_freed", "_make_run", "_parking", "_spill", "count", "parked")
 
     def __init__(self, parking: Parking, make_run: Callable[[], RunFile]) -> None:
         self._parking = parking
@@ -122,34 +124,45 @@ class ParkingLot:
         """One ref stands for itself: it takes a tenth of a deque."""
         self.count = 0
         """Refs in memory."""
-        self.spill = ParkedSpill(make_run)
-        """Behind them, those on disk."""
+        self._make_run = make_run
+        self._spill: ParkedSpill | None = None
         self._freed: dict[int, None] = {}
         """Free keys with something parked, in the order in which they came free."""
 
     def __len__(self) -> int:
-        return self.count + len(self.spill)
+        return self.count + (0 if self._spill is None else len(self._spill))
+
+    @property
+    def spill(self) -> ParkedSpill:
+        """Behind those in memory, those on disk; few groups have any."""
+        if self._spill is None:
+            self._spill = ParkedSpill(self._make_run)
+        return self._spill
+
+    def new_spill(self) -> None:
+        """Begin another spill; somebody has taken this one."""
+        self._spill = None
 
     def holds(self, key: int) -> bool:
         """Whether something is parked under a key."""
-        return key in self.parked or self.spill.holds(key)
+        return key in self.parked or (self._spill is not None and self._spill.holds(key))
 
     @property
     def freed(self) -> bool:
         """Whether something that was parked may go out."""
-        return bool(self._freed) or self.spill.wanted
+        return bool(self._freed) or (self._spill is not None and self._spill.wanted)
 
     @property
     def reading(self) -> bool:
         """Whether parked refs are being looked for on disk, which another call goes on with."""
-        return self.spill.reading
+        return self._spill is not None and self._spill.reading
 
     def park(self, key: int, ref: int) -> None:
         """Put a ref behind all others of a key."""
         # Behind what is on disk already, or the order inside the key would be lost. Few wait for
         # another's end (their keys are negative): those stay in memory.
         full = self._parking.count >= self._parking.parked_max
-        if key > 0 and (full or self.spill.holds(key)):
+        if key > 0 and (full or (self._spill is not None and self._spill.holds(key))):
             self.spill.push(key, ref)
             return
         self._append(key, ref)
@@ -159,7 +172,7 @@ class ParkingLot:
         """The same for many; none of them waits for another's end."""
         room = self._parking.parked_max - self._parking.count
         pairs = zip(keys.tolist(), refs.tolist(), strict=True)
-        if len(self.spill) or len(keys) > room:
+        if (self._spill is not None and len(self._spill)) or len(keys) > room:
             for key, ref in pairs:
                 self.park(key, ref)
             return
@@ -184,7 +197,7 @@ class ParkingLot:
 
     def _held(self, keys: list[int]) -> set[int]:
         found = self.parked.keys() & keys
-        return found | self.spill.held(keys) if len(self.spill) else found
+        return found if self._spill is None else found | self._spill.held(keys)
 
     def _add(self, count: int) -> None:
         self.count += count
@@ -269,8 +282,8 @@ class ParkingLot:
 
     def _read_spill(self, free: Free) -> None:
         """Bring refs of wanted keys back into memory, a slice at a time."""
-        if self.spill.wanted:
-            pairs = self.spill.read(free)
+        if self._spill is not None and self._spill.wanted:
+            pairs = self._spill.read(free)
             for key, ref in pairs:
                 if key not in self.parked:
                     self._freed[key] = None
@@ -282,7 +295,8 @@ class ParkingLot:
         self.parked.clear()
         self._freed.clear()
         self._add(-self.count)
-        self.spill.clear()
+        if self._spill is not None:
+            self._spill.clear()
 
 
 class UnparkedQueue(ReadyQueue):

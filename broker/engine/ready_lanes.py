@@ -9,7 +9,6 @@ queue brings while its key is held is parked (parking.py), behind which the queu
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -68,12 +67,16 @@ class _FilterLane:
 class ReadyLanes:
     """Ready refs of one group."""
 
-    def __init__(self, make_run: Callable[[], RunFile], parking: Parking) -> None:
+    __slots__ = ("_filters", "_make_run", "_parking", "_queues", "_sorted", "_stale", "order")
+
+    def __init__(
+        self, make_run: Callable[[], RunFile], parking: Parking, order: Order | None = None
+    ) -> None:
         self._make_run = make_run
         self._parking = parking
-        self.order: Order | None = None
-        self._queues: deque[Queue] = deque([ReadyQueue(make_run)])
-        """Read in this order; what comes up goes into the last."""
+        self.order = order
+        self._queues: list[Queue] = [self._queue()]
+        """Read in this order; what comes up goes into the last. There are hardly ever two."""
         self._sorted: Queue = ReadyQueue(make_run)
         """With filters: what has been put into their queues; it comes before the others."""
         self._filters: dict[TagFilter, _FilterLane] = {}
@@ -163,7 +166,7 @@ class ReadyLanes:
             refs = self._queues[0].pop(count)
             if len(refs) or len(self._queues) == 1:
                 return refs
-            self._queues.popleft().clear()
+            self._queues.pop(0).clear()
 
     def push_front(self, refs: Int64Array) -> None:
         """Give back what `pop` gave and nobody looked at."""
@@ -240,7 +243,7 @@ class ReadyLanes:
         self._unsort()
         parked = self._parking.empty()
         if parked is not None:
-            self._queues.appendleft(parked)
+            self._queues.insert(0, parked)
         for lane in self._filters.values():
             lane.queue.clear()
             lane.queue = self._queue()
@@ -248,7 +251,7 @@ class ReadyLanes:
     def _unsort(self) -> None:
         """What has been sorted out has to be looked at anew."""
         if len(self._sorted):
-            self._queues.appendleft(self._sorted)
+            self._queues.insert(0, self._sorted)
         self._sorted = self._queue()
 
     def _sort_out(self, rows_of: RowsOf, rounds: int = SORT_OUT_ROUNDS) -> bool:
@@ -256,7 +259,7 @@ class ReadyLanes:
         some = False
         for _ in range(rounds):
             while len(self._queues) > 1 and not len(self._queues[0]):
-                self._queues.popleft().clear()
+                self._queues.pop(0).clear()
             refs = self._queues[0].pop(SORT_OUT_REFS)
             if not len(refs):
                 break

@@ -19,18 +19,23 @@ from delaylog.storage.run_file import RunFile
 
 HEAD_REFS_MAX: Final = 131_072
 REFILL_REFS: Final = 65_536
+JOIN_REFS_MAX: Final = 64
+"""Small pushes are joined up to this: an array takes 112 bytes beside its refs."""
 
 
 class ReadyQueue:
     """First in, first out, with a front for returned refs."""
 
+    __slots__ = ("_behind", "_head", "_head_count", "_head_max", "_make_run", "_run")
+
     def __init__(self, make_run: Callable[[], RunFile], head_max: int = HEAD_REFS_MAX) -> None:
         self._make_run = make_run
         self._head_max = head_max
-        self._head: deque[Int64Array] = deque()
+        self._head: deque[Int64Array] | None = None
+        """None before there is something to keep: an empty deque takes 600 bytes."""
         self._head_count = 0
         self._run: RunFile | None = None
-        self._behind: deque[Int64Array] = deque()
+        self._behind: deque[Int64Array] | None = None
         """What a full disk kept out of the run: it comes after it."""
 
     def __len__(self) -> int:
@@ -45,14 +50,26 @@ class ReadyQueue:
         if spilled or self._head_count + len(refs) > self._head_max:
             if self._run is None:
                 self._run = self._make_run()
+            if self._behind is None:
+                self._behind = deque()
             self._behind.append(refs)
             self._write_behind()
             return
-        self._head.append(refs)
+        head = self._began()
+        if head and len(head[-1]) + len(refs) <= JOIN_REFS_MAX:
+            head[-1] = np.concatenate((head[-1], refs))
+        else:
+            head.append(refs)
         self._head_count += len(refs)
+
+    def _began(self) -> deque[Int64Array]:
+        if self._head is None:
+            self._head = deque()
+        return self._head
 
     def _write_behind(self) -> None:
         assert self._run is not None
+        assert self._behind is not None
         try:
             while self._behind:
                 self._run.push(self._behind[0])
@@ -64,19 +81,18 @@ class ReadyQueue:
     def push_front(self, refs: Int64Array) -> None:
         """Give refs back to the front (they were handed out and returned)."""
         if len(refs):
-            self._head.appendleft(refs)
+            self._began().appendleft(refs)
             self._head_count += len(refs)
 
     def pop(self, count: int) -> Int64Array:
         """Take up to `count` refs."""
         if self._head_count == 0 and self._run is not None:
             refill = self._run.pop(max(REFILL_REFS, count))
+            if not len(refill) and self._behind:
+                refill = self._behind.popleft()
             if len(refill):
-                self._head.append(refill)
+                self._began().append(refill)
                 self._head_count = len(refill)
-            elif self._behind:
-                self._head.append(self._behind.popleft())
-                self._head_count = len(self._head[0])
         parts = []
         left = count
         while left > 0 and self._head:
@@ -93,8 +109,7 @@ class ReadyQueue:
 
     def clear(self) -> None:
         """Drop everything."""
-        self._head.clear()
-        self._behind.clear()
+        self._head = self._behind = None
         self._head_count = 0
         if self._run is not None:
             self._run.close()

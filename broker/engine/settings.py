@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+import msgpack
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
@@ -100,7 +101,20 @@ class TopicSettings:
 
     @classmethod
     def from_dict(cls, members: dict[str, Any]) -> TopicSettings:
-        """Settings from members that `parse_settings` checked (or a frame holds)."""
+        """Settings from members that `parse_settings` checked (or a frame holds).
+
+        Equal ones are one object: of many topics nearly all have the same.
+        """
+        key = msgpack.packb(members)
+        known = _KNOWN.get(key)
+        if known is None:
+            if len(_KNOWN) >= _KNOWN_MAX:
+                _KNOWN.clear()
+            known = _KNOWN[key] = cls._made(members)
+        return known
+
+    @classmethod
+    def _made(cls, members: dict[str, Any]) -> TopicSettings:
         values = dict(members)
         for name, kind in _OBJECTS.items():
             if values.get(name) is not None:
@@ -108,6 +122,9 @@ class TopicSettings:
         return cls(**values)
 
 
+_KNOWN: Final[dict[bytes, TopicSettings]] = {}
+"""Settings by the packed members they were made from."""
+_KNOWN_MAX: Final = 4_096
 _OBJECTS: Final[dict[str, Callable[..., Any]]] = {
     "backoff": Backoff,
     "rate_limit": RateLimit,

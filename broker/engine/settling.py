@@ -150,7 +150,7 @@ def give_back(
     if some(late & ~dead):
         _settle(state, topic, lease, rows[late & ~dead], MessageState.DEAD, Cause.TTL, now_ms)
     alive = ~(dead | late)
-    topic.activity.found_ended += len(rows) - int(np.count_nonzero(alive))
+    state.activity(topic).found_ended += len(rows) - int(np.count_nonzero(alive))
     rows, kept, attempts = rows[alive], take_rows(kept, alive), attempts[alive]
     if len(rows) == 0:
         return
@@ -228,7 +228,7 @@ def expire_leases(state: EngineState, now_ms: int) -> int:
         if topic is None:
             state.leases.close(lease.number, lease.refs[rows])
             continue
-        topic.activity.timed_out += len(rows)
+        state.activity(topic).timed_out += len(rows)
         give_back(state, topic, lease, rows, now_ms, delay_ms=None, cause=Cause.LEASE_EXPIRED)
         total += len(rows)
     return total

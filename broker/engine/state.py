@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
 import numpy as np
@@ -20,14 +19,12 @@ from delaylog.broker.engine.claim_table import ClaimTable
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.job_table import JobTable
-from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_pieces import Pieces
 from delaylog.broker.engine.leases import LeaseTable
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.model import Activity, Topic
 from delaylog.broker.engine.producers import ProducerTable
-from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.transactions.staged import StagedParts
@@ -152,7 +149,10 @@ class EngineState:
         """Groups whose rate limit held something back, and when it lets more through."""
         self.garbage: list[Callable[[], None]] = []
         """Removals of files that nobody needs any more: for a thread that may wait."""
+        self._activities: dict[int, Activity] = {}
         self._runs = 0
+        self._make_run = self.make_run
+        """One bound method for all groups."""
 
     @property
     def epoch_counter(self) -> int:
@@ -245,15 +245,25 @@ class EngineState:
 
     def new_group(self, topic_number: int, number: int, name: str) -> Group:
         """A group that has seen nothing; the caller puts it where it belongs."""
-        make_run = partial(self.make_run, topic_number)
-        gate = KeyGate(make_run)
-        return Group(number, name, ReadyLanes(make_run, gate.parking), gate)
+        return Group(number, name, self._make_run, topic_number)
 
     def make_run(self, topic_number: int) -> RunFile:
         """A new file for what does not fit into memory; topic 0 = of all topics."""
         self._runs += 1
         path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
         return RunFile(self.scratch, path, self.garbage.append)
+
+    def activity(self, topic: Topic) -> Activity:
+        """What happens to a topic's messages by itself is noted here."""
+        found = self._activities.get(topic.number)
+        if found is None:
+            found = self._activities[topic.number] = Activity()
+        return found
+
+    def take_activities(self) -> dict[int, Activity]:
+        """What was noted since the last call, by topic number."""
+        out, self._activities = self._activities, {}
+        return out
 
     def forget_ready(self) -> None:
         """Drop every hint to what is ready or near: it comes up again, or has ended."""

@@ -87,7 +87,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         state.hours.touch(refs, end)
         if some(ended):
             _end(state, decision, group, refs[ended], end, ended)
-    if group is not None and group.gate.holding:
+    if group is not None and group.made_gate is not None and group.gate.holding:
         if some(ended):
             origins = refs if decision.origins is None else decision.origins
             if not every(ended):

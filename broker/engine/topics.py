@@ -18,6 +18,7 @@ from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.columns import guests_per_hour, per_hour
+from delaylog.storage.count_columns import CountColumns
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Cause,
@@ -253,9 +254,10 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     gone = {hour: n - guests.get(hour, 0) for hour, n in group.guests.items()}
     state.hours.count_guests(gone, -1, end, members["keep"])
     group.floor, group.purged_ms = position, members["time"]
-    group.hours, group.guests = kept, guests
+    group.hours, group.guests = CountColumns(kept), CountColumns(guests)
     group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
     group.forget_ready()
-    group.gate.purge(origins.tolist())
+    if group.made_gate is not None:
+        group.gate.purge(origins.tolist())
     state.mark_special(topic)

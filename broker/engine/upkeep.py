@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.engine.applying import apply_hour_floor
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
+from delaylog.broker.engine.key_gate import NO_KEYS
 from delaylog.broker.engine.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.model import Topic
@@ -28,6 +29,7 @@ from delaylog.storage.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from delaylog.storage.count_columns import CountColumns
 from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
@@ -111,11 +113,11 @@ def _saved_group(group: Group) -> dict[str, Any]:
         "born": group.born,
         "ephemeral": group.ephemeral,
         "floor": group.floor,
-        "gate": group.gate.snapshot(),
+        "gate": NO_KEYS if group.made_gate is None else group.gate.snapshot(),
         "purged_ms": group.purged_ms,
         "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
-        "hours": np.array(list(group.hours.items()), "<i8").tobytes(),
-        "guests": np.array(list(group.guests.items()), "<i8").tobytes(),
+        "hours": group.hours.pack(),
+        "guests": group.guests.pack(),
         "other": group.counts.sums is not None,
     }
 
@@ -136,13 +138,10 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
     group.born, group.floor = saved["born"], saved["floor"]
     group.ephemeral, group.purged_ms = saved["ephemeral"], saved["purged_ms"]
     group.counts = GroupCounts(*saved["counts"])
-    group.gate.restore(saved["gate"])
-    group.hours = _pairs(saved["hours"])
-    group.guests = _pairs(saved["guests"])
-
-
-def _pairs(raw: bytes) -> dict[int, int]:
-    return dict(np.frombuffer(raw, "<i8").reshape(-1, 2).tolist())
+    if any(saved["gate"].values()):
+        group.gate.restore(saved["gate"])
+    group.hours = CountColumns.unpack(saved["hours"])
+    group.guests = CountColumns.unpack(saved["guests"])
 
 
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:

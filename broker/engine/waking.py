@@ -46,7 +46,9 @@ def free_keys(
 
     `keyed` are those of them that were under lease and have keys.
     """
-    gate = group.gate
+    gate = group.made_gate
+    if gate is None:
+        return
     for each in keyed:
         gate.release(each.keys)
     if gate.remembers_origins:
@@ -78,7 +80,7 @@ def follow_settings(topic: Topic) -> None:
         order = Order(by_priority=False)
     limit = settings.rate_limit
     for group in topic.groups.values():
-        group.ready.set_order(order)
+        group.set_order(order)
         if limit is None:
             group.bucket = None
         elif group.pace != limit:

@@ -12,8 +12,6 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.key_gate import KeyGate
-from delaylog.broker.engine.ready_lanes import ReadyLanes
 from delaylog.broker.engine.upkeep import fill_group
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import (
@@ -29,7 +27,7 @@ from delaylog.storage.layout import (
 _ROWS: Final = 65_536
 
 
-def _no_run() -> NoReturn:
+def _no_run(_topic: int) -> NoReturn:
     raise AssertionError("nothing becomes ready here")
 
 
@@ -40,9 +38,7 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
     for topic in members["topics"]:
         groups = out[topic["number"]] = []
         for saved in topic["groups"]:
-            gate = KeyGate(_no_run)
-            ready = ReadyLanes(_no_run, gate.parking)
-            group = Group(saved["number"], saved["name"], ready, gate)
+            group = Group(saved["number"], saved["name"], _no_run)
             fill_group(group, saved)
             groups.append(group)
         plain &= [group.number for group in groups] == [DEFAULT_GROUP] and not groups[0].floor

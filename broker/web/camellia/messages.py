@@ -46,7 +46,7 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
     if not is_shown(topic, found, now_ms):
         return None
     if found.state >= MessageState.ACKED:
-        topic.activity.found_ended += 1
+        state.activity(topic).found_ended += 1
     return found
 
 

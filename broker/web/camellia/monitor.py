@@ -135,9 +135,11 @@ class Monitor:
         """Show what was counted so far and begin anew."""
         calls, self._calls = self._calls, {}
         moves: dict[str, Activity] = {}
-        for topic in self._node.engine.state.by_number.values():
-            if topic.namespace == DEFAULT_NAMESPACE and topic.activity != _NOTHING:
-                moves[topic.name], topic.activity = topic.activity, Activity()
+        state = self._node.engine.state
+        for number, activity in state.take_activities().items():
+            topic = state.by_number.get(number)
+            if topic is not None and topic.namespace == DEFAULT_NAMESPACE:
+                moves[topic.name] = activity
         cpu, now = time.process_time(), time.monotonic()
         share = (cpu - self._cpu_seconds) / max(now - self._began, 1e-9)
         self._cpu_seconds, self._began = cpu, now
@@ -165,7 +167,6 @@ class Monitor:
         self.last = period
 
 
-_NOTHING: Final = Activity()
 REQUEST_KINDS: Final = (
     "sendMsg",
     "pullMsg",
