@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgpack
-import numpy as np
 
 from delaylog.broker.engine.applying import apply_hour_floor
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
