@@ -40,6 +40,8 @@ class TailChunk:
     dense: bool
     """The rows' records are exactly `data`, in order: it can be written as it is."""
     position: int
+    extra_bytes: int = 0
+    """What its frame took beside rows and their records; the first chunk of a frame bears it."""
     _raw: memoryview | None = field(default=None, init=False, repr=False)
 
     @property
@@ -161,6 +163,8 @@ class TailPile:
         """Take rows (numbered already) in; they are visible at once."""
         rows = placed.rows
         n = len(rows)
+        if not n:
+            return
         self.size_bytes += len(placed.data) + n * INDEX_ENTRY.itemsize + _OVERHEAD_BYTES
         hours = len(placed.hours)
         if hours > _DIRECT_HOURS_MAX and n < hours * _ROWS_PER_HOUR_MIN:
@@ -170,13 +174,15 @@ class TailPile:
 
     def _add_chunks(self, placed: PlacedRows) -> None:
         whole = len(placed.hours) == 1 and placed.order is None
+        extra = _OVERHEAD_BYTES if whole else _extra_bytes(placed)
         for k, hour in enumerate(placed.hours):
             rows = placed.rows[placed.starts[k] : placed.starts[k + 1]]
             tail = self._tails.get(hour)
             if tail is None:
                 tail = self._tails[hour] = HourTail()
             first = int(rows["global_index"][0])
-            tail.add(TailChunk(first, rows, placed.data, whole, placed.position))
+            tail.add(TailChunk(first, rows, placed.data, whole, placed.position, extra))
+            extra = 0
 
     def tail(self, hour: int) -> HourTail | None:
         """The tail of an hour; breaks loose blocks up first."""
@@ -248,6 +254,8 @@ class TailPile:
         if self._loose[: len(blocks)] != blocks:
             return
         self._loose = self._loose[len(blocks) :]
+        if merged:
+            merged[0][1].extra_bytes = sum(_extra_bytes(placed) for placed in blocks)
         for hour, chunk in merged:
             tail = self._tails.setdefault(hour, HourTail())
             if tail.chunks and tail.chunks[-1].last_index >= chunk.first_index:
@@ -267,9 +275,13 @@ class TailPile:
             self.size_bytes = 0
         else:
             rows = sum(len(chunk.rows) for chunk in chunks)
-            size = sum(int(chunk.rows["size"].sum()) for chunk in chunks)
+            size = sum(int(chunk.rows["size"].sum()) + chunk.extra_bytes for chunk in chunks)
             self.size_bytes -= size + rows * INDEX_ENTRY.itemsize
-            self.size_bytes = max(self.size_bytes, 0)
+
+
+def _extra_bytes(placed: PlacedRows) -> int:
+    """Bytes of a frame besides its rows and their records, those of refused rows included."""
+    return _OVERHEAD_BYTES + len(placed.data) - int(placed.rows["size"].sum())
 
 
 def sort_loose(blocks: list[PlacedRows]) -> list[tuple[int, TailChunk]]:
@@ -312,6 +324,7 @@ def _weave(tail: HourTail, chunk: TailChunk) -> None:
     for a, b in itertools.pairwise(bounds):
         part = chunk.rows[a:b]
         first = int(part["global_index"][0])
-        tail.chunks.append(TailChunk(first, part, chunk.data, False, chunk.position))
+        extra = 0 if a else chunk.extra_bytes
+        tail.chunks.append(TailChunk(first, part, chunk.data, False, chunk.position, extra))
     tail.chunks.sort(key=lambda c: c.first_index)
     tail.firsts = [c.first_index for c in tail.chunks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from delaylog.storage.hour_tail import HourTail, TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import INDEX_ENTRY
@@ -69,3 +70,33 @@ def test_begins_of_records_that_follow_one_another() -> None:
     assert tail.records(wanted, found, run) == b"defghijkl"
     found["size"] = 1
     assert tail.records(wanted, found, run) == b"dgj"
+
+
+def _frame(number: int, hours: list[int], refused: int = 0) -> PlacedRows:
+    """One row in each hour; `refused` bytes of the block belong to rows that were not accepted."""
+    rows = np.zeros(len(hours), INDEX_ENTRY)
+    rows["size"] = 10
+    rows["global_index"] = number
+    order = np.arange(len(hours)) if refused else None
+    starts = list(range(len(hours) + 1))
+    return PlacedRows(rows, bytes(10 * len(hours) + refused), hours, starts, order, number)
+
+
+@pytest.mark.parametrize("way", ["chunks", "broken up", "sorted"])
+def test_a_pile_that_is_never_empty_weighs_what_is_in_it(way: str) -> None:
+    """Traffic without a pause: what is flushed leaves the sum, its overhead included."""
+    hours = list(range(3 if way == "chunks" else 10))
+    pile = TailPile()
+    pile.add(_frame(1, hours, refused=1))
+    alone = pile.size_bytes
+    for number in range(2, 50):
+        pile.add(_frame(number, hours, refused=number))
+        pile.add(_frame(number, []))
+        if way == "broken up":
+            pile.tail(0)
+        elif way == "sorted":
+            blocks = pile.begin_merge(number)
+            pile.end_merge(blocks, sort_loose(blocks) if blocks else [])
+        for hour, chunks in pile.take(upto=number):
+            pile.drop(hour, chunks)
+        assert pile.size_bytes == alone + number - 1
