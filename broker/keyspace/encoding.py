@@ -41,11 +41,25 @@ _STATUSES: Final = {
     for word in (b"OK", b"QUEUED", b"PONG", b"string", b"list", b"set", b"zset", b"hash", b"none")
 }
 
+_ERROR_SIGN: Final = ord("-")
+_TOO_LARGE: Final = (
+    b"-ERR the reply would hold %d bytes of values, an array may hold %d: ask for fewer at once\r\n"
+)
+
 # One line is one reply: what would begin another becomes a space.
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 # Values above this are not copied into a piece with their head.
 _COPIED_BYTES_MAX: Final = 4096
+
+# A pipeline of more is answered command by command, with looks at how much the client is owed.
+_VALUES_BYTES_MAX: Final = 1 << 20
+
+REPLY_BYTES_MAX: Final = 128 << 20
+"""An array of more is refused: a few bytes (MGET k k k …) would have it built in memory. A single
+string may be longer."""
+# Shorter arrays are not measured.
+_MEASURED_MIN: Final = 64
 
 
 def encode(reply: Reply, resp: int) -> bytes:
@@ -88,24 +102,30 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
         (_WRITERS.get(kind) or _writer_of(value))(out, value, resp)
 
 
-def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> None:
-    """Append bulk strings, or nulls, many replies at once."""
+def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> bool:
+    """Append bulk strings, or nulls, many replies at once; False, and nothing, if they are large."""
     sizes = [-1 if value is None else len(value) for value in values]
     if min(sizes) >= 0 and max(sizes) < _MADE:
         pieces: Any = zip(map(_HEADS.__getitem__, sizes), values, repeat(_END))
         out += chain.from_iterable(pieces)
-        return
+        return True
+    if sum(sizes) > _VALUES_BYTES_MAX:
+        return False
     for value in values:
         if value is None:
             out.append(_NO_BULK if resp == 2 else _NULL)
         else:
             _bulk(out, value)
+    return True
 
 
 def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
     """An array; the loop is `encode_into` once more, for the types that lists are made of."""
     count = len(items)
     append = out.append
+    if count > _MEASURED_MIN and (size := _size_of(items)) > REPLY_BYTES_MAX:
+        append(_TOO_LARGE % (size, REPLY_BYTES_MAX))
+        return
     append(_LISTS[count] if count < _MADE else b"*%d\r\n" % count)
     for item in items:
         kind = type(item)
@@ -121,6 +141,14 @@ def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
             append(_NO_BULK if resp == 2 else _NULL)
         else:
             encode_into(out, item, resp)
+
+
+def _size_of(items: Sequence[Any]) -> int:
+    """The bytes of the strings of an array, without what is nested."""
+    try:
+        return sum(map(len, items))
+    except TypeError:
+        return sum(len(item) for item in items if type(item) is bytes)
 
 
 def _bulk(out: list[bytes], value: bytes) -> None:
@@ -200,7 +228,7 @@ def _headed(out: list[bytes], items: Sequence[Reply], resp: int, head: bytes) ->
     """Items under the head of RESP3; RESP2 knows arrays only."""
     place = len(out)
     _items(out, items, resp)
-    if resp != 2:
+    if resp != 2 and out[place][0] != _ERROR_SIGN:
         out[place] = head
 
 

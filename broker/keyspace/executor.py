@@ -40,6 +40,15 @@ _NO_WORDS: Final[dict[bytes, Command]] = {}
 _FIRST: Final = itemgetter(0)
 _MANY_MIN: Final = 4
 """A pipeline of fewer commands is not looked at as a whole."""
+_WORDS_OF_HTTP: Final = (b"post", b"host:")
+REPLY_BYTES_A_TURN: Final = 1 << 20
+"""A client that is owed so much is answered before more of its commands run."""
+ANSWER_BYTES_MAX: Final = 640 << 20
+"""What one turn may answer a client: the largest string and some more. A client that makes more of
+it, by a transaction or by many large values at once, is closed before that is put together.
+"""
+_LARGE_BYTES: Final = 4096
+"""Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
 
 
 class Executor:
@@ -61,6 +70,8 @@ class Executor:
         self.on_bug: Callable[[Command, Exception], None] | None = None
         """Takes note of a command that failed as none should, and ends what it left if it writes;
         None = have it raised."""
+        self.on_attack: Callable[[Session], None] = lambda session: None
+        """Takes note of a client that sent a request of HTTP; it is being closed."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waits = Waits(lambda: self.keyspace.now_ms)
@@ -117,7 +128,8 @@ class Executor:
             self.keyspace.now_ms = now_ms
 
     def handle(self, session: Session, commands: list[Args]) -> int:
-        """Run commands until one waits or the client is to be closed; returns how many ran.
+        """Run commands until one waits, the client is to be closed or is owed much; returns how
+        many ran.
 
         Most of them take the short way in here: what `execute` and `call` do, without the checks
         that cannot fail for them. A pipeline of GETs pays for nothing else.
@@ -132,6 +144,7 @@ class Executor:
         number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None and self.may_grow() is None
         done = 0
+        room = REPLY_BYTES_A_TURN
         if len(commands) >= _MANY_MIN and not special:
             command = find(commands[0][0])
             if (
@@ -156,6 +169,7 @@ class Executor:
                 )
                 or not (writable or not command.write)
             ):
+                told = len(out)
                 reply = self.execute(session, argv)
                 if reply is WAITS:
                     break
@@ -163,10 +177,10 @@ class Executor:
                 number, resp = session.database.number, session.resp
                 silenced = reply is not WRITTEN and session.special and session.is_silenced()
                 special = session.special
-                if reply is WRITTEN or silenced:
-                    continue
-                encode_into(out, reply, resp)
-                if session.closing:
+                if not (reply is WRITTEN or silenced):
+                    encode_into(out, reply, resp)
+                room -= sum(map(len, out[told:]))
+                if session.closing or room < 0:
                     break
                 continue
             dirty = keyspace.dirty
@@ -185,7 +199,10 @@ class Executor:
                 else:
                     self._log(run, argv)
             if reply.__class__ is bytes:
-                append(b"$%d\r\n%b\r\n" % (len(reply), reply))
+                size = len(reply)
+                append(b"$%d\r\n%b\r\n" % (size, reply))
+                if size > _LARGE_BYTES:
+                    room -= size
             elif reply is OK:
                 append(b"+OK\r\n")
             elif reply.__class__ is int:
@@ -193,10 +210,14 @@ class Executor:
             elif reply is WRITTEN:
                 continue
             else:
+                told = len(out)
                 encode_into(out, reply, resp)
+                room -= sum(map(len, out[told:]))
             if keyspace.ready:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
+            if room < 0:
+                break
         self.server.commands_run += done
         session.used_ms = keyspace.now_ms
         session.used_word = commands[done - 1][0] if done else b""
@@ -208,6 +229,10 @@ class Executor:
         if command is None:
             found = find_command(argv)
             if isinstance(found, ErrorReply):
+                if argv[0].lower() in _WORDS_OF_HTTP:
+                    # A browser sends a page's request here: its body may be full of commands.
+                    session.kill()
+                    self.on_attack(session)
                 return self._refused(session, found)
             command = found
         count = len(argv)
@@ -345,11 +370,18 @@ class Executor:
         skipped = session.is_silenced() and not session.silent
         if not (skipped or session.silent):
             out.append(b"*%d\r\n" % len(queue))
+        room = ANSWER_BYTES_MAX
         try:
             for command, argv in queue:
+                told = len(out)
                 reply = self.call(run, session, command, argv)
                 if not (reply is WRITTEN or skipped or session.silent):
                     encode_into(out, reply, session.resp)
+                room -= sum(map(len, out[told:]))
+                if room < 0:
+                    # It runs to its end, unheard.
+                    out.clear()
+                    session.kill()
         finally:
             run.may_wait = True
         return WRITTEN

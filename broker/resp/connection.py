@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.executor import ANSWER_BYTES_MAX, REPLY_BYTES_A_TURN
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.resp.parsing import CommandParser
@@ -19,8 +20,6 @@ COMMANDS_A_SLICE: Final = 256
 """Commands of a client between two looks at how much it is owed."""
 SLICES_A_TURN: Final = 4
 """After so many the others, and the timers, have their turn."""
-REPLY_BYTES_A_TURN: Final = 1 << 20
-"""A client that is owed so much is answered before more of its commands run."""
 HELD_BACK_BYTES: Final = 64 << 10
 """Of a client whose commands wait, for something or for their turn, no more is read than this and
 what is under way: it may not fill the memory, and a parser takes ever longer for ever more.
@@ -48,6 +47,8 @@ class Connection(asyncio.Protocol):
         """More came than there were turns for: nothing is read until that has been run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
+        self._owed_bytes = 0
+        """Replies that wait for the log."""
         self._last = False
         """What is taken now ends with the last reply."""
         self.entered = False
@@ -115,7 +116,12 @@ class Connection(asyncio.Protocol):
     def run(self) -> None:
         """Run what has been parsed, one turn's share of it."""
         session = self.session
-        if session.blocked is not None or self.task is not None or self._paused:
+        if (
+            session.blocked is not None
+            or self.task is not None
+            or self._paused
+            or self._is_owed_much()
+        ):
             self._held = True
             self._hold_back()
             return
@@ -126,6 +132,17 @@ class Connection(asyncio.Protocol):
             self.task = face.loop.create_task(self._until_ready())
             return
         executor = face.begin()
+        try:
+            self._run(session, executor)
+        except Exception as error:
+            face.note_lost(error)
+            self.abort()
+        if session.blocked is not None:
+            face.arm()
+        if session.out or session.closing or executor.keyspace.effects:
+            face.turns.touch(self)
+
+    def _run(self, session: Session, executor: Executor) -> None:
         parser = self._parser
         for _ in range(SLICES_A_TURN):
             commands = self._rest
@@ -143,7 +160,11 @@ class Connection(asyncio.Protocol):
             if whole and count < COMMANDS_A_SLICE and not self._rest:
                 # The parser had no more.
                 break
-            if sum(map(len, session.out)) > REPLY_BYTES_A_TURN:
+            if self._is_owed_much():
+                # Looked at again when it has been answered.
+                self._held = True
+                break
+            if self._rest:
                 self.go_on()
                 break
         else:
@@ -156,12 +177,13 @@ class Connection(asyncio.Protocol):
             session.closing = True
         if self._scheduled:
             self._hold_back()
-        elif self._behind:
+        elif self._behind and not self._held:
             self._read_on()
-        if session.blocked is not None:
-            face.arm()
-        if session.out or session.closing or executor.keyspace.effects:
-            face.turns.touch(self)
+
+    def _is_owed_much(self) -> bool:
+        """Whether it is to be answered before more of its commands run."""
+        out = self.session.out
+        return self._owed_bytes + sum(map(len, out)) > REPLY_BYTES_A_TURN
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:
@@ -207,19 +229,29 @@ class Connection(asyncio.Protocol):
             # Also if it does not read what it is owed.
             self.abort()
             return b""
+        size = sum(map(len, out))
+        if size > ANSWER_BYTES_MAX:
+            self._face.note_lost(MemoryError(f"one turn answers {size:,} bytes"))
+            self.abort()
+            return b""
+        replies = b"".join(out)
+        self._owed_bytes += size
         if session.closing:
             self._last = True
         elif self._held and session.blocked is None and self.task is None:
             self.finished()
-        return b"".join(out)
+        return replies
 
     def write(self, data: bytes) -> None:
         """Write what is safe to say."""
+        self._owed_bytes -= len(data)
         transport = self._transport
         if transport is None:
             return
         if data:
             transport.write(data)
+            if self._held and not self._paused and not self._is_owed_much():
+                self.finished()
             if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX and self.session.subscribed:
                 transport.abort()
                 return

@@ -62,8 +62,11 @@ class RespFace:
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
         self.executor.on_bug = self._note_bug
+        self.executor.on_attack = self._note_attack
         self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
-        self.turns = Turns(node, after_write=after_write, before=self._before_end)
+        self.turns = Turns(
+            node, after_write=after_write, before=self._before_end, note_lost=self.note_lost
+        )
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -151,6 +154,17 @@ class RespFace:
         log.error("a command failed", exc_info=bug, extra={"command": command.name.decode()})
         if command.write or isinstance(bug, DISTRUSTED):
             self.broken(bug)
+
+    def note_lost(self, error: Exception) -> None:
+        """A client is closed since its requests could not be read or its replies not be made."""
+        log.error("the connection of a Redis client is closed", exc_info=error)
+
+    def _note_attack(self, session: Session) -> None:
+        log.warning(
+            "Possible SECURITY ATTACK detected: a client sent POST or Host: as HTTP does, perhaps "
+            "a web page in somebody's browser. Its connection is closed.",
+            extra={"address": session.address.decode()},
+        )
 
     def broken(self, error: Exception) -> None:
         """A command that writes failed as none should: memory may hold what the log does not."""

@@ -28,13 +28,22 @@ _GATHERED_MAX: Final = 16
 class Turns:
     """The end of each turn in which a Redis client was answered."""
 
-    def __init__(self, node: Node, *, after_write: bool, before: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        *,
+        after_write: bool,
+        before: Callable[[], None],
+        note_lost: Callable[[Exception], None],
+    ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
-        called when a turn ends: what it collected is decided now."""
+        called when a turn ends: what it collected is decided now. `note_lost` is told why a client
+        is closed instead of being answered."""
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._after_write = after_write
         self._before = before
+        self._note_lost = note_lost
         self._touched: dict[Connection, None] = {}
         self._scheduled = False
         self.begun = False
@@ -108,8 +117,16 @@ class Turns:
         if not self._touched:
             return
         touched, self._touched = self._touched, {}
-        replies = [(connection, connection.take()) for connection in touched]
-        release = _Release(replies, state.position)
+        replies = []
+        for connection in touched:
+            try:
+                replies.append((connection, connection.take()))
+            except Exception as error:
+                # It is closed without its replies; those of the others are not lost by that.
+                self._note_lost(error)
+                connection.abort()
+                replies.append((connection, b""))
+        release = _Release(replies, state.position, self._note_lost)
         for connection in touched:
             connection.owed += 1
         self._unsaid.append(release)
@@ -153,10 +170,16 @@ class Turns:
 class _Release:
     """The replies of a turn."""
 
-    __slots__ = ("done", "error", "position", "replies")
+    __slots__ = ("done", "error", "note_lost", "position", "replies")
 
-    def __init__(self, replies: list[tuple[Connection, bytes]], position: int) -> None:
+    def __init__(
+        self,
+        replies: list[tuple[Connection, bytes]],
+        position: int,
+        note_lost: Callable[[Exception], None],
+    ) -> None:
         self.replies = replies
+        self.note_lost = note_lost
         self.position = position
         """What they saw of the log ends there."""
         self.done = False
@@ -166,7 +189,11 @@ class _Release:
         """Write them, or close who cannot be told what became of a command."""
         for connection, data in self.replies:
             connection.owed -= 1
-            if self.error is None:
+            if self.error is not None:
+                connection.abort()
+                continue
+            try:
                 connection.write(data)
-            else:
+            except Exception as error:
+                self.note_lost(error)
                 connection.abort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace import long_double
-from delaylog.broker.keyspace.commands.picking import take_count
+from delaylog.broker.keyspace.commands.picking import repeats, take_count
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
@@ -230,7 +230,7 @@ def hrandfield(run: Run, argv: Args) -> Reply:
         return []
     fields = list(value)
     if count < 0:
-        picked = random.choices(fields, k=-count)
+        picked = random.choices(fields, k=repeats(count))
     elif count < len(fields):
         picked = random.sample(fields, count)
     else:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+
+REPEATS_MAX: Final = 100_000
+"""Redis has no such limit, and runs out of memory. So many take some 20 ms of the loop."""
 
 
 def take_count(text: bytes) -> int:
@@ -14,6 +19,17 @@ def take_count(text: bytes) -> int:
             b"ERR value is out of range, value must between %d and %d" % (-INT64_MAX, INT64_MAX)
         )
     return count
+
+
+def repeats(count: int) -> int:
+    """How many are to be picked by a negative count, which may give one twice, and so has no end
+    in what is stored. Raises CommandError.
+    """
+    if -count > REPEATS_MAX:
+        raise CommandError(
+            b"ERR value is out of range, at most %d may be picked with repeats" % REPEATS_MAX
+        )
+    return -count
 
 
 def take_positive(text: bytes) -> int:

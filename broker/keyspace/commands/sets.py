@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.picking import take_count, take_positive
+from delaylog.broker.keyspace.commands.picking import repeats, take_count, take_positive
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import is_int, to_int
 from delaylog.broker.keyspace.registry import Args, command
@@ -165,7 +165,7 @@ def srandmember(run: Run, argv: Args) -> Reply:
         return _any(run, value)
     random = run.keyspace.random
     if count < 0:
-        return random.choices(list(value), k=-count)
+        return random.choices(list(value), k=repeats(count))
     members = list(value)
     return members if count >= len(members) else random.sample(members, count)
 

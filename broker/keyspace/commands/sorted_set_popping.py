@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.commands.picking import repeats
 from delaylog.broker.keyspace.commands.sorted_set_operations import numbered_keys
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
@@ -186,7 +187,7 @@ def zrandmember(run: Run, argv: Args) -> Reply:
     size = len(value.scores)
     drawn: list[Entry]
     if count < 0:
-        drawn = [_entry(value, random.randrange(size)) for _ in range(-count)]
+        drawn = [_entry(value, random.randrange(size)) for _ in range(repeats(count))]
     elif count >= size:
         drawn = list(value.order)[::-1]
     else:

@@ -58,8 +58,7 @@ def _get_many(run: Run, argvs: list[Args]) -> bool:
     values = run.database.strings([argv[1] for argv in argvs])
     if values is None:
         return False
-    encode_values(run.session.out, values, run.session.resp)
-    return True
+    return encode_values(run.session.out, values, run.session.resp)
 
 
 @many("set")
@@ -232,12 +231,19 @@ def mget(run: Run, argv: Args) -> Reply:
     """The strings of keys; null for what is none."""
     find = run.database.find
     out: list[bytes | None] = []
+    copies: dict[bytes, bytes] = {}
     for key in argv[1:]:
         value = find(key)
         if value.__class__ is bytes:
             out.append(value)
+        elif value.__class__ is bytearray:
+            # One copy, however often the key is named.
+            copy = copies.get(key)
+            if copy is None:
+                copy = copies[key] = bytes(value)
+            out.append(copy)
         else:
-            out.append(bytes(value) if value.__class__ is bytearray else None)
+            out.append(None)
     return out
 
 

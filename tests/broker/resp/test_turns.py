@@ -29,6 +29,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.told = b""
+        self.aborted = False
 
     def write(self, data: bytes) -> None:
         self.told += data
@@ -38,6 +39,9 @@ class Transport:
 
     def close(self) -> None:
         """It has been told all."""
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def get_extra_info(self, name: str) -> None:
         """Nothing is known of it."""
@@ -84,6 +88,41 @@ def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool)
         assert len({transport.told for _, transport in clients}) == 4
         assert log.durable_position == log.end_position or after_write
         assert engine.state.topics["default", "t"].sent == 4
+        await face.stop()
+        await node.stop()
+        assert not fatal
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("broken", ["take", "write"])
+def test_replies_that_cannot_be_made_take_no_others_along(tmp_path: Path, broken: str) -> None:
+    """No memory for those of one client: it is closed, the rest of the turn is answered."""
+
+    async def main() -> None:
+        clock = BrokerClock()
+        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        fatal: list[BaseException] = []
+        node = Node(engine, clock, fatal.append)
+        face = RespFace(node, ServerState())
+        node.start()
+        clients = []
+        for _ in range(3):
+            connection, transport = Connection(face), Transport()
+            connection.connection_made(cast(Any, transport))
+            clients.append((connection, transport))
+
+        def no_memory(*_: object) -> bytes:
+            raise MemoryError
+
+        setattr(clients[1][0], broken, no_memory)
+        for connection, _ in clients:
+            connection.data_received(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n")
+        async with asyncio.timeout(5):
+            while not (clients[0][1].told and clients[2][1].told):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [transport.told for _, transport in clients] == [b"+OK\r\n", b"", b"+OK\r\n"]
+        assert [transport.aborted for _, transport in clients] == [False, True, False]
         await face.stop()
         await node.stop()
         assert not fatal

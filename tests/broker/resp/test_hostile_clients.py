@@ -1,0 +1,90 @@
+"""Clients that mean harm, on a broker with an endpoint for Redis clients.
+
+What each sends costs it little. The broker refuses it, bounds it, or closes the connection, and
+goes on for the others.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+
+import pytest
+
+from tests.broker.conftest import read_all
+from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.resp_client import RespClient, is_error
+from tests.redis_reference import reference
+
+ATTACKS = [
+    b"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET owned by-a-page\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\nSET owned by-a-page\r\n",
+    b"hOST: x\r\nSET owned by-a-page\r\n",
+    b"*1\r\n$4\r\npost\r\nSET owned by-a-page\r\n",
+    b"MULTI\r\nPOST / HTTP/1.1\r\nSET owned by-a-page\r\nEXEC\r\n",
+]
+
+
+@pytest.mark.parametrize("request_bytes", ATTACKS)
+def test_a_request_of_http_is_closed(
+    resp_broker: RespBroker, client: RespClient, request_bytes: bytes
+) -> None:
+    """What a browser can be made to send: its body would be run as commands."""
+    with socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10) as page:
+        page.sendall(request_bytes)
+        with suppress(ConnectionResetError):
+            assert read_all(page) == b""
+    assert client.call("EXISTS", "owned") == 0
+    assert any("SECURITY ATTACK" in line.get("message", "") for line in resp_broker.logs())
+    with reference() as redis:
+        assert redis.ask(request_bytes) == b""
+        assert redis.ask(b"EXISTS owned\r\n", until=b"\r\n") == b":0\r\n"
+
+
+@pytest.mark.parametrize("name", ["SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER"])
+def test_repeats_without_end_are_refused(client: RespClient, name: str) -> None:
+    client.pipeline(("SADD", "SRANDMEMBER", "m"), ("HSET", "HRANDFIELD", "m", "v"))
+    client.call("ZADD", "ZRANDMEMBER", 1, "m")
+    assert is_error(client.call(name, name, -1_000_000_000_000), "ERR value is out of range")
+    assert client.call(name, name, -1000) == [b"m"] * 1000
+
+
+def test_an_array_of_one_large_value_many_times_is_refused(client: RespClient) -> None:
+    """A hundred bytes a megabyte."""
+    client.call("SETRANGE", "k", 1 << 20, "x")
+    assert is_error(client.call("MGET", *["k"] * 1000), "ERR the reply would hold")
+    client.call("SET", "small", "x" * 3_000)
+    assert is_error(client.call("MGET", *["small"] * 50_000), "ERR the reply would hold")
+    assert client.call("MGET", *["small"] * 3) == [b"x" * 3_000] * 3
+
+
+def test_a_client_that_does_not_read_is_owed_little(
+    resp_broker: RespBroker, client: RespClient
+) -> None:
+    """Eight of them ask for 1 GiB; the broker runs their commands as they read."""
+    client.call("SETRANGE", "k", 1 << 20, "x")
+    before = _resident_bytes(client)
+    socks = []
+    try:
+        for _ in range(8):
+            sock = socket.create_connection(("127.0.0.1", resp_broker.resp_port), 10)
+            sock.sendall(b"GET k\r\n" * 128)
+            socks.append(sock)
+        time.sleep(1)
+        assert client.call("PING") == b"PONG"
+        assert _resident_bytes(client) - before < 150 << 20
+        # Who does read gets all.
+        reader = RespClient(resp_broker.resp_port)
+        reader.sock.sendall(b"GET k\r\n" * 100)
+        assert {len(reader.reply()) for _ in range(100)} == {(1 << 20) + 1}
+        reader.close()
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def _resident_bytes(client: RespClient) -> int:
+    info: bytes = client.call("INFO", "memory")
+    found = [line for line in info.splitlines() if line.startswith(b"used_memory_rss:")]
+    return int(found[0].partition(b":")[2])
