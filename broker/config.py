@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.process_memory import memory_share
 
 
 class ConfigError(Exception):
@@ -47,6 +48,7 @@ OPTIONS: Final = (
     Option("resp", "", "where Redis clients are listened to, HOST:PORT; empty = nowhere"),
     Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
+    Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
     Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
@@ -67,6 +69,8 @@ class RespConfig:
     """Path of the file of tokens."""
     after_write: bool = False
     """Answers wait for the write only: `everysec`."""
+    maxmemory: int = 0
+    """Bytes; 0 = no bound."""
     tls_cert: str | None = None
     tls_key: str | None = None
 
@@ -189,9 +193,21 @@ def _resp(values: Mapping[str, str]) -> RespConfig | None:
         port=port,
         auth=values["resp_auth"] or None,
         after_write=everysec,
+        maxmemory=_memory(values["resp_maxmemory"]),
         tls_cert=values["resp_tls_cert"] or None,
         tls_key=values["resp_tls_key"] or None,
     )
+
+
+def _memory(text: str) -> int:
+    if text == "auto":
+        return memory_share()
+    found = re.fullmatch(r"([0-9]{1,18})(|kb|mb|gb)", text)
+    if found is None:
+        raise ConfigError(
+            f"resp-maxmemory must be auto, 0 for no bound, or like 512mb or 4gb, not {text!r}"
+        )
+    return int(found[1]) << {"": 0, "kb": 10, "mb": 20, "gb": 30}[found[2]]
 
 
 def _limits(table: Any) -> Limits:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import resource
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ LOOK_SECONDS: Final = 1.0
 _GROWTH_BYTES: Final = 4 << 20
 _LARGE_BYTES: Final = 48 << 20
 _LOOKS_LARGE: Final = 4
+_CGROUP: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 log = logging.getLogger("delaylog.memory")
 
@@ -71,6 +73,20 @@ def resident_bytes() -> tuple[int, int]:
         if name in found:
             found[name] = int(rest.split()[0]) << 10
     return found["VmRSS"], found["VmHWM"]
+
+
+def memory_share() -> int:
+    """What clients may fill if nothing is configured: three quarters of the machine's memory, or
+    of what its control group leaves to this process.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _CGROUP:
+        try:
+            memory = min(memory, int(Path(path).read_text()))
+        except (OSError, ValueError):
+            # Not there, or "max".
+            continue
+    return memory // 4 * 3
 
 
 def start_keeper() -> None:

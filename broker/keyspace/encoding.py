@@ -103,7 +103,7 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
 
 
 def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> bool:
-    """Append bulk strings, or nulls, many replies at once; False, and nothing, if they are large."""
+    """Append bulk strings, or nulls, many replies at once; False, and none, if they are large."""
     sizes = [-1 if value is None else len(value) for value in values]
     if min(sizes) >= 0 and max(sizes) < _MADE:
         pieces: Any = zip(map(_HEADS.__getitem__, sizes), values, repeat(_END))

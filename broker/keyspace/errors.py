@@ -23,6 +23,7 @@ READ_ONLY: Final = b"READONLY You can't write against a read only replica."
 MASTER_DOWN: Final = (
     b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 )
+NO_MEMORY: Final = b"OOM command not allowed when used memory > 'maxmemory'."
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
 EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "

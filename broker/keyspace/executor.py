@@ -47,6 +47,11 @@ ANSWER_BYTES_MAX: Final = 640 << 20
 """What one turn may answer a client: the largest string and some more. A client that makes more of
 it, by a transaction or by many large values at once, is closed before that is put together.
 """
+MULTI_BYTES_MAX: Final = 64 << 20
+"""The commands between MULTI and EXEC; Redis has no such limit."""
+_QUEUED_BYTES: Final = 200
+"""What a queued command takes beside its words, about."""
+_LONG_MULTI: Final = b"ERR a transaction may have %d bytes of commands" % MULTI_BYTES_MAX
 _LARGE_BYTES: Final = 4096
 """Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
 
@@ -62,6 +67,9 @@ class Executor:
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_grow: Callable[[], ErrorReply | None] = lambda: None
         """What a write that takes room is answered instead, if there is none."""
+        self.may_take: Callable[[int], ErrorReply | None] = lambda size: None
+        """What a command is answered that would take so many bytes more, if there are not as many.
+        """
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
         self.out_of_touch = False
@@ -319,6 +327,7 @@ class Executor:
         """A transaction ends without having been run."""
         session.queue = None
         session.failed_multi = False
+        session.queued_bytes = 0
         forget_watches(session)
         session.look()
 
@@ -341,12 +350,20 @@ class Executor:
             return self._refused(session, refusal)
         if self.out_of_touch and "stale" not in command.flags:
             return self._refused(session, ErrorReply(MASTER_DOWN))
+        size = sum(map(len, argv)) + _QUEUED_BYTES
+        session.queued_bytes += size
+        if session.queued_bytes > MULTI_BYTES_MAX:
+            # EXEC discards it; what was queued is not kept until then.
+            session.queue.clear()
+            return self._refused(session, ErrorReply(_LONG_MULTI))
+        if size > _LARGE_BYTES and (refusal := self.may_take(size)) is not None:
+            return self._refused(session, refusal)
         session.queue.append((command, argv))
         return QUEUED
 
     def run_queue(self, session: Session) -> Reply:
         """EXEC: run what was queued, unless it may not be."""
-        queue, session.queue = session.queue, None
+        queue, session.queue, session.queued_bytes = session.queue, None, 0
         assert queue is not None
         failed, session.failed_multi = session.failed_multi, False
         changed = session.dirty_watch or watched_is_over(session, self.keyspace.now_ms)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, Reply
 from delaylog.broker.keyspace.session import Blocked, Session
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from delaylog.broker.keyspace.executor import Executor
     from delaylog.broker.keyspace.keyspace import Keyspace
     from delaylog.broker.keyspace.registry import Args, Command
+
+_SMALL_BYTES: Final = 64 << 10
+"""Less is not asked for one by one."""
 
 
 class Run:
@@ -65,6 +69,13 @@ class Run:
     def no_effect(self) -> None:
         """Log nothing by itself: what it called has been logged, or there is nothing to apply."""
         self.effects = []
+
+    def need(self, size: int) -> None:
+        """A value is about to be made so large, by a command of few bytes. Raises CommandError."""
+        if size > _SMALL_BYTES:
+            refusal = self.executor.may_take(size)
+            if refusal is not None:
+                raise CommandError(refusal.text)
 
     def wait(
         self,

@@ -17,6 +17,9 @@ from delaylog.broker.keyspace.session import Session
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.executor import Executor
 
+_LOOK_BYTES: Final = 1 << 20
+_CALL_BYTES: Final = 200
+"""What a call adds beside its words, about: its effect, and an entry of a collection."""
 _UNKNOWN: Final = ErrorReply(b"ERR Unknown Redis command called from script")
 _WRONG_ARITY: Final = ErrorReply(b"ERR Wrong number of args calling Redis command from script")
 _NOT_ALLOWED: Final = ErrorReply(b"ERR This Redis command is not allowed from script")
@@ -64,6 +67,7 @@ class ScriptingHost:
         """
         executor, session, find = self._executor, self._session, WORDS.get
         run, server = executor.script_run, executor.server
+        grown = 0
 
         def call(argv: list[bytes], resp: int) -> Reply:
             command = find(argv[0])
@@ -82,11 +86,21 @@ class ScriptingHost:
             # PUBLISH is no write, but not for scripts that only read either.
             if scripts.read_only and (write or "may_replicate" in command.flags):
                 return _ONLY_READS
-            if write and not scripts.wrote:
-                refusal = executor.refusal_of(command)
-                if refusal is not None:
-                    return refusal
-                scripts.note_write()
+            if write:
+                if not scripts.wrote:
+                    refusal = executor.refusal_of(command)
+                    if refusal is not None:
+                        return refusal
+                    scripts.note_write()
+                elif command.grows:
+                    # A script may go on for seconds: what it adds is looked at meanwhile.
+                    nonlocal grown
+                    grown += _CALL_BYTES + sum(map(len, argv))
+                    if grown > _LOOK_BYTES:
+                        refusal = executor.may_take(grown)
+                        grown = 0
+                        if refusal is not None:
+                            return refusal
             session.resp = resp
             keyspace = executor.keyspace
             run.session, run.database = session, session.database

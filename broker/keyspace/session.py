@@ -57,6 +57,7 @@ class Session:
         "out",
         "patterns",
         "queue",
+        "queued_bytes",
         "resp",
         "shard_channels",
         "silent",
@@ -90,6 +91,7 @@ class Session:
         """Something below makes commands go the long way: see `look`."""
         self.queue: list[tuple[Command, Args]] | None = None
         """Commands since MULTI."""
+        self.queued_bytes = 0
         self.failed_multi = False
         """One of them was refused already."""
         self.watched: list[tuple[Database, bytes, bool]] = []

@@ -26,6 +26,8 @@ what is under way: it may not fill the memory, and a parser takes ever longer fo
 """
 OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
+SENT_BYTES_MIN: Final = 1 << 20
+"""With memory used up, who has sent more of an unfinished command is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
 
 
@@ -84,7 +86,12 @@ class Connection(asyncio.Protocol):
         """Requests, or parts of them."""
         if not self.entered:
             return
-        self._parser.feed(data)
+        parser = self._parser
+        if parser.unread_bytes > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):
+            self._face.note_lost(MemoryError("used memory > 'maxmemory', and it sends on"))
+            self.abort()
+            return
+        parser.feed(data)
         if not self._scheduled:
             self.run()
 
@@ -93,6 +100,7 @@ class Connection(asyncio.Protocol):
         self._paused = True
         if self._transport is not None:
             self._transport.pause_reading()
+        self._face.shed()
 
     def resume_writing(self) -> None:
         """It does again."""
@@ -257,6 +265,10 @@ class Connection(asyncio.Protocol):
                 return
         if self._last and not self.owed:
             transport.close()
+
+    def unread_bytes(self) -> int:
+        """Of what it was told."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """End without a word."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
-from delaylog.broker.keyspace.errors import READ_ONLY
+from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
 from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
 from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply
@@ -21,6 +21,7 @@ from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.facts import address_text, listens, tell
+from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
@@ -37,6 +38,8 @@ COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
 into one frame of the log, where no argument takes more than on the wire: only what is made of
 smaller ones (a transaction, SORT STORE) comes in several.
 """
+SHED_BYTES_MIN: Final = 1 << 20
+"""Who is owed less is not closed for want of memory."""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
@@ -44,6 +47,7 @@ _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
 )
+_NO_MEMORY: Final = ErrorReply(NO_MEMORY)
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
 log = logging.getLogger("delaylog.resp")
@@ -52,7 +56,9 @@ log = logging.getLogger("delaylog.resp")
 class RespFace:
     """Serves one node to Redis clients."""
 
-    def __init__(self, node: Node, server: ServerState, *, after_write: bool = False) -> None:
+    def __init__(
+        self, node: Node, server: ServerState, *, after_write: bool = False, maxmemory: int = 0
+    ) -> None:
         self._node = node
         self.loop = asyncio.get_running_loop()
         self.server = server
@@ -61,6 +67,9 @@ class RespFace:
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
+        self.executor.may_take = self._may_take
+        self.memory = MemoryBound(maxmemory)
+        server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
         self.executor.on_attack = self._note_attack
         self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
@@ -159,6 +168,15 @@ class RespFace:
         """A client is closed since its requests could not be read or its replies not be made."""
         log.error("the connection of a Redis client is closed", exc_info=error)
 
+    def shed(self) -> None:
+        """A client does not read what it is told: with memory used up, who is owed most goes."""
+        if not self.memory.refuses():
+            return
+        largest = max(self.connections.values(), key=Connection.unread_bytes)
+        if largest.unread_bytes() > SHED_BYTES_MIN:
+            self.note_lost(MemoryError("used memory > 'maxmemory', and it does not read"))
+            largest.abort()
+
     def _note_attack(self, session: Session) -> None:
         log.warning(
             "Possible SECURITY ATTACK detected: a client sent POST or Host: as HTTP does, perhaps "
@@ -237,7 +255,12 @@ class RespFace:
     # ------------------------------------------------------------------ leading
 
     def _may_grow(self) -> ErrorReply | None:
-        return _DISK_FULL if self._node.engine.upkeep.short_of_space else None
+        if self._node.engine.upkeep.short_of_space:
+            return _DISK_FULL
+        return self._may_take(0)
+
+    def _may_take(self, size: int) -> ErrorReply | None:
+        return _NO_MEMORY if self.memory.refuses(size) else None
 
     def _may_write(self) -> ErrorReply | None:
         standing = self._node.standing

@@ -51,8 +51,10 @@ def _bitfield(run: Run, argv: Args, *, read_only: bool) -> Reply:
         return [_number(seen, operation) for operation in operations]
     if read_only:
         raise CommandError(b"ERR BITFIELD_RO only supports the GET subcommand")
-    value = writable(database, key, database.string(key))
     last = max(operation.offset + operation.width - 1 for operation in writes)
+    held = database.string(key)
+    run.need((last >> 3) + 1 - len(held or b""))
+    value = writable(database, key, held)
     grown = grow(value, (last >> 3) + 1)
     out: list[Reply] = []
     changes = 0

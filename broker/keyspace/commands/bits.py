@@ -45,7 +45,9 @@ def setbit(run: Run, argv: Args) -> Reply:
     bit = to_int(argv[3], _NO_BIT)
     if bit not in (0, 1):
         raise CommandError(_NO_BIT)
-    value = writable(database, key, database.string(key))
+    held = database.string(key)
+    run.need((offset >> 3) + 1 - len(held or b""))
+    value = writable(database, key, held)
     index, mask = offset >> 3, 128 >> (offset & 7)
     grown = grow(value, index + 1)
     old = 1 if value[index] & mask else 0
@@ -173,6 +175,8 @@ def bitop(run: Run, argv: Args) -> Reply:
     sources = [database.string(key) or b"" for key in argv[3:]]
     size = max(map(len, sources))
     if size:
+        # The numbers they are combined as, and what comes of it.
+        run.need(4 * size)
         # Shorter strings go on with zeros, as numbers do whose lowest byte comes first.
         total = int.from_bytes(sources[0], "little")
         if operation == b"not":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
 from delaylog.broker.keyspace.dumps.writing import dump as dumped
@@ -10,6 +12,9 @@ from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
+
+_UNPACKED: Final = 4
+"""A value takes so much more than its dump, about."""
 
 
 @command("dump", 2, "readonly", keys=(1, 1, 1))
@@ -43,6 +48,7 @@ def restore(run: Run, argv: Args) -> Reply:
         raise CommandError(b"ERR Invalid TTL value, must be >= 0")
     if not is_whole(payload):
         raise CommandError(b"ERR DUMP payload version or checksum are wrong")
+    run.need(_UNPACKED * len(payload))
     try:
         value = load(payload)
     except BadDump:

@@ -19,6 +19,8 @@ _NO_DATABASE: Final = b"ERR DB index is out of range"
 _SAME: Final = b"ERR source and destination objects are the same"
 _NO_C_INT: Final = b"ERR value is out of range, value must between -2147483648 and 2147483647"
 _FEW_KEYS: Final = 1_024
+_ELEMENT_BYTES: Final = 64
+"""What an element takes in a copy that shares its bytes, about."""
 
 
 # ---------------------------------------------------------------------- keys
@@ -189,6 +191,9 @@ def copy(run: Run, argv: Args) -> Reply:
     value = database.find(source_key)
     if value is None or (target.find(target_key) is not None and not replaces):
         return 0
+    if not isinstance(value, bytes):
+        size = 1 if isinstance(value, bytearray) else _ELEMENT_BYTES
+        run.need(size * len(value))
     _place(target, target_key, copied(value), database.expires.get(source_key))
     target.changed(target_key)
     return 1

@@ -335,6 +335,7 @@ def setrange(run: Run, argv: Args) -> Reply:
     if not part:
         return 0 if value is None else len(value)
     check_length(offset + len(part))
+    run.need(offset + len(part) - len(value or b""))
     changed = writable(database, key, value)
     grow(changed, offset)
     changed[offset : offset + len(part)] = part

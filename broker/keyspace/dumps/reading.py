@@ -57,6 +57,8 @@ class Reader:
         self._data = data
         self._at = 0
         self._end = end
+        self._unpacked = 0
+        """Bytes that LZF made of fewer."""
 
     @property
     def at_end(self) -> bool:
@@ -104,8 +106,9 @@ class Reader:
             return b"%d" % number
         if size == forms.LZF:
             packed, whole = self.count(), self.length()[0]
-            if whole > _STRING_BYTES_MAX:
-                raise BadDump("too long a string")
+            self._unpacked += whole
+            if self._unpacked > _STRING_BYTES_MAX:
+                raise BadDump("strings that are too long when they are unpacked")
             return unpacked(self.take(packed), whole)
         raise BadDump("an unknown form of string")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -16,6 +17,8 @@ from tests.broker.conftest import read_all
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.redis_reference import reference
+
+Start = Callable[..., RespBroker]
 
 ATTACKS = [
     b"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET owned by-a-page\r\n",
@@ -82,6 +85,63 @@ def test_a_client_that_does_not_read_is_owed_little(
     finally:
         for sock in socks:
             sock.close()
+
+
+def test_a_value_that_few_bytes_make_large_is_refused(start_broker: Start) -> None:
+    """Each of these takes up to 512 MiB, and an end of the node once."""
+    broker = start_broker("--resp-maxmemory", "300mb")
+    client = broker.connect()
+    assert client.call("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"%d" % (300 << 20)]
+    client.call("SETRANGE", "large", 100 << 20, "x")
+    for command in (
+        ("SETBIT", "k", 4_294_967_295, 1),
+        ("SETRANGE", "k", 536_870_900, "x"),
+        ("BITFIELD", "k", "SET", "u8", 4_294_967_200, 1),
+        ("BITOP", "NOT", "k", "large"),
+        ("EVAL", "return redis.call('SETBIT', 'k', 4294967295, 1)", 0),
+    ):
+        assert is_error(client.call(*command), "OOM command not allowed when used memory"), command
+        assert client.call("EXISTS", "k") == 0
+    assert client.call("SETBIT", "k", 8_000, 1) == 0
+    # Copies go on until the bound, and what makes room is never refused.
+    copied = [client.call("COPY", "large", f"copy{n}") for n in range(5)]
+    assert copied[0] == 1
+    assert is_error(copied[-1], "OOM")
+    client.pipeline(*[("DEL", f"copy{n}") for n in range(5)], ("DEL", "large"))
+    _eventually(lambda: client.call("SET", "after", "v") == b"OK")
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def test_commands_of_a_transaction_are_bounded(client: RespClient) -> None:
+    """As after any command that was refused, EXEC discards them all."""
+    client.call("MULTI")
+    replies = [client.call("SET", "k", b"x" * (8 << 20)) for _ in range(10)]
+    assert replies[0] == b"QUEUED"
+    assert is_error(replies[-1], "ERR a transaction may have")
+    assert is_error(client.call("EXEC"), "EXECABORT")
+    assert client.call("EXISTS", "k") == 0
+    # The next one begins anew.
+    client.call("MULTI")
+    client.call("SET", "k", b"x" * (8 << 20))
+    assert client.call("EXEC") == [b"OK"]
+
+
+def test_who_sends_without_end_is_closed_when_memory_is_used_up(start_broker: Start) -> None:
+    broker = start_broker("--resp-maxmemory", "200mb")
+    others = broker.connect()
+    sender = broker.connect()
+    sender.sock.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$250000000\r\n")
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        sender.sock.sendall(b"x" * 250_000_000)
+    _eventually(lambda: others.call("SET", "k", "v") == b"OK")
+
+
+def _eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def _resident_bytes(client: RespClient) -> int:
