@@ -16,14 +16,17 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.batch import Block
+from delaylog.storage.columns import some
 from delaylog.storage.extent_checks import ExtentChecks
 from delaylog.storage.extents import make_extent, read_extents
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_reader import HourReader
 from delaylog.storage.hour_recovery import cut_files, first_rows_are_before, rows_are_missing
+from delaylog.storage.hour_rewrite import HourRewrite
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
     EXTENT,
+    EXTENT_REWRITTEN,
     EXTENT_SIZE,
     INDEX_ENTRY_SIZE,
     Int64Array,
@@ -35,6 +38,7 @@ from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
 from delaylog.storage.whole_rows import concat_rows
+from delaylog.storage.work import Work
 
 _WALK_SLICE: Final = 8192
 _VERIFY_BYTES: Final = 4 << 20
@@ -74,6 +78,7 @@ class DelayHour:
         self._unsynced = False
         self._syncing = False
         self._states: dict[int, StateColumn] = {}
+        self._pins = 0
         self._readers = 0
         self._readers_lock = threading.Lock()
 
@@ -291,11 +296,16 @@ class DelayHour:
 
         `before` is a row of the chain behind which the walk begins; 0 begins at its head.
         """
-        if before:
-            index = int(self.read_rows(np.array([before], np.int64))["pre_global_index"][0])
-        else:
+        with self.pinned():
             index = int(self.seconds().newest[second])
-        yield from self._reader.walk(index, last, slice_rows=slice_rows)
+            if before:
+                row = self.read_rows(np.array([before], np.int64))[0]
+                if row["global_index"]:
+                    index = int(row["pre_global_index"])
+                else:
+                    # Compaction removed it, and the chain does not lead there any more.
+                    last = min(last, before - 1)
+            yield from self._reader.walk(index, last, slice_rows=slice_rows)
 
     def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
         """All rows in index order, in parts, read with pread."""
@@ -316,8 +326,10 @@ class DelayHour:
     def checks(self) -> ExtentChecks:
         """What has been checked of the files since they were opened."""
         if self._checks is None:
+            extents = self.extents()
+            self._reader.sparse = some(extents["flags"] & EXTENT_REWRITTEN)
             self._checks = ExtentChecks(
-                self._file, self.folder, self.extents(), good_from=self._own_extents
+                self._file, self.folder, extents, good_from=self._own_extents
             )
         return self._checks
 
@@ -355,6 +367,42 @@ class DelayHour:
         """Load the heads of the chains. Any thread."""
         with self._reading():
             self.seconds()
+
+    # ------------------------------------------------------------------ compaction
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """For work in slices that keeps rows or a place of a chain: they stay good meanwhile."""
+        self._pins += 1
+        try:
+            yield
+        finally:
+            self._pins -= 1
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether nobody reads the files beside the loop, nor keeps a place in them."""
+        return self._pins == 0 and self._readers == 0
+
+    def replacing(self, rewrite: HourRewrite) -> Work:
+        """Let rewritten files of all rows take the place of the present ones.
+
+        No append and no sync may run beside it. Until the last step the open files are the old
+        ones, so every one that is read is open by then.
+        """
+        assert rewrite.row_count == self.row_count, "a rewriting holds every row"
+        counts = self.seconds().count.copy()
+        for name in ("delay.log", "delay.index", "extents"):
+            self._file(name)
+        with self._reading():
+            yield lambda: rewrite.replace(counts)
+            while self._pins or self._readers > 1:
+                yield 0.001
+        self.close_files()
+        self._own_extents = 0
+        self._unsynced = False
+        self._reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
+        self._seconds, self._seconds_dirty = rewrite.seconds, False
 
     # ------------------------------------------------------------------ opening, ending
 

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from delaylog.storage.columns import distinct
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File
-from delaylog.storage.layout import INDEX_ENTRY_SIZE, Int64Array, RowArray
+from delaylog.storage.layout import EXTENT_HOLE, INDEX_ENTRY_SIZE, Int64Array, RowArray
 
 _READ_BYTES: Final = 4 << 20
 
@@ -39,12 +40,12 @@ class _Ranges:
     """
 
     def __init__(
-        self, starts: Int64Array, sizes: Int64Array, crcs: Int64Array, good_from: int
+        self, starts: Int64Array, sizes: Int64Array, crcs: Int64Array, good: npt.NDArray[np.bool_]
     ) -> None:
         self.starts = starts
         self.sizes = sizes
         self.crcs = crcs
-        self.good = np.arange(len(starts)) >= good_from
+        self.good = good
         self._first_bad = 0
 
     def append(self, start: int, size: int, crc: int) -> None:
@@ -95,13 +96,17 @@ class ExtentChecks:
         self._folder = folder
         size = INDEX_ENTRY_SIZE
         column = {name: extents[name].astype(np.int64) for name in _COLUMNS}
+        # A hole has no bytes that could be wrong.
+        good = (np.arange(len(extents)) >= good_from) | (extents["flags"] & EXTENT_HOLE != 0)
         self._index = _Ranges(
             (column["first_index"] - 1) * size,
             column["count"] * size,
             column["index_crc"],
-            good_from,
+            good,
         )
-        self._log = _Ranges(column["log_offset"], column["log_size"], column["log_crc"], good_from)
+        self._log = _Ranges(
+            column["log_offset"], column["log_size"], column["log_crc"], good.copy()
+        )
 
     def append(self, extent: RowArray) -> None:
         """An extent that was flushed just now."""

@@ -54,8 +54,13 @@ def make_extent(
         b"",
         0,
     )
-    extent["crc"] = crc32c(extent.tobytes()[:-4])
+    seal_extent(extent)
     return extent
+
+
+def seal_extent(extent: RowArray) -> None:
+    """Give an extent, an array of one, the checksum of what it says now."""
+    extent["crc"] = crc32c(extent.tobytes()[:-4])
 
 
 def whole_extent(raw: bytes | memoryview) -> bool:

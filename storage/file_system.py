@@ -7,11 +7,12 @@ are positional (`pwrite`): a file has no cursor, so a retry can never append twi
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,11 @@ class File(Protocol):
         """Let the system begin to bring a written range to the disk; nothing is promised."""
 
     def fdatasync(self) -> None: ...
+
+    def punch(self, offset: int, size: int) -> None:
+        """Give back the blocks of a range, which reads as zeros then; nothing where that cannot be
+        done.
+        """
 
     def truncate(self, size: int) -> None: ...
 
@@ -119,6 +125,20 @@ def raise_disk_error(error: OSError, path: str) -> NoReturn:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise DiskFullError(f"no space for {path}: {error.strerror}") from error
     raise DiskFailedError(f"I/O failed on {path}: {error.strerror}") from error
+
+
+_KEEP_SIZE = 0x01
+_PUNCH_HOLE = 0x02
+
+
+@cache
+def _fallocate() -> Callable[[int, int, int, int], int]:
+    """The system's `fallocate`, which Python has no call for; one that does nothing elsewhere."""
+    found = getattr(ctypes.CDLL(None), "fallocate64", None)
+    if found is None:
+        return lambda *_: -1
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return found  # type: ignore[no-any-return]
 
 
 class _OsMapping:
@@ -218,6 +238,10 @@ class OsFile:
         # the disk is told by the fdatasync that follows.
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    def punch(self, offset: int, size: int) -> None:
+        # Space is all that it is for: a file system that cannot do it keeps the blocks.
+        _fallocate()(self._fd, _PUNCH_HOLE | _KEEP_SIZE, offset, size)
 
     def fdatasync(self) -> None:
         try:

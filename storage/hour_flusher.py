@@ -54,6 +54,7 @@ class HourFlusher:
         self._hour = hour
         self._trim = trim
         self._writes_tails = False
+        self._syncs = self._replaces = False
         self._flushes = 0
         self.writes_states = False
         """A page is in flight, maybe: it may not be taken for a written one."""
@@ -146,8 +147,27 @@ class HourFlusher:
                         raise
                     column.settle()
 
+    def replacing(self, work: Work) -> Work:
+        """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
+        while self._writes_tails or self._syncs:
+            yield 0.001
+        self._writes_tails = self._replaces = True
+        try:
+            yield from work
+        finally:
+            self._writes_tails = self._replaces = False
+
     def sync(self) -> Work:
         """Write second indexes and make every touched file durable, hour by hour."""
+        while self._replaces:
+            yield 0.001
+        self._syncs = True
+        try:
+            yield from self._sync()
+        finally:
+            self._syncs = False
+
+    def _sync(self) -> Work:
         for folder in list(self._hours.values()):
             if folder.seconds_dirty:
                 yield folder.take_seconds()

@@ -21,12 +21,13 @@ from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     INDEX_WORDS,
+    NO_TAG,
     PRE_GLOBAL_INDEX_WORD,
     Int64Array,
     RowArray,
 )
 from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
-from delaylog.storage.whole_rows import put_rows, take_rows
+from delaylog.storage.whole_rows import copy_rows, put_rows, take_rows
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096
@@ -60,6 +61,8 @@ class HourReader:
         self.row_count = 0
         self.log_size = 0
         self.mapped = False
+        self.sparse = False
+        """Compaction removed rows: those read as zeros."""
         self._pieces: dict[str, MappedPieces] = {}
 
     def _mapped(self, name: str, piece_size: int) -> MappedPieces | None:
@@ -107,8 +110,16 @@ class HourReader:
         return self._sound(out, indexes)
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
-        """Refuse rows that do not say the number they stand at: the cheapest check against rot."""
+        """Refuse rows that do not say the number they stand at: the cheapest check against rot.
+
+        A row that compaction removed is given a tag that no ref has.
+        """
         wrong = rows["global_index"] != indexes
+        if self.sparse and some(wrong):
+            gone = rows["global_index"] == 0
+            rows = copy_rows(rows)
+            rows["epoch_tag"][gone] = NO_TAG
+            wrong &= ~gone
         if some(wrong):
             index = int(indexes[np.flatnonzero(wrong)[0]])
             raise CorruptionError(

@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import by_hour, every, hours_of, some
+from delaylog.storage.columns import Mask, by_hour, every, hours_of, some
+from delaylog.storage.compaction import compact_hour
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem
@@ -21,6 +22,7 @@ from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_flusher import HourFlusher
 from delaylog.storage.hour_removal import HourRemovals
+from delaylog.storage.hour_rewrite import settle_rewrite
 from delaylog.storage.hour_tail import TailPile
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
@@ -82,6 +84,7 @@ class HourStore:
         }
         for hour in sorted(present | set(counts)):
             known = counts.get(hour)
+            settle_rewrite(self._fs, self._path(hour))
             folder = DelayHour(self._fs, self._path(hour), hour)
             may_be_gone = known and known.rows and known.ended
             if may_be_gone and not folder.holds_rows_before(position, epoch):
@@ -366,6 +369,22 @@ class HourStore:
                     column.settle()
         for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
             folder.drop_seconds()
+
+    # ------------------------------------------------------------------ compaction
+
+    def compact(self, hour: int, gone: Mask, bare: Mask, *, states: bool) -> Work:
+        """Remove rows for good, and of others their records; see `compact_hour`.
+
+        `states` says that their states can go too: no ready queue and no wheel names the rows.
+        """
+        return compact_hour(
+            self._fs, self.hour(hour), self._flusher.replacing, gone, bare, states=states
+        )
+
+    @property
+    def near(self) -> frozenset[int]:
+        """The hours that are read through maps."""
+        return self._near
 
     # ------------------------------------------------------------------ near hours, ending
 

@@ -56,6 +56,9 @@ TAG_COUNT: Final = 1 << TAG_BITS
 HOUR_SHIFT: Final = TAG_BITS + INDEX_BITS
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 TAG_MASK: Final = TAG_COUNT - 1
+NO_TAG: Final = (1 << 16) - 1
+"""In the `epoch_tag` of a row as it is read: compaction removed the row. No ref has this tag."""
+assert NO_TAG > TAG_MASK
 HOUR_MAX: Final = (1 << HOUR_BITS) - 1
 assert HOUR_BITS + TAG_BITS + INDEX_BITS == 63, "a ref must stay a positive int64"
 
@@ -274,7 +277,7 @@ EXTENT: Final = np.dtype(
     [
         ("magic", "<u4"),
         ("version", "<u2"),
-        ("reserved", "<u2"),
+        ("flags", "<u2"),
         ("first_index", "<u4"),
         ("count", "<u4"),
         ("log_offset", "<u8"),
@@ -294,6 +297,10 @@ EXTENT: Final = np.dtype(
 EXTENT_SIZE: Final = 128
 assert EXTENT.itemsize == EXTENT_SIZE
 EXTENT_MAGIC: Final = 0x54584C44  # "DLXT"
+EXTENT_REWRITTEN: Final = 1
+"""Compaction wrote the range: rows that it removed read as zeros, and offsets are this node's own."""
+EXTENT_HOLE: Final = 2
+"""Every row of the range was removed: its index is a hole of the file, and is not checked."""
 
 # --------------------------------------------------------------------------- stand-alone files
 

@@ -35,6 +35,9 @@ class ReservedFile:
     def begin_writing(self, offset: int, size: int) -> None:
         self._file.begin_writing(offset, size)
 
+    def punch(self, offset: int, size: int) -> None:
+        self._file.punch(offset, size)
+
     def fdatasync(self) -> None:
         self._file.fdatasync()
 

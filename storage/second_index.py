@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.storage.columns import every
 from delaylog.storage.layout import (
     HOUR_SECONDS,
     SECOND_ENTRY,
@@ -22,6 +23,7 @@ from delaylog.storage.layout import (
     seal_file,
 )
 from delaylog.storage.rows import seconds_of
+from delaylog.storage.whole_rows import take_rows
 
 
 @dataclass(slots=True)
@@ -104,12 +106,17 @@ class ChainUpdate:
 
 
 def rebuild(parts: list[tuple[RowArray, int]]) -> SecondIndex:
-    """The second index from all rows of an hour, given as consecutive (rows, hour) parts."""
+    """The second index from all rows of an hour, given as consecutive (rows, hour) parts.
+
+    Rows that compaction removed are passed over; a row's number in its second counts them.
+    """
     index = SecondIndex()
     for rows, hour in parts:
+        index.covers += len(rows)
+        if not every(rows["global_index"]):
+            rows = take_rows(rows, rows["global_index"] != 0)
         seconds = seconds_of(rows, hour)
         # Later rows win an assignment with repeated subscripts, and later means newer here.
         index.newest[seconds] = rows["global_index"]
-        index.count += np.bincount(seconds, minlength=HOUR_SECONDS).astype(np.uint32)
-        index.covers += len(rows)
+        index.count[seconds] = rows["local_index"]
     return index

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns import consecutive, distinct, some
+from delaylog.storage.columns import Mask, consecutive, distinct, some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
@@ -358,6 +358,19 @@ class StateColumn:
             put_rows(mapped.entries, rows, piece.entries[rows])
         mapped.dirty = piece.dirty
         self._pieces[which] = mapped
+
+    def punch(self, gone: Mask) -> None:
+        """Give the pages back in which no row is left; `gone` begins with row 1. Any thread.
+
+        Nobody asks for these rows: whether a page in memory, or one just being written, still says
+        what they were does not matter.
+        """
+        if self._file is None or self._length == 0:
+            return
+        pages = min(len(gone), self._length // STATE_ENTRY_SIZE) // PAGE_ROWS
+        whole = np.flatnonzero(gone[: pages * PAGE_ROWS].reshape(-1, PAGE_ROWS).all(axis=1))
+        for first, count in page_runs(whole):
+            self._file.punch(first * PAGE_SIZE, count * PAGE_SIZE)
 
     def sync(self) -> None:
         """Make written pages durable."""

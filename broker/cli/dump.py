@@ -182,7 +182,7 @@ def _word(word: bytes) -> str:
 def _records(file: File, dtype: np.dtype[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number from 1, fields) of every record."""
     size, part = file.size() // dtype.itemsize, _PART_RECORDS
-    names = [name for name in dtype.names or () if name not in ("unused", "reserved")]
+    names = [name for name in dtype.names or () if name != "unused"]
     for start in range(0, size, part):
         raw = file.pread(min(part, size - start) * dtype.itemsize, start * dtype.itemsize)
         columns = [np.frombuffer(raw, dtype)[name].tolist() for name in names]

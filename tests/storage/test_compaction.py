@@ -1,0 +1,219 @@
+"""Compaction of an hour: removed rows take no space, all others are what they were, at any crash.
+
+Method: a store on a fake disk is filled in several flushes; rows are removed, and every look-up is
+compared with what it said before. A crash at every operation of a compaction leaves the old files
+or the new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_store import HourStore
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
+from delaylog.storage.second_index import SecondIndex
+from delaylog.storage.state_column import PAGE_ROWS
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.hour_model import FIRST, FOLDER, Model, open_store, run
+
+ROWS = 600
+
+
+def filled(disk: FakeDisk, rows: int = ROWS, size: int = 40) -> tuple[HourStore, Model]:
+    store, model = open_store(disk), Model()
+    add(store, model, rows, size)
+    return store, model
+
+
+def add(store: HourStore, model: Model, rows: int, size: int = 40) -> None:
+    for first in range(0, rows, 97):
+        count = min(97, rows - first)
+        due = [FIRST * HOUR_MS + (first + k) % 7 * 1000 + k for k in range(count)]
+        model.add(store, due, [b"%06d" % (first + k) + b"x" * (size - 6) for k in range(count)], 0)
+        run(store.flush(upto=1 << 62))
+
+
+def every_third(n: int) -> np.ndarray:
+    return np.arange(n) % 3 != 0
+
+
+def chains(store: HourStore) -> list[list[int]]:
+    folder = store.hour(FIRST)
+    return [sum(folder.walk_second(second, folder.row_count), []) for second in range(8)]
+
+
+def check(store: HourStore, model: Model, gone: np.ndarray) -> None:
+    """What was removed is unknown; all else is the model's, in the right chains."""
+    refs = np.array(model.refs, np.int64)
+    gone = np.concatenate([gone, np.zeros(len(refs) - len(gone), np.bool_)])
+    rows = store.rows(refs)
+    assert not store.check_tags(refs[gone], rows[gone]).any()
+    kept, kept_rows = refs[~gone], rows[~gone]
+    assert store.check_tags(kept, kept_rows).all()
+    expected = [model.hours[FIRST][k] for k in np.flatnonzero(~gone)]
+    assert kept_rows["deliver_at"].tolist() == [due for due, _ in expected]
+    assert store.records(kept, kept_rows) == b"".join(record for _, record in expected)
+    second = (kept_rows["deliver_at"] - FIRST * HOUR_MS) // 1000
+    numbers = kept_rows["global_index"]
+    assert chains(store) == [numbers[second == k][::-1].tolist() for k in range(8)]
+
+
+def test_rows_that_are_left_are_what_they_were() -> None:
+    """Rows, records, chains and second index, also of rows that come later, and after a restart."""
+    disk = FakeDisk()
+    store, model = filled(disk)
+    gone = every_third(ROWS)
+    size = store.hour(FIRST).log_size
+    run(store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False))
+    assert store.hour(FIRST).log_size < size * 0.4
+    check(store, model, gone)
+    add(store, model, 120)
+    check(store, model, gone)
+    heads = store.hour(FIRST).seconds()
+    assert SecondIndex.decode(heads.encode()) is not None
+    run(store.sync())
+    store.close()
+    again = HourStore(disk, FOLDER)
+    again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
+    check(again, model, gone)
+    for step in again.hour(FIRST).verify():
+        assert step is None
+    assert again.hour(FIRST).rebuild_seconds().newest.tolist() == heads.newest.tolist()
+
+
+def test_rows_that_come_while_files_are_written_aside() -> None:
+    """They keep the extents that they came in: a start may cut at any of them."""
+    disk = FakeDisk()
+    store, model = filled(disk)
+    gone = every_third(ROWS)
+    work = store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False)
+    step = next(work)
+    assert callable(step)
+    step()
+    add(store, model, 200)
+    run(work)
+    check(store, model, gone)
+    run(store.sync())
+    store.close()
+    again = HourStore(disk, FOLDER)
+    again.recover({FIRST: HourCounts(rows=ROWS + 97)}, 1 << 62)
+    model.refs = model.refs[: ROWS + 97]
+    check(again, model, gone)
+
+
+def test_a_second_compaction_and_one_of_everything() -> None:
+    disk = FakeDisk()
+    store, model = filled(disk)
+    none = np.zeros(ROWS, np.bool_)
+    run(store.compact(FIRST, every_third(ROWS), none, states=False))
+    gone = np.arange(ROWS) % 6 != 0
+    run(store.compact(FIRST, gone, none, states=False))
+    check(store, model, gone)
+    run(store.compact(FIRST, ~none, none, states=False))
+    check(store, model, ~none)
+    assert store.hour(FIRST).log_size == 0
+    add(store, model, 10)
+    check(store, model, ~none)
+
+
+def test_rows_that_lose_only_their_records() -> None:
+    disk = FakeDisk()
+    store, model = filled(disk)
+    bare = every_third(ROWS)
+    run(store.compact(FIRST, np.zeros(ROWS, np.bool_), bare, states=False))
+    refs = np.array(model.refs, np.int64)
+    rows = store.rows(refs)
+    assert store.check_tags(refs, rows).all()
+    assert rows["size"][bare].max() == 0
+    expected = b"".join(model.hours[FIRST][k][1] for k in np.flatnonzero(~bare))
+    assert store.records(refs, rows) == expected
+    assert rows["origin"].tolist() == refs.tolist()
+
+
+def test_a_reader_in_slices_keeps_its_files() -> None:
+    """A walk that has begun ends in the files that it began in."""
+    disk = FakeDisk()
+    store, model = filled(disk)
+    gone = every_third(ROWS)
+    before = chains(store)[2]
+    walk = store.hour(FIRST).walk_second(2, ROWS, slice_rows=8)
+    seen = next(walk)
+    work = store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False)
+    for _ in range(50):
+        step = next(work)
+        if callable(step):
+            step()
+    assert seen + sum(walk, []) == before
+    run(work)
+    check(store, model, gone)
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_a_crash_at_any_operation(survival: Survival) -> None:
+    """The old files or the new ones, whole: with either every row that lives is read."""
+    gone = every_third(ROWS)
+    at, kept, replaced = 1, 0, 0
+    while True:
+        disk = FakeDisk()
+        store, model = filled(disk)
+        run(store.sync())
+        disk.sync_all()
+        disk.crash_at = disk.count + at
+        try:
+            run(store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False))
+        except DiskCrashed:
+            disk = disk.restart(survival, at)
+        else:
+            break
+        again = HourStore(disk, FOLDER)
+        again.recover({FIRST: HourCounts(rows=ROWS)}, 1 << 62)
+        refs = np.array(model.refs, np.int64)
+        if again.check_tags(refs, again.rows(refs)).all():
+            kept += 1
+            check(again, model, np.zeros(ROWS, np.bool_))
+        else:
+            replaced += 1
+            check(again, model, gone)
+        assert not [name for name in disk.listdir(f"{FOLDER}/{hour_name(FIRST)}") if "tmp" in name]
+        at += 1
+    assert kept > 5
+    assert replaced > 3
+
+
+def blocks(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("rounds", [20])
+def test_a_hundred_replacements_leave_little_behind(tmp_path: Path, rounds: int) -> None:
+    """Index, records and states of replaced rows: what is left is little more than what lives."""
+    fs = OsFileSystem()
+    store = HourStore(fs, str(tmp_path))
+    store.recover({}, 1 << 62)
+    model, per_round = Model(), 2_000
+    done = np.zeros(1, STATE_ENTRY)
+    done["state"] = MessageState.DELETED
+    for number in range(rounds):
+        add(store, model, per_round, size=100)
+        if number:
+            refs = np.array(model.refs[-2 * per_round : -per_round], np.int64)
+            store.put_states(refs, done)
+            run(store.flush_states())
+    run(store.sync())
+    folder = tmp_path / hour_name(FIRST)
+    living = per_round * (112 + 32 + 100)
+    assert blocks(folder) > 0.9 * rounds * living
+    gone = np.arange(rounds * per_round) < (rounds - 1) * per_round
+    run(store.compact(FIRST, gone, np.zeros(len(gone), np.bool_), states=True))
+    os.sync()
+    assert blocks(folder) - (folder / "second.index").stat().st_size < 1.5 * living
+    check_states = store.get_states(np.array(model.refs[-per_round:], np.int64))
+    assert not check_states["state"].any()
+    assert PAGE_ROWS == 128
+    store.close()
