@@ -74,6 +74,8 @@ class Ticks:
             node.spawn("keyspace snapshot", self._snapshot_work)
         if state.keyspace.garbage:
             node.free_garbage()
+        if engine.compactor.due(now_ms):
+            node.spawn("compaction", self._compaction_work)
         if engine.states_due():
             node.spawn("states", engine.states_work)
         if engine.flush_due():
@@ -111,6 +113,10 @@ class Ticks:
             group = None if topic is None else topic.group(group_name)
             if topic is not None and group is not None:
                 topic.used_ms = group.used_ms = now_ms
+
+    def _compaction_work(self) -> Work:
+        node = self._node
+        return node.engine.compactor.work(node.state_ms, lambda: node.stopping)
 
     def _snapshot_work(self) -> Work:
         """A snapshot of the keyspace; the end of the node does not wait for one."""

@@ -159,7 +159,7 @@ class HourRewrite:
 
     def _write_rows(self, rows: RowArray, kept: Int64Array, first: int) -> None:
         """Write rows where they stand, and nothing where there is none."""
-        raw = memoryview(rows.view(np.uint8)).cast("B")
+        raw = rows.view(np.uint8).data
         apart = np.flatnonzero(np.diff(kept) > _GAP_ROWS) + 1
         starts = kept[np.concatenate([[0], apart])].tolist()
         stops = (kept[np.concatenate([apart - 1, [len(kept) - 1]])] + 1).tolist()

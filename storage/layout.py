@@ -298,7 +298,7 @@ EXTENT_SIZE: Final = 128
 assert EXTENT.itemsize == EXTENT_SIZE
 EXTENT_MAGIC: Final = 0x54584C44  # "DLXT"
 EXTENT_REWRITTEN: Final = 1
-"""Compaction wrote the range: rows that it removed read as zeros, and offsets are this node's own."""
+"""Compaction wrote the range: removed rows read as zeros, and offsets are this node's own."""
 EXTENT_HOLE: Final = 2
 """Every row of the range was removed: its index is a hole of the file, and is not checked."""
 

@@ -19,6 +19,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.layout import (
     EXTENT,
+    EXTENT_HOLE,
     EXTENT_MAGIC,
     EXTENT_SIZE,
     INDEX_ENTRY,
@@ -89,7 +90,7 @@ class HourCopy:
                 (
                     (int(extent["first_index"]) - 1) * INDEX_ENTRY_SIZE,
                     int(extent["count"]) * INDEX_ENTRY_SIZE,
-                    int(extent["index_crc"]),
+                    None if extent["flags"] & EXTENT_HOLE else int(extent["index_crc"]),
                 )
                 for extent in extents
             ],
@@ -148,9 +149,11 @@ class HourCopy:
         raw = self._file("extents").pread(self._file("extents").size(), 0)
         found = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
         rows = log_end = 0
+        whole = True
         for number, extent in enumerate(found):
             if rows >= self._rows:
                 break
+            whole = not extent["flags"]
             at = number * EXTENT_SIZE
             if extent["magic"] != EXTENT_MAGIC or crc32c(raw[at : at + EXTENT_SIZE - 4]) != int(
                 extent["crc"]
@@ -165,7 +168,8 @@ class HourCopy:
         if rows != self._rows:
             what = f"they cover {rows} rows, the checkpoint counts {self._rows}"
             raise self._damaged("extents", number * EXTENT_SIZE, what)
-        self._check_last_row(log_end)
+        if whole:
+            self._check_last_row(log_end)
         return found[:number]
 
     def _check_last_row(self, log_end: int) -> None:

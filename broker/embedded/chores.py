@@ -100,6 +100,8 @@ class Chores:
                     node.clock.now_ms, short_of_space=short, stopping=self._ending
                 ),
             )
+        if engine.compactor.due(now_ms):
+            yield "compaction", lambda: engine.compactor.work(node.clock.now_ms, self._ending)
         if state.garbage:
             yield "discard", engine.discard_work
         if state.keyspace.garbage:

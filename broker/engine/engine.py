@@ -13,6 +13,7 @@ from typing import Any
 
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
+from delaylog.broker.engine.compaction import Compactor
 from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, load_keyspace
@@ -108,6 +109,11 @@ class Engine:
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
             freed=self.refill_reserve,
             make_snapshot=make_snapshot,
+        )
+        self.compactor = Compactor(
+            self.state,
+            self.upkeep,
+            freed=self.refill_reserve,
         )
         self.jobs = Jobs(self.state, self.flush_work)
         self.publisher = Publisher(self.state, self.flush_work)

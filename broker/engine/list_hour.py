@@ -81,6 +81,10 @@ class HourList:
 
     def steps(self) -> Generator[None, None, bool]:
         """Put rows on the page; returns whether the hour came to its end."""
+        with self._folder.pinned():
+            return (yield from self._steps())
+
+    def _steps(self) -> Generator[None, None, bool]:
         if self._run.place.chain:
             yield from self._hot_second(self._run.place.second)
             if self._run.over:
@@ -246,7 +250,7 @@ class HourList:
 
     def _check_chain(self, index: int, second: int) -> None:
         row = self._folder.read_rows(np.array([index], np.int64))
-        if int(seconds_of(row, self._folder.hour)[0]) != second:
+        if row["global_index"][0] and int(seconds_of(row, self._folder.hour)[0]) != second:
             raise BadRequestError("cursor names no place", field="cursor")
 
     # ------------------------------------------------------------------ rows that come next

@@ -263,14 +263,17 @@ class Loader:
         self, folder: DelayHour, index: Int64Array
     ) -> Generator[IoJob | float | None, None, Entries]:
         """Entries of rows that live, once every byte that will be served of them was checked."""
-        rows = folder.read_rows(index)
-        for number in folder.unchecked_records(rows):
-            yield partial(folder.check_records, number)
+        with folder.pinned():
+            rows = folder.read_rows(index)
+            for number in folder.unchecked_records(rows):
+                yield partial(folder.check_records, number)
         tags = rows["epoch_tag"].astype(np.int64)
         refs = (folder.hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
         due = rows["deliver_at"].astype(np.int64)
         entries = Entries(due, refs, rows["topic"].astype(np.int64))
         living = folder.states().get(index)["state"] == STATE_NONE
+        # Compaction may have removed a row since its chain was walked.
+        living &= rows["global_index"] != 0
         if self._state.special:
             self._look_closer(folder, index, rows, living)
         return entries if every(living) else Entries(*(column[living] for column in entries))

@@ -213,6 +213,8 @@ class Upkeep:
         self._state = state
         self.held: Callable[[], bool] = lambda: False
         """Whether somebody copies the folder's files just now, so that none may be removed."""
+        self.awaited: Callable[[], bool] = lambda: False
+        """Whether something waits for the next checkpoints, even if the log does not grow."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster others may still need some of it."""
         self._lean_bytes = lean_bytes
@@ -267,7 +269,7 @@ class Upkeep:
                 or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go)
             )
         if grown == 0:
-            return False
+            return self.awaited() and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
         return (
             grown >= limits.checkpoint_bytes
             or now_ms - self.checkpoint_ms >= limits.checkpoint_ms

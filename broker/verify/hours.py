@@ -15,9 +15,12 @@ from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
 from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.hour_rewrite import path_of
 from delaylog.storage.layout import (
     EXTENT,
+    EXTENT_HOLE,
     EXTENT_MAGIC,
+    EXTENT_REWRITTEN,
     EXTENT_SIZE,
     HOUR_MS,
     INDEX_ENTRY,
@@ -63,11 +66,17 @@ class HourCheck:
         self._is_row = is_row
         self._sealed = sealed
         self._seconds = SecondIndex()
+        self._rewritten = False
+        self._removed: list[Int64Array] = []
+        """Numbers, from 0, of rows that compaction removed."""
         self.living = 0
+
+    def _path(self, name: str) -> str:
+        return path_of(self._fs, self._place, name)
 
     def run(self) -> Generator[None, None, None]:
         """Check everything, yielding between slices."""
-        if not self._fs.exists(f"{self._place}/delay.index"):
+        if not self._fs.exists(self._path("delay.index")):
             if self._promised:
                 self._report.damaged(
                     f"{self._name}/delay.index", 0, f"missing; {self._promised} rows were durable"
@@ -90,7 +99,7 @@ class HourCheck:
         self._report.damaged(f"{self._name}/{name}", position, what)
 
     def _open(self, name: str) -> File | None:
-        path = f"{self._place}/{name}"
+        path = self._path(name)
         if not self._fs.exists(path):
             self._damaged(name, 0, "missing")
             return None
@@ -123,6 +132,12 @@ class HourCheck:
                     self._say("extents", at, "it does not follow the one before", promised=promised)
                     break
                 count, size = int(one["count"]), int(one["log_size"])
+                self._rewritten |= bool(one["flags"] & EXTENT_REWRITTEN)
+                if one["flags"] & EXTENT_HOLE:
+                    yield from self._hole(index, rows, count, promised=promised)
+                    rows += count
+                    self._report.rows += count
+                    continue
                 head = index.pread(count * INDEX_ENTRY_SIZE, rows * INDEX_ENTRY_SIZE)
                 body = log.pread(size, log_end)
                 self._report.bytes_read += len(head) + len(body)
@@ -151,6 +166,20 @@ class HourCheck:
                     file.close()
         return rows
 
+    def _hole(
+        self, index: File, first: int, count: int, *, promised: bool
+    ) -> Generator[None, None, None]:
+        """Rows that compaction removed, all of them: nothing is there."""
+        for start in range(first, first + count, _STATE_ROWS):
+            part = min(_STATE_ROWS, first + count - start)
+            if any(index.pread(part * INDEX_ENTRY_SIZE, start * INDEX_ENTRY_SIZE)):
+                at = start * INDEX_ENTRY_SIZE
+                self._say("delay.index", at, "rows that were removed", promised=promised)
+            self._removed.append(np.arange(start, start + part))
+            yield
+        if self._seconds.covers >= 0:
+            self._seconds.covers += count
+
     def _say(self, name: str, position: int, what: str, *, promised: bool) -> None:
         if promised:
             self._damaged(name, position, what)
@@ -163,11 +192,22 @@ class HourCheck:
         size = rows["size"].astype(np.int64)
         ends = np.cumsum(size) + log_start
         known = self._seconds.covers >= 0
+        numbers = np.arange(first, first + len(rows))
+        if self._rewritten:
+            there = rows["global_index"] != 0
+            self._removed.append(np.flatnonzero(~there) + first - 1)
+            rows, size, ends, numbers = rows[there], size[there], ends[there], numbers[there]
+            self._seconds.covers += int(np.count_nonzero(~there)) if known else 0
+        if len(rows) == 0:
+            return
         expected = rows.copy()
         if known:
             update = self._seconds.chain(expected, seconds_of(expected, self._hour))
             self._seconds.apply(update)
-        numbers = np.arange(first, first + len(rows))
+        if self._rewritten and known:
+            # Removed rows count in the numbers of those behind them.
+            self._seconds.count[seconds_of(rows, self._hour)] = rows["local_index"]
+            expected["local_index"] = np.maximum(expected["local_index"], rows["local_index"])
         before, local = expected["pre_global_index"], expected["local_index"]
         meta = sum(
             rows[name].astype(np.int64)
@@ -193,11 +233,11 @@ class HourCheck:
             ("an id whose hash differs", self._id_hashes(rows, body, ends - size - log_start)),
         ):
             for row in np.flatnonzero(~np.asarray(good))[:3].tolist():
-                at = (first - 1 + row) * INDEX_ENTRY_SIZE
-                self._damaged("delay.index", at, f"row {first + row}: {what}")
+                number = int(numbers[row])
+                at = (number - 1) * INDEX_ENTRY_SIZE
+                self._damaged("delay.index", at, f"row {number}: {what}")
 
-    @staticmethod
-    def _id_hashes(rows: RowArray, body: bytes, starts: Int64Array) -> np.ndarray:
+    def _id_hashes(self, rows: RowArray, body: bytes, starts: Int64Array) -> np.ndarray:
         good = np.ones(len(rows), np.bool_)
         named = np.flatnonzero(rows["id_size"] > 0)
         columns = (starts[named], rows["id_size"][named], rows["id_hash"][named])
@@ -205,13 +245,15 @@ class HourCheck:
             named.tolist(), *(column.tolist() for column in columns), strict=True
         ):
             good[row] = hash_u64(body[start : start + size]) == value
-        good[rows["id_size"] == 0] = rows["id_hash"][rows["id_size"] == 0] == 0
+        # A row whose record was removed keeps its hashes.
+        unnamed = (rows["id_size"] == 0) & ((rows["size"] > 0) | (not self._rewritten))
+        good[unnamed] = rows["id_hash"][unnamed] == 0
         return good
 
     # ------------------------------------------------------------------ second index, states
 
     def _second_index(self, rows: int) -> None:
-        path = f"{self._place}/second.index"
+        path = self._path("second.index")
         if not self._fs.exists(path) or self._seconds.covers < 0:
             return
         file = self._fs.open(path)
@@ -231,12 +273,17 @@ class HourCheck:
         elif kept.covers != rows:
             self._report.note(name, 0, f"it covers {kept.covers} rows of {rows}; a start mends it")
         elif not (
-            every(kept.newest == self._seconds.newest) and every(kept.count == self._seconds.count)
+            every(kept.newest == self._seconds.newest)
+            and (
+                every(kept.count >= self._seconds.count)
+                if self._rewritten
+                else every(kept.count == self._seconds.count)
+            )
         ):
             self._damaged("second.index", 0, "it is whole, but not the index of these rows")
 
     def _judge_seconds(self, raw: bytes, rows: int) -> tuple[int, str] | None:
-        file = self._fs.open(f"{self._place}/delay.index")
+        file = self._fs.open(self._path("delay.index"))
 
         def read_rows(first: int, last: int) -> RowArray:
             size = (last - first + 1) * INDEX_ENTRY_SIZE
@@ -252,6 +299,7 @@ class HourCheck:
         if file is None:
             return
         ended = 0
+        removed = np.concatenate(self._removed or [np.zeros(0, np.int64)])
         # What lies behind the last row is read too: rows of the log may have states already.
         size = file.size()
         for start in range(0, size, _STATE_ROWS * STATE_ENTRY_SIZE):
@@ -260,6 +308,9 @@ class HourCheck:
                 raw[: len(raw) // STATE_ENTRY_SIZE * STATE_ENTRY_SIZE], STATE_ENTRY
             )
             self._report.bytes_read += len(raw)
+            mine = removed[(removed >= start // STATE_ENTRY_SIZE)]
+            mine = mine[mine < start // STATE_ENTRY_SIZE + len(entries)] - start // STATE_ENTRY_SIZE
+            ended += int(np.count_nonzero(entries["state"][mine] < STATE_ENDED_FIRST))
             if not np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64).any():
                 yield
                 continue

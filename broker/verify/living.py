@@ -14,6 +14,7 @@ import numpy as np
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.upkeep import fill_group
 from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.hour_rewrite import path_of
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
@@ -51,7 +52,7 @@ def count_living(
 ) -> Generator[None, None, int]:
     """Living ones of an hour's first `rows` rows, once for each group."""
     living = 0
-    index = fs.open(f"{place}/delay.index")
+    index = fs.open(path_of(fs, place, "delay.index"))
     states: dict[int, File] = {}
     for name in fs.listdir(place):
         if (number := group_of_name(name)) is not None:

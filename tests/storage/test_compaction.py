@@ -8,6 +8,7 @@ or the new ones.
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def every_third(n: int) -> np.ndarray:
 
 def chains(store: HourStore) -> list[list[int]]:
     folder = store.hour(FIRST)
-    return [sum(folder.walk_second(second, folder.row_count), []) for second in range(8)]
+    return [list(chain.from_iterable(folder.walk_second(k, folder.row_count))) for k in range(8)]
 
 
 def check(store: HourStore, model: Model, gone: np.ndarray) -> None:
@@ -149,7 +150,7 @@ def test_a_reader_in_slices_keeps_its_files() -> None:
         step = next(work)
         if callable(step):
             step()
-    assert seen + sum(walk, []) == before
+    assert [*seen, *chain.from_iterable(walk)] == before
     run(work)
     check(store, model, gone)
 

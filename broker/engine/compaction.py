@@ -1,0 +1,287 @@
+"""Compaction: hours of which most rows have ended are written anew without them.
+
+Each node does it by itself, so it may only remove what no frame that is still to come reads: rows
+that were acked, cancelled, replaced or expired and are past their keep time, rows of purges, and
+places that a message has left. Dead messages stay, as they can be replayed. A row is marked first,
+and removed once both kept checkpoints are past the mark: no start replays a frame that reads it.
+
+The present hour and the next are left alone, because the wheel holds refs of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep import Upkeep
+from delaylog.storage.columns import Mask, distinct, some
+from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.id_forgetting import SORTED_MAX, owned_ids
+from delaylog.storage.id_index import OwnedIds
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    Cause,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.whole_rows import take_rows
+from delaylog.storage.work import Work
+
+LOOK_MS: Final = 30_000
+"""Pause between two looks at all hours."""
+AGAIN_MS: Final = 300_000
+"""Pause before an hour is read again in which too little was found."""
+ROWS_MIN: Final = 8_192
+"""An hour with fewer rows to remove costs less than the work."""
+MARKS_MAX: Final = 64
+"""Hours that are marked at a time: a bit and a half a row."""
+_LOOK_HOURS: Final = 4_096
+_SLICE_ROWS: Final = 8_192
+_MOVED: Final = int(MessageState.MOVED)
+_FINAL: Final = np.array(
+    [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.DELETED)], np.uint8
+)
+
+
+@dataclass(slots=True)
+class Mark:
+    """What of an hour may be removed, once both kept checkpoints are at `position`."""
+
+    gone: Mask
+    bare: Mask
+    """Rows that lead to where their message is now: only their records go."""
+    position: int
+    counts: HourCounts
+
+
+class Compactor:
+    """Compacts the hours of one engine, as background work."""
+
+    def __init__(self, state: EngineState, upkeep: Upkeep, *, freed: Callable[[], None]) -> None:
+        """`freed` is called when files were made smaller."""
+        self._state = state
+        self._upkeep = upkeep
+        self._freed = freed
+        upkeep.awaited = lambda: bool(self._marks)
+        self._marks: dict[int, Mark] = {}
+        self._removed: dict[int, int] = {}
+        """Rows that were found removed already."""
+        self._again_ms: dict[int, int] = {}
+        self._look_ms = 0
+        self._groups_max = 1
+        self.hours = 0
+        """Hours that were written anew."""
+        self.rows = 0
+        """Rows that were removed."""
+
+    def _covered(self) -> int:
+        kept = self._upkeep.kept_positions
+        return min(kept) if len(kept) > 1 else 0
+
+    def due(self, now_ms: int) -> bool:
+        """Whether `work` has something to do."""
+        if now_ms >= self._look_ms or now_ms < self._look_ms - LOOK_MS:
+            return True
+        covered = self._covered()
+        return (
+            any(mark.position <= covered for mark in self._marks.values())
+            and not self._upkeep.held()
+        )
+
+    def work(self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Remove what may be removed by now; then look for more."""
+        for hour in sorted(self._marks):
+            if stopping():
+                return
+            mark = self._marks.get(hour)
+            if mark is not None and mark.position <= self._covered() and not self._upkeep.held():
+                del self._marks[hour]
+                yield from self._remove(hour, mark, clock)
+        now_ms = clock()
+        if now_ms < self._look_ms and now_ms >= self._look_ms - LOOK_MS:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        groups = (len(self._state.by_number[number].groups) for number in self._state.special)
+        self._groups_max = max(groups, default=1) or 1
+        for number, (hour, counts) in enumerate(list(self._state.hours.counts.items())):
+            if number % _LOOK_HOURS == 0:
+                yield None
+            if stopping() or len(self._marks) >= MARKS_MAX:
+                return
+            if self._worth_a_look(hour, counts, clock()):
+                yield from self._look(hour, counts, clock)
+
+    # ------------------------------------------------------------------ marking
+
+    def _may(self, hour: int, now_ms: int) -> bool:
+        """Whether nothing but look-ups can name rows of the hour."""
+        state = self._state
+        now_hour = max(now_ms, state.tick.second * 1_000) // HOUR_MS
+        near = now_ms // HOUR_MS <= hour <= now_hour + 1 or hour in state.hours.near
+        return not near and hour in state.hours.counts
+
+    def _worth_a_look(self, hour: int, counts: HourCounts, now_ms: int) -> bool:
+        state = self._state
+        there = counts.rows - self._removed.get(hour, 0)
+        # A row lives once for each group that has to see it: this is the most that can have ended.
+        ended = there - counts.living // self._groups_max
+        if ended < ROWS_MIN or 2 * ended <= there or hour in self._marks:
+            return False
+        if counts.ended and hour < state.hour_floor and not state.archive_hold:
+            # The hour goes as a whole.
+            return False
+        if state.archive_hold and hour >= state.archive_released:
+            # The archive is to have what ended.
+            return False
+        again_ms = self._again_ms.get(hour, 0)
+        return not now_ms < again_ms <= now_ms + AGAIN_MS and self._may(hour, now_ms)
+
+    def _look(self, hour: int, counts: HourCounts, clock: Callable[[], int]) -> Work:
+        """Read an hour and mark what may go."""
+        state = self._state
+        folder = state.hours.hour(hour)
+        last = folder.row_count
+        gone, bare = np.zeros(last, np.bool_), np.zeros(last, np.bool_)
+        removed = 0
+        with folder.pinned():
+            for first in range(1, last + 1, _SLICE_ROWS):
+                stop = min(first + _SLICE_ROWS, last + 1)
+                box: list[RowArray] = []
+                yield partial(_read, folder, first, stop - 1, box)
+                if state.hours.counts.get(hour) is not counts:
+                    return
+                part = slice(first - 1, stop - 1)
+                gone[part], bare[part] = self._judge(folder, box[0], clock())
+                removed += int(np.count_nonzero(box[0]["global_index"] == 0))
+                yield None
+        state.hours.rest(hour)
+        self._removed[hour] = removed
+        new = int(np.count_nonzero(gone)) - removed
+        if new < ROWS_MIN or 2 * new <= last - removed:
+            self._again_ms[hour] = clock() + AGAIN_MS
+            return
+        self._marks[hour] = Mark(gone, bare, state.position, counts)
+
+    def _judge(self, folder: DelayHour, rows: RowArray, now_ms: int) -> tuple[Mask, Mask]:
+        """Which of consecutive rows may go, and which only lead to another row."""
+        gone, bare = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        for number in distinct(rows["topic"]).tolist():
+            topic = self._state.by_number.get(number)
+            if topic is None:
+                # It was dropped, or the row was removed before.
+                continue
+            at = np.flatnonzero(rows["topic"] == number)
+            mine = take_rows(rows, at)
+            index = mine["global_index"].astype(np.int64)
+            over, leads = np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_)
+            for group in topic.groups.values():
+                entries = folder.states(group.number).get(index)
+                mine_over, mine_leads = self._seen_by(topic, group, folder, mine, entries, now_ms)
+                over &= mine_over
+                leads |= mine_leads
+            gone[at], bare[at] = over & ~leads, over & leads
+        return gone, bare
+
+    def _seen_by(
+        self,
+        topic: Topic,
+        group: Group,
+        folder: DelayHour,
+        rows: RowArray,
+        entries: StateArray,
+        now_ms: int,
+    ) -> tuple[Mask, Mask]:
+        """Which rows one group needs no more, and which of those lead it to another row."""
+        there = group.has(rows)
+        over = _over(topic, group, rows, entries, now_ms) | ~there
+        moved = there & (entries["state"] == _MOVED)
+        leads = moved & (rows["origin"] == _refs(folder.hour, rows))
+        at = np.flatnonzero(leads)
+        if len(at):
+            leads[at] = self._lives(topic, group, entries["forward"][at].astype(np.int64), now_ms)
+        return over | moved, leads
+
+    def _lives(self, topic: Topic, group: Group, refs: Int64Array, now_ms: int) -> Mask:
+        """Which of the rows that messages moved to are needed yet."""
+        hours = self._state.hours
+        out = np.zeros(len(refs), np.bool_)
+        at = np.flatnonzero(hours.known(refs))
+        rows = hours.rows(refs[at])
+        named = np.flatnonzero(hours.check_tags(refs[at], rows))
+        at, rows = at[named], take_rows(rows, named)
+        entries = hours.get_states(refs[at], group.number)
+        out[at] = ~_over(topic, group, rows, entries, now_ms)
+        return out
+
+    # ------------------------------------------------------------------ removing
+
+    def _remove(self, hour: int, mark: Mark, clock: Callable[[], int]) -> Work:
+        state = self._state
+        if state.hours.counts.get(hour) is not mark.counts or not self._may(hour, clock()):
+            return
+        yield from self._forget_ids(hour, mark)
+        # No hint leads to rows of hours that the wheel has not seen yet.
+        ahead = hour > clock() // HOUR_MS
+        yield from state.hours.compact(hour, mark.gone, mark.bare, states=ahead)
+        removed = int(np.count_nonzero(mark.gone))
+        self.rows += removed - self._removed.get(hour, 0)
+        self.hours += 1
+        self._removed[hour] = removed
+        self._freed()
+
+    def _forget_ids(self, hour: int, mark: Mark) -> Work:
+        """The id index forgets messages whose first rows are removed."""
+        state = self._state
+        found: list[OwnedIds] = []
+        while self._upkeep.checkpoint_running:
+            yield 0.01
+        for first in range(0, len(mark.gone), _SLICE_ROWS):
+            gone = mark.gone[first : first + _SLICE_ROWS]
+            if some(gone):
+                yield partial(_gather, state.hours.hour(hour), first, gone, found)
+            if sum(map(len, found)) >= SORTED_MAX:
+                yield from state.ids.forget_jobs(found)
+                found.clear()
+        yield from state.ids.forget_jobs(found)
+
+
+def _gather(folder: DelayHour, first: int, gone: Mask, found: list[OwnedIds]) -> None:
+    rows = take_rows(folder.read_range(first + 1, first + len(gone)), gone)
+    # A message that moved on is found by its first row for as long as it is known.
+    owned = owned_ids(take_rows(rows, rows["origin"] == _refs(folder.hour, rows)), folder.hour)
+    if len(owned):
+        found.append(owned)
+
+
+def _read(folder: DelayHour, first: int, last: int, box: list[RowArray]) -> None:
+    box.append(folder.read_range(first, last))
+
+
+def _refs(hour: int, rows: RowArray) -> Int64Array:
+    tags = rows["epoch_tag"].astype(np.int64)
+    refs: Int64Array = hour << HOUR_SHIFT | tags << INDEX_BITS | rows["global_index"]
+    return refs
+
+
+def _over(topic: Topic, group: Group, rows: RowArray, entries: StateArray, now_ms: int) -> Mask:
+    """Which rows have ended for good in a group, and need not be shown any more."""
+    kinds = entries["state"]
+    keep_ms = topic.settings.ended_keep_ms
+    final = np.isin(kinds, _FINAL)
+    past = (entries["time"] + keep_ms < now_ms) | (entries["cause"] == int(Cause.FORGOTTEN))
+    out: Mask = final & past
+    if group.floor and group.purged_ms + keep_ms < now_ms:
+        out |= group.purged(rows, entries)
+    return out

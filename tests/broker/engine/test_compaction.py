@@ -1,0 +1,189 @@
+"""Compaction of hours: disk space follows what lives, and nobody can tell by asking.
+
+Method: timers with ids in hours ahead are replaced, cancelled, moved and purged; then the host does
+what a node does, checkpoints and compaction. Sizes are those of the disk, in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine import compaction
+from delaylog.broker.engine.topics import purge
+from delaylog.broker.verify import Report, verify_folder
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import MessageState
+
+HOUR = 3_600_000
+TIMERS = 400
+AHEAD = 5 * HOUR
+
+
+@pytest.fixture(autouse=True)
+def small(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "ROWS_MIN", 64)
+    host.configure(merge="replace")
+
+
+def names() -> list[str]:
+    return [f"timer-{k}" for k in range(TIMERS)]
+
+
+def bodies(version: int) -> list[bytes]:
+    return [b"version %d of timer %d %s" % (version, k, b"." * 60) for k in range(TIMERS)]
+
+
+def replace_all(host: Any, version: int, delay: int = AHEAD) -> None:
+    host.send(bodies(version), ids=names(), delay=delay)
+
+
+def settle(host: Any) -> None:
+    """What a node does within some minutes."""
+    for _ in range(3):
+        host.advance(200_000)
+        host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
+        host.checkpoint()
+    host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
+
+
+def logs(host: Any) -> int:
+    return sum(path.stat().st_size for path in host.folder.glob("hours/*/delay.log"))
+
+
+def sound(host: Any) -> None:
+    host.checkpoint()
+    assert finished(verify_folder(OsFileSystem(), str(host.folder))).damage == []
+
+
+def finished(work: Generator[None, None, Report]) -> Report:
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            report: Report = stop.value
+            return report
+
+
+def test_replaced_timers_leave_no_records(host: Any) -> None:
+    """Forty versions of each timer: what is kept is little more than one, and it is delivered."""
+    for version in range(40):
+        replace_all(host, version)
+        host.advance(1_000)
+    host.checkpoint()
+    before = logs(host)
+    settle(host)
+    assert host.engine.compactor.hours >= 1
+    assert logs(host) < before / 20
+    sound(host)
+    host.restart()
+    host.advance(AHEAD + HOUR)
+    assert sorted(host.bodies()) == sorted(bodies(39))
+
+
+def test_ids_and_states_after_a_compaction(host: Any) -> None:
+    for version in range(4):
+        replace_all(host, version)
+    settle(host)
+    assert host.engine.compactor.rows >= 3 * TIMERS
+    assert host.state_of("timer-7") is MessageState.WAITING
+    replace_all(host, 9)
+    host.restart()
+    host.advance(AHEAD + HOUR)
+    assert sorted(host.bodies()) == sorted(bodies(9))
+
+
+def test_timers_that_were_moved_are_found_by_their_first_id(host: Any) -> None:
+    """Reschedule leaves the first row as a sign post: its record goes, the post stays."""
+    host.send(bodies(0), ids=names(), delay=AHEAD)
+    for again in range(6):
+        host.reschedule(names(), host.now_ms + AHEAD + again * 1_000)
+    host.checkpoint()
+    before = logs(host)
+    settle(host)
+    assert logs(host) < before / 3
+    sound(host)
+    host.restart()
+    assert host.state_of("timer-3") is MessageState.WAITING
+    assert host.cancel(["timer-3"]) == [0]
+    host.advance(AHEAD + HOUR)
+    assert len(host.bodies()) == TIMERS - 1
+
+
+def test_what_can_still_be_asked_for_stays(host: Any) -> None:
+    """Within its keep time an ended message is shown; afterwards it may be unknown."""
+    host.configure(merge="replace", ended_keep_ms=20 * 60_000)
+    for version in range(4):
+        replace_all(host, version)
+    settle(host)
+    assert host.engine.compactor.rows == 0
+    host.advance(15 * 60_000)
+    settle(host)
+    assert host.engine.compactor.rows >= 3 * TIMERS
+
+
+def test_a_start_from_the_older_checkpoint(host: Any) -> None:
+    """Replay reads nothing that was removed, from either checkpoint."""
+    for version in range(6):
+        replace_all(host, version)
+        host.advance(1_000)
+    settle(host)
+    assert host.engine.compactor.rows >= 5 * TIMERS
+    host.engine.close()
+    newest = max(host.folder.glob("checkpoint-*"))
+    newest.unlink()
+    host._open()
+    host.advance(AHEAD + HOUR)
+    assert sorted(host.bodies()) == sorted(bodies(5))
+
+
+def test_leftovers_of_a_past_hour_do_not_keep_it(host: Any) -> None:
+    """One message in a hundred stays ready: the hour shrinks to those."""
+    host.send(bodies(0), delay=1_000)
+    host.advance(2_000)
+    got = host.receive(TIMERS)
+    host.ack(got[4:])
+    host.nack(got[:4])
+    host.checkpoint()
+    before = logs(host)
+    host.advance(3 * HOUR)
+    settle(host)
+    assert logs(host) < before / 10
+    sound(host)
+    host.restart()
+    host.advance(60_000)
+    assert len(host.bodies()) == 4
+
+
+def test_purged_messages_go_from_hours_ahead(host: Any) -> None:
+    host.send(bodies(0), delay=AHEAD)
+    host.send([b"stays"], delay=AHEAD, topic="other")
+    purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=True)
+    host.checkpoint()
+    settle(host)
+    assert host.engine.compactor.rows == TIMERS
+    assert logs(host) == len(b"stays")
+    sound(host)
+    host.restart()
+    host.advance(AHEAD + HOUR)
+    assert host.bodies() == []
+
+
+def test_the_present_hour_and_the_next_are_left_alone(host: Any) -> None:
+    for version in range(4):
+        replace_all(host, version, delay=60 * 60_000)
+    settle(host)
+    assert host.engine.compactor.rows == 0
+
+
+def test_nothing_is_removed_while_files_are_copied(host: Any) -> None:
+    for version in range(4):
+        replace_all(host, version)
+    host.engine.upkeep.held = lambda: True
+    settle(host)
+    assert host.engine.compactor.rows == 0
+    host.engine.upkeep.held = lambda: False
+    host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
+    assert host.engine.compactor.rows >= 3 * TIMERS
