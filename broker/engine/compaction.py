@@ -231,7 +231,7 @@ class Compactor:
         state = self._state
         if state.hours.counts.get(hour) is not mark.counts or not self._may(hour, clock()):
             return
-        yield from self._forget_ids(hour, mark)
+        yield from self._upkeep.apart(self._forget_ids(hour, mark))
         # No hint leads to rows of hours that the wheel has not seen yet.
         ahead = hour > clock() // HOUR_MS
         yield from state.hours.compact(hour, mark.gone, mark.bare, states=ahead)
@@ -245,8 +245,6 @@ class Compactor:
         """The id index forgets messages whose first rows are removed."""
         state = self._state
         found: list[OwnedIds] = []
-        while self._upkeep.checkpoint_running:
-            yield 0.01
         for first in range(0, len(mark.gone), _SLICE_ROWS):
             gone = mark.gone[first : first + _SLICE_ROWS]
             if some(gone):

@@ -338,6 +338,16 @@ class Upkeep:
             state.hours.boundary = 0
             self.checkpoint_running = False
 
+    def apart(self, work: Work) -> Work:
+        """Run work that may not run beside a checkpoint, as both write the id index."""
+        while self.checkpoint_running:
+            yield 0.01
+        self.checkpoint_running = True
+        try:
+            yield from work
+        finally:
+            self.checkpoint_running = False
+
     def find_checkpoints(self) -> None:
         """At a start: what both kept checkpoints are past can go before anything is written."""
         fs, folder = self._state.fs, self._state.folder
