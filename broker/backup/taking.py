@@ -35,7 +35,7 @@ from delaylog.storage.checkpoint import (
     decode_checkpoint,
 )
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FILE_MODE, FileSystem, parent_of
+from delaylog.storage.file_system import FILE_MODE, FileSystem, make_folder, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.layout import (
@@ -140,7 +140,7 @@ def _partial_folder(dest: str) -> Iterator[str]:
     """DEST.partial, empty, ours alone; it is gone at the end unless it was renamed."""
     partial = f"{dest}.partial"
     try:
-        os.makedirs(partial, exist_ok=True)
+        make_folder(partial)
         fd = os.open(f"{partial}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise ConfigError(f"{partial} cannot be used: {error.strerror}") from None
