@@ -219,7 +219,7 @@ def _open_polls(port: int, count: int) -> list[socket.socket]:
     for number in range(count):
         connection = socket.create_connection(("127.0.0.1", port), timeout=30)
         head = (
-            f"POST /v1/topics/idle-{number // 10}/receive HTTP/1.1\r\nHost: bench\r\n"
+            f"POST /v1/topics/idle-{number // 10}/receive HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         connection.sendall(head.encode() + body)

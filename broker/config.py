@@ -17,6 +17,9 @@ from typing import Any, Final
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.process_memory import memory_share
 
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
+
 
 class ConfigError(Exception):
     """A setting is wrong; the text names it and says what it may be."""
@@ -42,6 +45,8 @@ class Option:
 OPTIONS: Final = (
     Option("data-dir", "./delaylog-data", "folder of the log and the hours"),
     Option("http", "127.0.0.1:8711", "where HTTP listens; port 0 picks a free one"),
+    Option("http-host", "", "names, comma-separated, by which clients call it: see Host, 421"),
+    Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
     Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
     Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
@@ -92,6 +97,10 @@ class Config:
     """The cluster has never run: a blank folder makes a voter."""
     log_level: str
     log_format: str
+    http_hosts: tuple[str, ...] = ()
+    """Names of this broker in the requests of its clients, beside its addresses."""
+    http_allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call it."""
     resp: RespConfig | None = None
     archive_hold: bool = False
     """Ended hours stay until they are released."""
@@ -111,6 +120,18 @@ def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value
+
+
+def _words(
+    values: Mapping[str, str], name: str, pattern: re.Pattern[str], what: str
+) -> tuple[str, ...]:
+    """A list of words between commas, each as the pattern has it."""
+    text = values[name.replace("-", "_")]
+    words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    for word in words:
+        if not pattern.fullmatch(word):
+            raise ConfigError(f"{name} must be {what}, comma-separated, not {word!r}")
+    return words
 
 
 def _seconds(values: Mapping[str, str], name: str) -> float:
@@ -172,6 +193,10 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         new_cluster=bool(flags.get("new_cluster")),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
+        http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),
+        http_allowed_origins=_words(
+            values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"
+        ),
         resp=resp,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         limits=_limits(limits_table),

@@ -29,6 +29,7 @@ from delaylog.broker.node import Node
 from delaylog.broker.snapshot_child import ChildRun
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.request_checks import RequestChecks, host_name
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import (
     CorruptionError,
@@ -135,7 +136,7 @@ async def _serve(config: Config) -> int:
     metrics = Metrics(node)
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
-    face = HttpFace(node, metrics, camellia)
+    face = HttpFace(node, metrics, camellia, _checks(config, place))
     resp: RespFace | None = None
     if config.resp is not None:
         # A broker that serves no Redis clients starts without all their commands.
@@ -199,6 +200,15 @@ async def _serve(config: Config) -> int:
         _leave(1)
     log.info("stopped")
     return 0
+
+
+def _checks(config: Config, place: ClusterPlace | None) -> RequestChecks:
+    """The names under which clients call this node: its own, and those of the cluster file."""
+    hosts = [config.http_host, *config.http_hosts]
+    if place is not None:
+        urls = [member.http_url for member in place.member.config.members]
+        hosts += [host_name(url.partition("://")[2]) for url in urls]
+    return RequestChecks(hosts, config.http_allowed_origins)
 
 
 def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:

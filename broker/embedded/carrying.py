@@ -76,9 +76,9 @@ class DirectContext(Context):
         """Answers are JSON where they are no bulk bodies."""
         return False
 
-    async def body(self) -> bytes:
+    async def body(self, bytes_max: int | None = None) -> bytes:
         """The whole body."""
-        size_max = self.node.engine.limits.request_bytes_max
+        size_max = bytes_max or self.node.engine.limits.request_bytes_max
         if len(self._wire) > size_max:
             raise Problem("too_large", f"a request has at most {size_max} bytes")
         return self._wire

@@ -16,6 +16,9 @@ class Limits:
     """One message's body: larger payloads belong in an object store."""
     request_bytes_max: int = 64 << 20
     """One request: what may sit in memory per connection."""
+    bodies_bytes_max: int = 256 << 20
+    """Bodies of all requests together that are being read or answered; beyond it a request is 503.
+    Twice as much for a moment, where the pieces of a body are put together."""
     bulk_rows_max: int = 100_000
     """Rows of one bulk body: one frame, one slice of apply."""
     json_rows_max: int = 10_000
@@ -96,6 +99,11 @@ class Limits:
     """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
     connections_max: int = 20_000
     """Open HTTP connections."""
+
+    @property
+    def json_values_max(self) -> int:
+        """Values of one JSON or msgpack body, in all: what parsing may make of it in memory."""
+        return 64 * self.json_rows_max
 
     def __post_init__(self) -> None:
         assert self.request_bytes_max < PAYLOAD_BYTES_MAX, "a request fits one frame"

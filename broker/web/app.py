@@ -16,6 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.context import JSON, Context
@@ -23,6 +24,7 @@ from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.operations import CLUSTER_CALLS, READS, TAKES_QUERY, Handler
 from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.redirects import elsewhere
+from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.routing import pick, resolve
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import DISTRUSTED
@@ -72,8 +74,13 @@ class _Server(web.Server):
 class HttpFace:
     """Serves one node."""
 
-    def __init__(self, node: Node, metrics: Metrics, camellia: CamelliaFace) -> None:
+    def __init__(
+        self, node: Node, metrics: Metrics, camellia: CamelliaFace, checks: RequestChecks
+    ) -> None:
         self._node = node
+        self._checks = checks
+        limits = node.engine.limits
+        self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
         self._merger = SingleMerger(node)
         self._metrics = metrics
         self._camellia = camellia
@@ -112,6 +119,7 @@ class HttpFace:
             access_log=None,
             keepalive_timeout=75,
             tcp_keepalive=True,
+            auto_decompress=False,
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
@@ -140,6 +148,15 @@ class HttpFace:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         ctx = Context(self._node, self._merger, request, query)
+        try:
+            self._checks.check(request)
+        except Problem as refusal:
+            self._metrics.problems.labels(refusal.code).inc()
+            response = problem_response(refusal)
+            # Where its body ends may be in doubt, and whoever sent it is no client.
+            response.force_close()
+            return response
+        ctx.budget = self._budget
         try:
             known = self._routes.get((request.method, path))
             if known is None:
@@ -184,6 +201,9 @@ class HttpFace:
             if not request.content.is_eof():
                 response.force_close()
             return response
+        finally:
+            if ctx.bytes_held:
+                self._budget.give_back(ctx.bytes_held)
 
     def _route(self, ctx: Context, path: str, method: str) -> Handler:
         if not path.isascii():

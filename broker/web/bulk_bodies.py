@@ -11,6 +11,7 @@ from typing import Final
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.arrow_bodies import decode_arrow
 from delaylog.broker.web.arrow_stream import ARROW
+from delaylog.broker.web.body_budget import no_memory
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.batch import MessageBatch, decode_send
@@ -31,6 +32,13 @@ async def read_batch(ctx: Context) -> MessageBatch:
             "unsupported", f"content type {kind!r} is not read here; use {', '.join(FORMS)}"
         )
     wire = await ctx.body()
+    try:
+        return await _decode(ctx, kind, wire)
+    except MemoryError:
+        raise no_memory() from None
+
+
+async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
     limits = ctx.node.engine.limits
     if kind == BULK:
         return _decode_bulk(wire, limits)

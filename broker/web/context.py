@@ -8,19 +8,23 @@ from urllib.parse import parse_qs
 
 import msgpack
 import orjson
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
+from delaylog.broker.web.body_budget import BodyBudget, no_memory
 from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
 from delaylog.broker.web.members import Member
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import READ
 from delaylog.broker.web.singles import SingleMerger
+from delaylog.broker.web.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
+_NO_MEMORY: Final = "Not enough memory"
+"""How orjson says it, by the same exception as all that is wrong with a body."""
 READ_SECONDS_MAX: Final = 30
 """A request's body arrives within this time, or the call ends with 408."""
 
@@ -30,6 +34,8 @@ class Context:
 
     __slots__ = (
         "_kind",
+        "budget",
+        "bytes_held",
         "changes",
         "merger",
         "node",
@@ -50,6 +56,9 @@ class Context:
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
         self._kind: str | None = None
+        self.budget: BodyBudget | None = None
+        """What a body that arrives in pieces counts in; None where it is in memory anyway."""
+        self.bytes_held = 0
         self.reads = False
         """Whether the call only looks at messages and topics: any node may answer it."""
         self.changes = False
@@ -57,14 +66,12 @@ class Context:
 
     @property
     def content_type(self) -> str:
-        """Media type of the body, JSON when absent or text."""
+        """Media type of the body, JSON when absent; no text: any web page may send that."""
         kind = self._kind
         if kind is None:
             raw = self.request.headers.get("Content-Type", JSON)
             kind = raw if raw == JSON else raw.partition(";")[0].strip().lower()
-            if not kind or kind.startswith("text/"):
-                kind = JSON
-            self._kind = kind
+            self._kind = kind = kind or JSON
         return kind
 
     @property
@@ -80,51 +87,88 @@ class Context:
             return self.content_type == MSGPACK
         return MSGPACK in accept
 
-    async def body(self) -> bytes:
+    async def body(self, bytes_max: int | None = None) -> bytes:
         """The whole body, within a time. What changes something is refused if that may not be any
         more once it is here.
         """
-        raw = await self._body()
+        raw = await self._body(bytes_max or self.node.engine.limits.request_bytes_max)
         if self.changes:
             self.node.standing.check()
         return raw
 
-    async def _body(self) -> bytes:
+    async def _body(self, size_max: int) -> bytes:
         request = self.request
-        size_max = self.node.engine.limits.request_bytes_max
         if request.content.is_eof():
             # All of it has arrived: reading on would only cost a coroutine.
             raw = request.content.read_nowait()
             if len(raw) > size_max:
-                raise Problem("too_large", f"a request has at most {size_max} bytes")
+                raise _too_large(size_max)
             return raw
         if (request.content_length or 0) > size_max:
-            raise Problem("too_large", f"a request has at most {size_max} bytes")
+            raise _too_large(size_max)
         transport = request.transport
         if transport is not None and request.headers.get("Expect", "").lower() == "100-continue":
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
-                return await request.read()
+                return await self._pieces(request.content, size_max)
         except TimeoutError:
             raise Problem(
                 "timeout", f"the body did not arrive within {READ_SECONDS_MAX} s"
             ) from None
+        except MemoryError:
+            raise no_memory() from None
 
-    async def members(self) -> Any:
-        """The body as JSON or msgpack; {} when empty."""
+    async def _pieces(self, content: StreamReader, size_max: int) -> bytes:
+        pieces, size = [], 0
+        while piece := await content.readany():
+            size += len(piece)
+            if size > size_max:
+                raise _too_large(size_max)
+            if self.budget is not None:
+                self.budget.take(len(piece))
+                self.bytes_held = size
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def members(self, values_max: int | None = None) -> Any:
+        """The body as JSON or msgpack; {} when empty. Without a number of values it is one that
+        carries no messages, ids or receipts, and small.
+        """
         kind = self.content_type
-        raw = await self.body()
+        limits = self.node.engine.limits
+        if values_max is None:
+            raw = await self.body(min(PLAIN_BYTES_MAX, limits.request_bytes_max))
+        else:
+            raw = await self.body()
         if not raw:
             return {}
         if kind == JSON:
+            if values_max is not None:
+                check_json(raw, values_max)
             try:
                 return orjson.loads(raw)
+            except MemoryError:
+                raise no_memory() from None
             except orjson.JSONDecodeError as error:
+                if error.msg.startswith(_NO_MEMORY):
+                    raise no_memory() from None
                 raise Problem("bad_request", f"the body is not JSON: {error}") from None
         if kind == MSGPACK:
+            if values_max is not None:
+                check_msgpack(raw, values_max)
+            # The parser reserves the declared length of each open container.
+            length_max = max(limits.json_rows_max, limits.staged_parts_max)
             try:
-                return msgpack.unpackb(raw, raw=False, strict_map_key=True)
+                return msgpack.unpackb(
+                    raw,
+                    raw=False,
+                    strict_map_key=True,
+                    max_array_len=min(length_max, len(raw)),
+                    max_map_len=min(length_max, len(raw)),
+                )
+            except MemoryError:
+                raise no_memory() from None
             except (ValueError, msgpack.UnpackException, TypeError, RecursionError) as error:
                 raise Problem("bad_request", f"the body is not msgpack: {error}") from None
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
@@ -159,3 +203,7 @@ class Context:
         if len(body) <= LEAN_BODY_MAX and lean_fits(self.request):
             return LeanResponse(body, BULK)
         return web.Response(body=body, content_type=BULK)
+
+
+def _too_large(size_max: int) -> Problem:
+    return Problem("too_large", f"the body of this call has at most {size_max} bytes")

@@ -55,8 +55,8 @@ async def control_many(ctx: Context) -> web.StreamResponse:
     if ctx.content_type == BULK:
         return await _bulk(ctx)
     action = ctx.params["action"]
-    members = _SHAPES[action].check(await ctx.members())
     limits = ctx.node.engine.limits
+    members = _SHAPES[action].check(await ctx.members(limits.json_values_max))
     due, force = None, False
     if action == "cancel":
         force = CANCEL_FORCE.take(members)

@@ -31,8 +31,10 @@ _HOP_BY_HOP: Final = frozenset(
         *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
-_REQUEST_ONLY: Final = frozenset({"host", "content-length", "content-encoding", "expect"})
-"""Made anew: the body was read, and unpacked, here."""
+_REQUEST_ONLY: Final = frozenset(
+    {"host", "content-length", "content-encoding", "expect", "origin", "sec-fetch-site"}
+)
+"""Made anew: the body was read here, and whoever calls was looked at."""
 _ANSWER_ONLY: Final = frozenset({"content-length", "date", "server"})
 
 

@@ -52,8 +52,8 @@ async def send_messages(ctx: Context) -> web.StreamResponse:
     acks = _take_acks(ctx) if ctx.query_text else None
     if ctx.content_type in (BULK, ARROW):
         return await send_batch(ctx, acks)
-    members = await ctx.members()
     limits = ctx.node.engine.limits
+    members = await ctx.members(limits.json_values_max)
     now_ms = ctx.node.clock.now_ms()
     if isinstance(members, list):
         if not 1 <= len(members) <= limits.json_rows_max:
@@ -166,7 +166,7 @@ def received_answer(
 async def receive_members(ctx: Context) -> Any:
     """Members of a receive: JSON, msgpack, or a bulk body without rows."""
     if ctx.content_type != BULK:
-        return await ctx.members()
+        return await ctx.members(ctx.node.engine.limits.json_values_max)
     fields = unpack_map(await ctx.body())
     if "v" in fields:
         check_columns(fields, RECEIVE.names | {"v", "n"})
@@ -192,7 +192,8 @@ async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
 
 async def peek_messages(ctx: Context) -> web.StreamResponse:
     """POST …/peek: what is ready, without leasing it."""
-    call = parse_receive(await ctx.members(), ctx.node.engine.limits)
+    limits = ctx.node.engine.limits
+    call = parse_receive(await ctx.members(limits.json_values_max), limits)
     ctx.node.run_due(unpaced=True)
     state = ctx.node.engine.state
     topic = state.topics.get(ctx.topic_key)
@@ -225,8 +226,8 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     action = ctx.params["action"]
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)
-    members = SETTLE.check(await ctx.members())
     limits = ctx.node.engine.limits
+    members = SETTLE.check(await ctx.members(limits.json_values_max))
     delay_ms = BACK_MS.take(members, limits)
     lease_ms = EXTEND_MS.take(members, limits)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TABLE: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "The request is malformed"),
     "unauthorized": (401, "A token is needed"),
-    "forbidden": (403, "The token does not allow this"),
+    "forbidden": (403, "The caller may not do this"),
     "unknown": (404, "There is no such thing"),
     "method": (405, "The method is not allowed here"),
     "timeout": (408, "The request did not arrive in time"),
@@ -27,7 +27,8 @@ _TABLE: Final[dict[str, tuple[int, str]]] = {
     "too_late": (409, "Too late for that"),
     "gone": (410, "It is gone"),
     "too_large": (413, "Too large"),
-    "unsupported": (415, "The content type is not supported"),
+    "unsupported": (415, "The content type or encoding is not supported"),
+    "misdirected": (421, "The request is not for this host"),
     "quota": (429, "A quota is used up"),
     "not_ready": (503, "Not ready"),
     "disk_full": (507, "The disk is full"),

@@ -47,6 +47,8 @@ from delaylog.replication.leader import Acks
 from delaylog.storage.transaction_frames import RESULTS
 
 WINNERS_A_SLICE: Final = 500
+WINNER_VALUES: Final = 8
+"""Values of one winner: twice what it has."""
 _ID: Final = re.compile(f"{TRANSACTION_ID_PATTERN[1:-1]}\\Z")
 _NAME: Final = re.compile(f"{NAME_PATTERN[1:-1]}\\Z")
 
@@ -142,7 +144,7 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
     acks = _acks(ctx.query(ACKS))
     name, node = _name(ctx), ctx.node
     limits = node.engine.limits
-    members = COMMIT.check(await ctx.members())
+    members = COMMIT.check(await ctx.members(WINNER_VALUES * limits.staged_parts_max))
     named = WINNERS.take(members, limits)
     if named is None:
         raise Problem("bad_request", "winners is missing", field="winners")

@@ -113,7 +113,9 @@ def test_stop_while_sends_run(start_broker: Callable[..., Any]) -> None:
 def test_stop_with_stuck_clients(start_broker: Callable[..., Any]) -> None:
     """Idle connections and half-sent requests do not hold the end up."""
     broker = start_broker()
-    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    head = (
+        b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+    )
     stuck = [broker.connect() for _ in range(3)]
     try:
         stuck[0].sendall(head)

@@ -35,7 +35,7 @@ def split(wire: bytes) -> tuple[int, bytes, bytes]:
 
 def request(method: str, path: str, body: bytes = b"", *lines: str) -> bytes:
     """A request that asks for the connection to be closed behind it."""
-    head = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", *lines]
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *lines]
     if body:
         head.append(f"Content-Length: {len(body)}")
     return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
@@ -139,7 +139,7 @@ def test_odd_paths(broker: Any, path: bytes, method: str) -> None:
     broker.call("PUT", "/v1/topics/t", {})
     body = b'{"delay_ms":0}'
     wire = (
-        method.encode() + b" " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        method.encode() + b" " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     )
     status, head, body = split(broker.raw(wire))
@@ -148,7 +148,14 @@ def test_odd_paths(broker: Any, path: bytes, method: str) -> None:
     assert json.loads(body)["status"] == status
 
 
-TYPES = ["application/xml", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"]
+TYPES = [
+    "application/xml",
+    "multipart/form-data; boundary=x",
+    "application/x-www-form-urlencoded",
+    "text/plain",
+    "text/plain; charset=utf-8",
+    "TEXT/json",
+]
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -166,9 +173,9 @@ def test_wrong_content_type(broker: Any, topic: str, assert_problem: Any, kind: 
     assert broker.counts(topic)["waiting"] == 1
 
 
-@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", "TEXT/x", ""])
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", ""])
 def test_read_as_json(broker: Any, topic: str, kind: str) -> None:
-    """Text and nothing are read as JSON, parameters are passed over."""
+    """Nothing is read as JSON, parameters are passed over."""
     broker.post(f"/v1/topics/{topic}/messages", OK, Content_Type=kind)
 
 
@@ -191,7 +198,7 @@ def test_large_bodies(small: Any, topic: str, assert_problem: Any) -> None:
 def test_large_request_is_refused_before_it_arrives(small: Any, topic: str) -> None:
     """A length over the limit is answered by its announcement, with and without Expect."""
     for extra in ("X: y", "Expect: 100-continue"):
-        head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: x\r\n{extra}\r\n"
+        head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\n{extra}\r\n"
         with small.connect() as sock:
             sock.sendall(head.encode() + b"Content-Length: 99999999999\r\n\r\n")
             assert split(sock.recv(65_536))[0] == 413
@@ -199,20 +206,20 @@ def test_large_request_is_refused_before_it_arrives(small: Any, topic: str) -> N
 
 
 def test_small_gzip_of_a_large_body(small: Any, topic: str) -> None:
-    """A compressed body counts by what it unpacks to; a broken one is refused."""
+    """A compressed body is refused, whatever it unpacks to."""
     path = f"/v1/topics/{topic}/messages"
     gzipped = {"Content-Encoding": "gzip"}
     bomb = gzip.compress(b" " * 30_000_000)
-    assert small.call("POST", path, bomb, gzipped).status == 413
-    assert small.call("POST", path, b"no gzip at all", gzipped).status == 400
-    assert small.call("POST", path, gzip.compress(OK)[:25], gzipped).status == 400
+    for body in (bomb, b"no gzip at all", gzip.compress(OK)[:25], gzip.compress(OK)):
+        assert small.call("POST", path, body, gzipped).status == 415
     assert small.counts(topic) is None
-    assert small.call("POST", path, gzip.compress(OK), gzipped).status == 200
 
 
 def test_expect_continue(broker: Any, topic: str) -> None:
     """A client that waits for 100 gets it before it sends its body."""
-    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+    head = (
+        f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    )
     with broker.connect() as sock:
         sock.sendall(f"{head}Content-Length: {len(OK)}\r\nConnection: close\r\n\r\n".encode())
         assert sock.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -227,7 +234,7 @@ def test_expect_continue(broker: Any, topic: str) -> None:
 
 def test_chunked_bodies(broker: Any, topic: str) -> None:
     """A chunked body is a body, in pieces of any size; bad chunks are refused."""
-    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += "Transfer-Encoding: chunked\r\n\r\n"
     good = b"".join(b"1\r\n%c\r\n" % byte for byte in OK) + b"0\r\n\r\n"
     with broker.connect() as sock:
@@ -249,7 +256,7 @@ GARBAGE = [
     b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
     b"GET / HTTP/1.1\r\nA\x00B: c\r\n\r\n",
     b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 20_000 + b"\r\n\r\n",
-    b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
     b"POST / HTTP/1.1\r\nContent-Length: abc\r\n\r\n",
     b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -315,7 +322,7 @@ def test_bad_queries(broker: Any, topic: str, assert_problem: Any, query: str) -
 
 def test_body_that_never_completes(broker: Any, topic: str) -> None:
     """Senders that stop halfway hold nobody up, and nothing of what they sent is kept."""
-    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: x\r\n"
+    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\n"
     stuck = [broker.connect() for _ in range(20)]
     try:
         for number, sock in enumerate(stuck):
@@ -354,7 +361,8 @@ def test_half_closed_connection(broker: Any, topic: str) -> None:
 
 def test_pipelined_requests(broker: Any, topic: str) -> None:
     """Requests in one packet are answered one after another, in order; a bad one is no end."""
-    one = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+    one = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\n"
+    one += "Content-Length: %d\r\n\r\n%b"
     bodies = [OK, b"{", OK]
     wire = b"".join(one.encode() % (len(body), body) for body in bodies)
     answer = broker.raw(wire + request("GET", f"/v1/topics/{topic}/stats"))

@@ -318,7 +318,7 @@ def test_a_caller_that_goes_away(broker: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}/claims/c1"
     for call in (path, f"{path}/ack"):
         with broker.connect() as sock:
-            head = f"POST {call} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+            head = f"POST {call} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
             sock.sendall(head.encode() + b"{}")
             time.sleep(0.02)
         if call == path:

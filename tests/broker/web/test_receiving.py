@@ -239,7 +239,8 @@ def test_the_wait_ends(broker: Any, topic: str) -> None:
 def vanishing(broker: Any, topic: str, members: bytes) -> Any:
     """A raw long poll."""
     sock = broker.connect()
-    head = f"POST /v1/topics/{topic}/receive HTTP/1.1\r\nHost: x\r\nContent-Length: {len(members)}"
+    head = f"POST /v1/topics/{topic}/receive HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(members)}"
     sock.sendall(head.encode() + b"\r\n\r\n" + members)
     return sock
 

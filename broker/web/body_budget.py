@@ -1,0 +1,37 @@
+"""Memory for request bodies: one bound for the whole process, whatever the number of connections.
+
+Bytes count as they arrive, not as they are announced, so a client that only announces a large body
+takes nothing from others. A body that comes at once with its head does not count: it is small.
+"""
+
+from __future__ import annotations
+
+from delaylog.broker.web.problems import Problem
+
+
+class BodyBudget:
+    """Bytes of bodies that have arrived and are not answered yet."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes_held = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived. Raises a Problem when they are too many."""
+        if self.bytes_held + size > self._bytes_max:
+            raise Problem(
+                "not_ready",
+                f"the bodies of all requests together have at most {self._bytes_max} bytes; try "
+                "again",
+            )
+        self.bytes_held += size
+
+    def give_back(self, size: int) -> None:
+        """Their request is over."""
+        self.bytes_held -= size
+        assert self.bytes_held >= 0, "no body gives back what it did not take"
+
+
+def no_memory() -> Problem:
+    """The refusal of a body that the system gives no memory for. Nothing is wrong with the body."""
+    return Problem("not_ready", "the broker has no memory for this body; try again, or send less")

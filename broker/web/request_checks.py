@@ -1,0 +1,98 @@
+"""What is refused of a request before it means anything: encodings, doubtful framing, web pages.
+
+A browser sends requests for any page that it shows, also to brokers on loopback, which have no
+other protection. It names the page in `Origin` and `Sec-Fetch-Site`, and a page that had its own
+name resolve to the broker's address (DNS rebinding) is found out by `Host`. Programs send neither
+of the first two. A numeric address as `Host` is no name that could be resolved anew.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Final
+
+from aiohttp import web
+
+from delaylog.broker.web.problems import Problem
+
+_LOOPBACK: Final = frozenset(
+    {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}
+)
+_HOSTS_KEPT: Final = 256
+"""`Host` headers remembered as good: each has a port, and numeric ones are without number."""
+
+
+class RequestChecks:
+    """What is asked of every request's head."""
+
+    def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        """Names under which this broker is reached, and origins of pages that may call it."""
+        self._names = _LOOPBACK.union(host.lower().rstrip(".") for host in hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._good: set[str] = set()
+
+    def check(self, request: web.BaseRequest) -> None:
+        """Raise a Problem for a request that may not be carried out."""
+        headers = request.headers
+        host = headers.get("Host")
+        if host is not None and host not in self._good:
+            self._check_host(host)
+        origin = headers.get("Origin")
+        if origin is not None or "Sec-Fetch-Site" in headers:
+            self._check_page(host, origin, headers.get("Sec-Fetch-Site"))
+        encoding = headers.get("Content-Encoding")
+        if encoding is not None and encoding.strip().lower() not in ("", "identity"):
+            raise Problem(
+                "unsupported",
+                f"Content-Encoding {encoding[:64]!a} is not read: send the body as it is",
+            )
+        if "Transfer-Encoding" in headers:
+            _check_framing(headers.getall("Transfer-Encoding"))
+
+    def _check_host(self, host: str) -> None:
+        name = host_name(host)
+        if name not in self._names and not _is_address(name):
+            raise Problem(
+                "misdirected",
+                f"Host {host[:256]!a} is not this broker's: call it by its address, or start it "
+                "with --http-host NAME",
+            )
+        if len(self._good) >= _HOSTS_KEPT:
+            self._good.clear()
+        self._good.add(host)
+
+    def _check_page(self, host: str | None, origin: str | None, site: str | None) -> None:
+        if origin is not None:
+            origin = origin.lower()
+            if origin in self._origins:
+                return
+            if host is None or origin not in (f"http://{host.lower()}", f"https://{host.lower()}"):
+                raise Problem(
+                    "forbidden",
+                    f"a web page of {origin[:256]!a} may not call this broker: start it with "
+                    "--http-allowed-origin ORIGIN if it shall",
+                )
+        elif site is not None and site.strip().lower() == "cross-site":
+            raise Problem("forbidden", "a web page of another site may not call this broker")
+
+
+def host_name(host: str) -> str:
+    """The name or address of a `Host` header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_framing(encodings: list[str]) -> None:
+    # A proxy in front may take what is no chunked body for one, or the other way round.
+    if len(encodings) != 1 or encodings[0].strip().lower() != "chunked":
+        raise Problem("bad_request", "Transfer-Encoding is chunked, and nothing else")
