@@ -8,10 +8,12 @@ filter waits in a line of its own: what is of no use to one filter may be what a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeAlias
 
+_Line: TypeAlias = "OrderedDict[asyncio.Future[None], None]"
+"""First come first served; whoever leaves is found at once, among ten thousand too."""
 TopicKey: TypeAlias = tuple[str, str]
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic, group."""
@@ -23,7 +25,7 @@ class Waiters:
     """Waiting receive calls by (namespace, topic, group)."""
 
     def __init__(self) -> None:
-        self._queues: dict[WaitKey, deque[asyncio.Future[None]]] = {}
+        self._queues: dict[WaitKey, _Line] = {}
         self._filters: dict[GroupKey, set[Hashable]] = {}
         self._closed = False
 
@@ -44,8 +46,8 @@ class Waiters:
             return False
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        queue = self._queues.setdefault(key, deque())
-        queue.append(future)
+        queue = self._queues.setdefault(key, OrderedDict())
+        queue[future] = None
         self._filters.setdefault(key[0], set()).add(key[1])
         timer = loop.call_later(seconds, _expire, future)
         try:
@@ -60,8 +62,7 @@ class Waiters:
             raise
         finally:
             timer.cancel()
-            if future in queue:
-                queue.remove(future)
+            queue.pop(future, None)
             if not queue and self._queues.get(key) is queue:
                 del self._queues[key]
                 filters = self._filters[key[0]]
@@ -84,7 +85,7 @@ class Waiters:
         """Wake the first waiter of a line."""
         queue = self._queues.get(key)
         while queue:
-            future = queue.popleft()
+            future, _ = queue.popitem(last=False)
             if not future.done():
                 future.set_result(None)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -142,5 +143,46 @@ def test_close_lets_all_go() -> None:
         assert await asyncio.gather(*tasks) == [False] * 3
         assert await waiters.wait(KEY, 15) is False
         assert len(waiters) == 0
+
+    run(body)
+
+
+def test_each_wake_goes_to_one_of_a_thousand() -> None:
+    """Nobody wakes for nothing, and the others keep their turn."""
+
+    async def body(waiters: Waiters) -> None:
+        tasks = await poll(waiters, 1_000)
+        for count in range(1, 11):
+            waiters.wake(KEY)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert [task.done() for task in tasks] == [True] * count + [False] * (1_000 - count)
+        waiters.close()
+        await asyncio.gather(*tasks)
+
+    run(body)
+
+
+def test_long_polls_that_vanish_leave_nothing_behind() -> None:
+    """Lines, timers and futures go, at a cost that does not grow with the others in line."""
+
+    async def vanish(waiters: Waiters, count: int) -> float:
+        tasks = await poll(waiters, count)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for task in reversed(tasks):
+            task.cancel()
+        await asyncio.wait(tasks)
+        return loop.time() - begun
+
+    async def body(waiters: Waiters) -> None:
+        few = min([await vanish(waiters, 500) for _ in range(3)])
+        many = await vanish(waiters, 10_000)
+        assert len(waiters) == 0
+        assert waiters.groups() == []
+        gc.collect()
+        left = [x for x in gc.get_objects() if isinstance(x, asyncio.Future)]
+        assert len(left) < 10
+        assert many < 100 * few, "20 times as many cost 400 times as much if each searches the line"
 
     run(body)
