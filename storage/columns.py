@@ -6,6 +6,8 @@ At ten messages a turn an engine call is about a hundred numpy calls, so their f
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,20 @@ def distinct(values: Int64Array) -> Int64Array:
     fresh[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
     return ordered[fresh]
+
+
+def grouped(values: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+    """(value, where it is, ascending) for each distinct value: one sort, however many there are."""
+    if alike(values):
+        if len(values):
+            yield int(values[0]), np.arange(len(values))
+        return
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    bounds = [0, *cuts.tolist(), len(values)]
+    for first, stop in itertools.pairwise(bounds):
+        yield int(ordered[first]), order[first:stop]
 
 
 def among(values: Int64Array, wanted: Int64Array) -> Mask:

@@ -6,11 +6,8 @@ queues. What the wheel asks for meanwhile is loaded in the background (loading.p
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import Final
-
-import numpy as np
 
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.held_back import HeldBack
@@ -18,7 +15,7 @@ from delaylog.broker.engine.loading import Loader
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import known_rows
-from delaylog.storage.columns import alike, among, distinct, every, some
+from delaylog.storage.columns import alike, every, grouped, some
 from delaylog.storage.frames import Tick
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -132,7 +129,7 @@ class Dispatcher:
         state = self._state
         refs, lanes = entries.refs, entries.lanes
         if state.special:
-            special = among(lanes, np.fromiter(state.special, np.int64, len(state.special)))
+            special = state.special_mask(lanes)
             if some(special):
                 self._make_special_ready(Entries(*(column[special] for column in entries)))
                 entries = Entries(*(column[~special] for column in entries))
@@ -146,12 +143,8 @@ class Dispatcher:
         if alike(lanes):
             self._push(int(lanes[0]), refs, due_ms)
             return
-        order = np.argsort(lanes, kind="stable")
-        refs, lanes, due_ms = refs[order], lanes[order], due_ms[order]
-        cuts = np.flatnonzero(np.diff(lanes)) + 1
-        bounds = [0, *cuts.tolist(), len(refs)]
-        for a, b in itertools.pairwise(bounds):
-            self._push(int(lanes[a]), refs[a:b], due_ms[a:b])
+        for number, mine in grouped(lanes):
+            self._push(number, refs[mine], due_ms[mine])
 
     def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
@@ -167,11 +160,10 @@ class Dispatcher:
     def _make_special_ready(self, entries: Entries) -> None:
         """Messages of topics with several groups or a floor: each group takes what is its own."""
         state = self._state
-        for number in distinct(entries.lanes).tolist():
+        for number, mine in grouped(entries.lanes):
             topic = state.by_number.get(number)
             if topic is None:
                 continue
-            mine = entries.lanes == number
             refs, due_ms = entries.refs[mine], entries.due_ms[mine]
             suspect = topic.default.suspect_until_ms
             # Behind the last purge's reach all that was loaded was looked at as it was loaded; but

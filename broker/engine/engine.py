@@ -19,12 +19,11 @@ from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, load_keyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
-from delaylog.broker.engine.late_holders import end_late_holders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.reading_log import follow, replay
-from delaylog.broker.engine.retiring import retire_unused
+from delaylog.broker.engine.retiring import look_after_groups, retire_unused
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.starting import stand_at
@@ -331,12 +330,7 @@ class Engine:
         """Drop what nobody uses any more, end what holds others up. Called every few seconds."""
         end_overdue(self.state, now_ms)
         retire_unused(self.state, now_ms)
-        for topic in self.state.by_number.values():
-            for group in topic.groups.values():
-                if group.ready.filtered:
-                    group.ready.expire_filters(now_ms)
-                if group.gate.remembers_origins:
-                    end_late_holders(self.state, topic, group, now_ms)
+        look_after_groups(self.state, now_ms)
 
     def run_inline(self, work: Work) -> None:
         """Run background work to its end on the spot (recovery, tests, clean shutdown).

@@ -95,6 +95,10 @@ class Limits:
     staged_log_bytes_max: int = 64 << 30
     """Log that open transactions keep from being removed; beyond it the one whose parts are the
     oldest expires."""
+    topics_max: int = 200_000
+    """Topics: one to two kilobytes of memory each; what would create another one is refused."""
+    groups_max: int = 1_000
+    """Groups of one topic: each of its messages is looked at for each of them."""
     metrics_topics_max: int = 200
     """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
     connections_max: int = 20_000

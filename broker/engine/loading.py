@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import among, distinct, every
+from delaylog.storage.columns import every, grouped
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import (
@@ -282,10 +282,10 @@ class Loader:
         self, folder: DelayHour, index: Int64Array, rows: RowArray, living: npt.NDArray[np.bool_]
     ) -> None:
         """Judge the rows of special topics: one lives if it does in any of the topic's groups."""
-        special = np.fromiter(self._state.special, np.int64, len(self._state.special))
-        at = np.flatnonzero(among(rows["topic"].astype(np.int64), special))
-        for number in distinct(rows["topic"][at]).tolist():
-            mine = at[rows["topic"][at] == number]
+        topics = rows["topic"].astype(np.int64)
+        at = np.flatnonzero(self._state.special_mask(topics))
+        for number, places in grouped(topics[at]):
+            mine = at[places]
             topic = self._state.by_number.get(number)
             living[mine] = False
             for group in topic.groups.values() if topic is not None else ():

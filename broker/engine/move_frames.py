@@ -101,6 +101,8 @@ def apply_move(
         if decision.cause in _WAITS_FOR_RETRY:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
+            if keyed:
+                state.holders.add((decision.topic, group.number))
         else:
             # Somebody gave it another time: others with its key need not wait for that.
             free_keys(state, state.by_number[decision.topic], group, (), origins, living=True)

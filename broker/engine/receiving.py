@@ -148,6 +148,8 @@ class _Taking:
         """Find up to `left` messages, in a bounded number of rounds."""
         self.state.hot.drop_read()
         self.lot = self.group.ready.lot(self.only, self.now_ms)
+        if self.only is not None:
+            self.state.filtered.add((self.topic.number, self.group.number))
         least = 0
         for number in range(_ROUNDS_MAX):
             if self.lot.freed and self._take_freed(number):

@@ -16,7 +16,7 @@ from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.transactions.applying import uncount_committed
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.batch import MessageBatch
-from delaylog.storage.columns import distinct, per_hour, some
+from delaylog.storage.columns import grouped, per_hour, some
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
 from delaylog.storage.own_backoff import column_has_own_backoffs
@@ -57,12 +57,12 @@ def apply_send(
             if not topic.own_backoffs and not batch.headers.empty:
                 topic.own_backoffs = some(column_has_own_backoffs(batch.headers, batch.n))
             if decision.successors is not None:
-                _line_up(topic, placed, refs, decision.successors)
+                _line_up(state, topic, placed, refs, decision.successors)
     else:
-        for number in distinct(rows["topic"]).tolist():
+        for number, mine in grouped(rows["topic"].astype(np.int64)):
             topic = state.by_number.get(number)
             if topic is not None:
-                _count_sent(state, topic, refs[rows["topic"] == number])
+                _count_sent(state, topic, refs[mine])
     if decision.producer is not None and decision.sequence is not None:
         _remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
     expose(state, placed, refs, end)
@@ -147,6 +147,7 @@ def _remember_answer(
 
 
 def _line_up(
+    state: EngineState,
     topic: Topic,
     placed: PlacedRows,
     refs: Int64Array,
@@ -161,6 +162,7 @@ def _line_up(
         group = topic.groups.get(number)
         if group is not None:
             at = place[row]
+            state.holders.add((topic.number, number))
             group.gate.wait_for(int(refs[at]), predecessor, int(hashes[at]))
 
 

@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.claim_table import ClaimTable
 from delaylog.broker.engine.errors import NotLeadingError
@@ -31,6 +33,7 @@ from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.batch import Block
+from delaylog.storage.columns import among, distinct
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Tick
 from delaylog.storage.hot_seconds import HotSeconds
@@ -48,6 +51,8 @@ from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.run_file import RunFile
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, TimingWheel
+
+SPECIAL_FEW: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,14 @@ class EngineState:
         self.special: set[int] = set()
         """Numbers of topics that have or had named groups, or whose default group has a floor: what
         comes ready there needs a look at its row."""
+        self.ephemeral: set[tuple[int, int]] = set()
+        """Topic and group numbers of ephemeral groups."""
+        self.filtered: set[tuple[int, int]] = set()
+        """Groups for which somebody asked with a filter."""
+        self.holders: set[tuple[int, int]] = set()
+        """Groups in which messages that are not under lease hold others up."""
+        self.unlooked: list[int] = []
+        """Topic numbers that `retire_unused` has still to look at in this round."""
         self.woken: set[tuple[int, int]] = set()
         """Topic and group numbers that got something ready since the edge last looked."""
         self.gone: list[tuple[str, str, str]] = []
@@ -278,6 +291,15 @@ class EngineState:
         """A group by the numbers that stand in frames; None when it is gone."""
         topic = self.by_number.get(topic_number)
         return None if topic is None else topic.groups.get(number)
+
+    def special_mask(self, numbers: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which topic numbers are special; costs what is asked about, not how many are special."""
+        if len(self.special) <= SPECIAL_FEW:
+            few = np.fromiter(self.special, np.int64, len(self.special))
+        else:
+            found = [number for number in distinct(numbers).tolist() if number in self.special]
+            few = np.array(found, np.int64)
+        return among(numbers, few)
 
     def mark_special(self, topic: Topic) -> None:
         """Groups or floors of a topic changed."""

@@ -96,6 +96,8 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         else:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
+            if keyed:
+                state.holders.add((decision.topic, group.number))
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)

@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.errors import ConflictError
+from delaylog.broker.engine.errors import ConflictError, QuotaRefusal
 from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
@@ -38,6 +38,17 @@ def get_or_make_topic(state: EngineState, namespace: str, name: str, now_ms: int
     return topic or put_topic(state, namespace, name, TopicSettings(), now_ms, made=False)
 
 
+def _check_room(state: EngineState) -> None:
+    """Raises QuotaRefusal: there are as many topics as may be."""
+    most = state.limits.topics_max
+    if len(state.by_number) >= most:
+        raise QuotaRefusal(
+            f"there are {len(state.by_number)} topics, and topics_max is {most}: drop topics that "
+            "nobody needs, or raise topics_max in [limits]",
+            quota="topics",
+        )
+
+
 def put_topic(
     state: EngineState,
     namespace: str,
@@ -49,6 +60,8 @@ def put_topic(
 ) -> Topic:
     """Make a topic or change its settings, by one frame."""
     known = state.topics.get((namespace, name))
+    if known is None:
+        _check_room(state)
     if known is not None and known.settings.slots != settings.slots:
         raise ConflictError(
             f"slots are fixed with the topic: {known.settings.slots}; make another topic",
@@ -123,6 +136,13 @@ def put_group(
 ) -> Group:
     """Make a named group, which sees what is sent from now on, or change how it ends."""
     known = topic.group(name)
+    most = state.limits.groups_max
+    if known is None and len(topic.groups) >= most:
+        raise QuotaRefusal(
+            f"topic {topic.name!r} has {len(topic.groups)} groups, and groups_max is {most}: "
+            "drop groups that nobody needs, or raise groups_max in [limits]",
+            quota="groups",
+        )
     number = known.number if known else topic.next_group
     members = {"topic": topic.number, "number": number, "name": name, "ephemeral": ephemeral}
     position, end = _append(state, FrameKind.GROUP, members, now_ms)
@@ -216,6 +236,8 @@ def apply_group(state: EngineState, members: dict[str, Any], position: int, end:
             group.born = group.floor = position
             state.series.enter_group(topic, group)
         group.ephemeral = members["ephemeral"]
+        if group.ephemeral:
+            state.ephemeral.add((topic.number, number))
     topic.next_group = max(topic.next_group, number + 1)
     state.mark_special(topic)
     follow_settings(topic)

@@ -130,6 +130,11 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
     topic.groups[number] = group
     fill_group(group, saved)
     state.series.enter_group(topic, group, other=saved.get("other", False))
+    place = (topic.number, number)
+    if group.ephemeral:
+        state.ephemeral.add(place)
+    if group.made_gate is not None and group.gate.remembers_origins:
+        state.holders.add(place)
 
 
 def fill_group(group: Group, saved: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ TOPIC_CALLS: Final = (
         "Make a topic, or replace its settings.",
         {200: "Topic", 201: "Topic"},
         Takes("Settings", needed=False),
-        problems=(409, 415),
+        problems=(409, 415, 429),
     ),
     Operation(
         "DELETE",
@@ -200,7 +200,7 @@ GROUP_CALLS: Final = (
         "Make a group, which sees what is sent from now on.",
         {200: "Group", 201: "Group"},
         Takes(shapes.GROUP_SETTINGS, needed=False),
-        problems=(409, 415),
+        problems=(409, 415, 429),
     ),
     Operation(
         "DELETE",

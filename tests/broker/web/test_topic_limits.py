@@ -1,0 +1,78 @@
+"""As many topics and groups as the limits say: more are refused, those that exist go on.
+
+Each face refuses in its own way, and a refusal leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import redis
+
+from tests.broker.conftest import Broker
+
+SEND = {"body": "x", "delay_ms": 3_600_000}
+
+
+@pytest.fixture(scope="module")
+def full(start_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """A broker with as many topics as it may have."""
+    broker = start_broker("--resp", "127.0.0.1:0", limits="topics_max = 3\ngroups_max = 2")
+    for name in ("a", "b", "c"):
+        broker.post(f"/v1/topics/{name}/messages", SEND)
+    yield broker
+    names = [each["topic"] for each in broker.call("GET", "/v1/topics").json["topics"]]
+    assert names == ["a", "b", "c"]
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics/new/messages", SEND),
+        ("POST", "/v1/topics/new/messages", [SEND, SEND]),
+        ("POST", "/v1/ns/other/topics/new/messages", SEND),
+        ("PUT", "/v1/topics/new", {}),
+        ("PUT", "/v1/topics/new/groups/g", {}),
+    ],
+)
+def test_http_refuses_new_topics(
+    full: Broker, assert_problem: Callable[..., dict[str, Any]], method: str, path: str, body: Any
+) -> None:
+    problem = assert_problem(full.call(method, path, body), 429, "quota")
+    assert problem["quota"] == "topics"
+    assert "topics_max" in problem["detail"]
+
+
+def test_topics_that_exist_go_on(full: Broker) -> None:
+    full.post("/v1/topics/a/messages", SEND)
+    assert full.call("PUT", "/v1/topics/b", {"max_retry": 3}).status == 200
+
+
+def test_groups_have_a_limit_of_their_own(
+    full: Broker, assert_problem: Callable[..., dict[str, Any]]
+) -> None:
+    assert full.call("PUT", "/v1/topics/a/groups/one").status == 201
+    problem = assert_problem(full.call("PUT", "/v1/topics/a/groups/two"), 429, "quota")
+    assert problem["quota"] == "groups"
+    assert full.call("PUT", "/v1/topics/a/groups/one").status == 200
+
+
+def test_camellia_refuses(full: Broker) -> None:
+    form = urlencode({"topic": "new", "msg": "x", "delayMillis": 60_000})
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = full.call("POST", "/camellia/delayQueue/sendMsg", form.encode(), headers)
+    assert answer.json["code"] != 200, answer
+    assert "topics_max" in answer.json["msg"]
+
+
+def test_redis_clients_are_refused(full: Broker) -> None:
+    port = int(full.ready_line.partition("resp=")[2].split()[0].rpartition(":")[2])
+    with redis.Redis(port=port) as client:
+        with pytest.raises(redis.ResponseError, match="topics_max"):
+            client.execute_command("DL.SEND", "new", "x")
+        client.execute_command("DL.SEND", "a", "x", "DELAY", "60000")
