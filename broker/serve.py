@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
 from dataclasses import replace
@@ -13,7 +12,7 @@ from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from delaylog.broker import crash_trace, process_memory
+from delaylog.broker import crash_trace, descriptors, process_memory
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
@@ -48,15 +47,6 @@ SWITCH_SECONDS = 0.0005
 START_LOG_SECONDS: Final = 2.0
 
 log = logging.getLogger("delaylog.serve")
-
-
-def _raise_file_limit() -> int:
-    """Connections and hours need descriptors: take what the system allows; returns how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(soft, wanted)
 
 
 class _StartLog:
@@ -240,10 +230,10 @@ def serve(config: Config) -> int:
     crash_trace.watch(config.data_dir)
     process_memory.tune()
     process_memory.start_keeper()
-    files = _raise_file_limit()
-    # A quarter of the descriptors for hours, the rest for connections and the log.
-    open_hours = max(config.limits.open_hours_max, min(files // 20, 1_024))
-    config = replace(config, limits=replace(config.limits, open_hours_max=open_hours))
+    descriptors.raise_process_limit()
+    open_hours = max(config.limits.open_hours_max, descriptors.OPEN_HOURS_SERVED)
+    limits = replace(config.limits, open_hours_max=open_hours)
+    config = replace(config, limits=descriptors.served().limit_hours(limits))
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         try:

@@ -28,12 +28,15 @@ from delaylog.storage.layout import (
     EXTENT,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
+    HOUR_SECONDS,
     INDEX_ENTRY_SIZE,
+    SECOND_ENTRY,
     Int64Array,
     RowArray,
     group_of_name,
     state_name,
 )
+from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import ChainUpdate, SecondIndex, rebuild
 from delaylog.storage.state_column import StateColumn
@@ -41,6 +44,8 @@ from delaylog.storage.whole_rows import concat_rows
 from delaylog.storage.work import Work
 
 _WALK_SLICE: Final = 8192
+_REBUILT_ROWS_MAX: Final = HOUR_SECONDS * SECOND_ENTRY.itemsize // INDEX_ENTRY_SIZE
+"""Rows that take no more bytes than the second index of an hour."""
 _VERIFY_BYTES: Final = 4 << 20
 _WRITE_SOON_BYTES: Final = 256 << 10
 """A flush of that size goes to the disk at once: what a checkpoint finds unwritten in all hours
@@ -63,10 +68,16 @@ class Flush:
 class DelayHour:
     """One hour's folder. Row numbers begin at 1."""
 
-    def __init__(self, fs: FileSystem, folder: str, hour: int) -> None:
+    def __init__(
+        self, fs: FileSystem, folder: str, hour: int, opened: OpenHours | None = None
+    ) -> None:
+        """`opened` learns what this hour holds open, for whoever bounds that."""
         self._fs = fs
         self.folder = folder
         self.hour = hour
+        self._opened = opened if opened is not None else OpenHours(1)
+        self.used = False
+        """Whether somebody asked for this hour since `OpenHours` last looked at it."""
         self.extent_count = 0
         self._files: dict[str, File] = {}
         self._reader = HourReader(self._file, folder, self.checks)
@@ -77,6 +88,8 @@ class DelayHour:
         self._seconds_dirty = False
         self._unsynced = False
         self._syncing = False
+        self._has_new_names = False
+        """A file was made since the folder was last synced."""
         self._states: dict[int, StateColumn] = {}
         self._pins = 0
         self._readers = 0
@@ -92,8 +105,10 @@ class DelayHour:
         if file is None:
             if create and not self._fs.exists(self._path(name)):
                 self._fs.mkdir(self.folder)
+                self._has_new_names = True
             file = self._fs.open(self._path(name), create=create)
             self._files[name] = file
+            self._opened.files[self.hour] = self
         return file
 
     @property
@@ -137,9 +152,11 @@ class DelayHour:
 
     def seconds(self) -> SecondIndex:
         """The heads of the chains, loaded or rebuilt."""
-        if self._seconds is None:
-            self._seconds = self._load_seconds()
-        return self._seconds
+        seconds = self._seconds
+        if seconds is None:
+            seconds = self._seconds = self._load_seconds()
+            self._opened.heads[self.hour] = self
+        return seconds
 
     def _load_seconds(self) -> SecondIndex:
         if self.row_count == 0:
@@ -176,6 +193,10 @@ class DelayHour:
 
     def write_flush(self, flush: Flush) -> None:
         """Write body, index and extent of a flush. Any thread; nothing is visible yet."""
+        with self._reading():
+            self._write_flush(flush)
+
+    def _write_flush(self, flush: Flush) -> None:
         rows = flush.rows
         self._unsynced = True
         log = self._file("delay.log", create=True)
@@ -222,11 +243,12 @@ class DelayHour:
         self._seconds_dirty = False
 
         def write() -> None:
-            self._unsynced = True
             try:
-                self._file("second.index", create=True).pwritev([raw], 0)
+                with self._reading():
+                    self._unsynced = True
+                    self._file("second.index", create=True).pwritev([raw], 0)
             except BaseException:
-                self._seconds_dirty = True
+                self._seconds_dirty = self._seconds is not None
                 raise
 
         return write
@@ -236,21 +258,47 @@ class DelayHour:
         """Whether the heads in memory are newer than the file."""
         return self._seconds_dirty
 
-    def drop_seconds(self) -> None:
-        """Forget clean heads; they are loaded again when needed."""
+    @property
+    def has_heads(self) -> bool:
+        """Whether the heads of the chains are in memory."""
+        return self._seconds is not None
+
+    @property
+    def heads_need_file(self) -> bool:
+        """Whether heads that are dropped have to be written first.
+
+        Of few rows they are rebuilt by a read that is no longer than the file would be. A file that
+        exists is kept up: it could cover rows that were cut off, or be all that knows of rows that
+        compaction removed.
+        """
         if not self._seconds_dirty:
-            self._seconds = None
+            return False
+        few = self.row_count <= _REBUILT_ROWS_MAX
+        return not few or self._fs.exists(self._path("second.index"))
+
+    def drop_seconds(self) -> None:
+        """Forget heads, unless they have to be written first; they are loaded when needed."""
+        if not self.heads_need_file:
+            self._seconds, self._seconds_dirty = None, False
+            self._opened.heads.pop(self.hour, None)
 
     def sync(self) -> None:
         """Make every file of the hour durable. Any thread, beside the loop."""
-        if self._unsynced:
-            self._syncing, self._unsynced = True, False
-            for file in list(self._files.values()):
-                file.fdatasync()
-            self._fs.sync_folder(self.folder)
-            self._syncing = False
+        self.sync_appends()
         for column in self.state_columns:
             column.sync()
+
+    def sync_appends(self) -> None:
+        """Make all files but the states durable. Any thread."""
+        with self._reading():
+            if self._unsynced:
+                self._syncing, self._unsynced = True, False
+                for file in list(self._files.values()):
+                    file.fdatasync()
+                if self._has_new_names:
+                    self._has_new_names = False
+                    self._fs.sync_folder(self.folder)
+                self._syncing = False
 
     # ------------------------------------------------------------------ reading
 
@@ -403,6 +451,7 @@ class DelayHour:
         self._unsynced = False
         self._reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
         self._seconds, self._seconds_dirty = rewrite.seconds, False
+        self._opened.heads[self.hour] = self
 
     # ------------------------------------------------------------------ opening, ending
 
@@ -420,7 +469,11 @@ class DelayHour:
         left = cut_files(self._file, self.folder, self.hour, row_count, with_seconds=kept)
         self._reader.row_count, self._reader.log_size = row_count, left.log_size
         self.extent_count = self._own_extents = left.extent_count
-        self._seconds, self._seconds_dirty = left.seconds, left.rewound
+        if left.seconds is not None:
+            self._seconds, self._seconds_dirty = left.seconds, left.rewound
+            self._opened.heads[self.hour] = self
+        else:
+            self.drop_seconds()
         for name in self._fs.listdir(self.folder):
             if (group := group_of_name(name)) is not None:
                 self.states(group).cut(row_count)
@@ -444,10 +497,11 @@ class DelayHour:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self._opened.files.pop(self.hour, None)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Keep the files open: another thread reads them beside the loop."""
+        """Keep the files open: another thread reads or writes them beside the loop."""
         with self._readers_lock:
             self._readers += 1
         try:
@@ -457,7 +511,7 @@ class DelayHour:
                 self._readers -= 1
 
     def close_idle_files(self) -> bool:
-        """As `close_files`, unless appends were not synced or another thread reads just now."""
+        """As `close_files`, unless appends were not synced or another thread uses them just now."""
         with self._readers_lock:
             idle = self._readers == 0 and not self.unsynced
             if idle:
@@ -475,4 +529,5 @@ class DelayHour:
         for column in self._states.values():
             column.close()
         self._states.clear()
-        self._seconds = None
+        self._seconds, self._seconds_dirty = None, False
+        self._opened.heads.pop(self.hour, None)

@@ -17,6 +17,7 @@ from delaylog.storage.delay_hour import DelayHour, Flush
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather
 from delaylog.storage.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_column import PAGE_SIZE, StateColumn, StateRuns
 from delaylog.storage.whole_rows import concat_rows
@@ -26,9 +27,6 @@ FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation, on the thread that writes them."""
 _SLICE_PAGES: Final = 256
 """State pages that are copied out in one slice: some of them take a page fault each."""
-FLUSHES_UNTRIMMED_MAX: Final = 16
-"""Each load of a second flushes its hour, and opens one hour at most: open hours are looked through
-after so many of them."""
 
 
 class HourFlusher:
@@ -42,20 +40,19 @@ class HourFlusher:
         pile: TailPile,
         *,
         hour: Callable[[int], DelayHour],
-        trim: Callable[[], None],
+        opened: OpenHours,
     ) -> None:
         """`hours` = those that have files, the store's own; `hour` gives one, made if it is new.
-        `trim` closes hours when too many are open.
+        `opened` = what they hold open.
         """
         self._fs = fs
         self._folder = folder
         self._hours = hours
         self._pile = pile
         self._hour = hour
-        self._trim = trim
+        self._opened = opened
         self._writes_tails = False
         self._syncs = self._replaces = False
-        self._flushes = 0
         self.writes_states = False
         """A page is in flight, maybe: it may not be taken for a written one."""
         self.boundary = 0
@@ -77,11 +74,21 @@ class HourFlusher:
                     yield from self._sort_loose(limit)
                 for which, chunks in self._pile.take(upto=limit, hour=hour):
                     yield from self._flush_hour(which, chunks)
-            self._flushes += 1
-            if hour is None or self._flushes % FLUSHES_UNTRIMMED_MAX == 0:
-                self._trim()
+                    if self._opened.crowded:
+                        yield from self._make_room()
         finally:
             self._writes_tails = False
+
+    def _make_room(self) -> Work:
+        """Let hours go that were opened first: a flush may reach more of them than descriptors."""
+        for folder in self._opened.oldest_heads():
+            if folder.heads_need_file:
+                yield folder.take_seconds()
+            folder.drop_seconds()
+        for folder in self._opened.oldest():
+            if folder.unsynced:
+                yield folder.sync_appends
+            folder.close_idle_files()
 
     def _sort_loose(self, upto: int) -> Work:
         blocks = self._pile.begin_merge(upto)
@@ -173,6 +180,8 @@ class HourFlusher:
                 yield folder.take_seconds()
             if folder.unsynced or folder.state_columns:
                 yield folder.sync
+            if self._opened.crowded:
+                folder.close_idle_files()
         yield lambda: self._fs.sync_folder(self._folder)
 
 

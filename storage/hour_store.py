@@ -37,6 +37,7 @@ from delaylog.storage.layout import (
     hour_name,
     hour_of_name,
 )
+from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
@@ -45,8 +46,6 @@ from delaylog.storage.work import IoJob, Work
 
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
-SECONDS_KEPT_MAX: Final = 1_024
-"""Hours whose chain heads stay in memory (28.8 KB each)."""
 
 
 class HourStore:
@@ -57,16 +56,15 @@ class HourStore:
     ) -> None:
         self._fs = fs
         self._folder = folder
-        self._open_hours_max = open_hours_max
+        self._opened = OpenHours(open_hours_max)
         fs.mkdir(folder)
         self._hours: dict[int, DelayHour] = {}
-        self._near: frozenset[int] = frozenset()
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
         self._where = Whereabouts()
         self._removals = HourRemovals(fs)
         self._flusher = HourFlusher(
-            fs, folder, self._hours, self.pile, hour=self.hour, trim=self._trim_open_hours
+            fs, folder, self._hours, self.pile, hour=self.hour, opened=self._opened
         )
 
     # ------------------------------------------------------------------ opening
@@ -85,7 +83,7 @@ class HourStore:
         for hour in sorted(present | set(counts)):
             known = counts.get(hour)
             settle_rewrite(self._fs, self._path(hour))
-            folder = DelayHour(self._fs, self._path(hour), hour)
+            folder = DelayHour(self._fs, self._path(hour), hour, self._opened)
             may_be_gone = known and known.rows and known.ended
             if may_be_gone and not folder.holds_rows_before(position, epoch):
                 # It was removed after this checkpoint, and may have come to be again after the
@@ -96,6 +94,7 @@ class HourStore:
             if known and known.rows:
                 self._hours[hour] = folder
                 folder.close_files()
+                self._opened.trim()
 
     def seal_states(self) -> None:
         """Seal the states of a folder whose broker wrote no seals (after `recover`)."""
@@ -109,8 +108,11 @@ class HourStore:
         """The files of an hour (made on the first flush)."""
         found = self._hours.get(hour)
         if found is None:
-            found = self._hours[hour] = DelayHour(self._fs, self._path(hour), hour)
-            found.mapped = hour in self._near
+            found = self._hours[hour] = DelayHour(self._fs, self._path(hour), hour, self._opened)
+            found.mapped = hour in self._opened.near
+        found.used = True
+        if self._opened.crowded:
+            self._opened.trim()
         return found
 
     def flushed(self, hour: int) -> int:
@@ -342,7 +344,10 @@ class HourStore:
     def sync(self) -> Work:
         """Write second indexes and make every touched file durable, hour by hour."""
         yield from self._flusher.sync()
-        self._trim_open_hours(synced=True)
+        for folder in self._opened.oldest():
+            if folder.close_idle_files() and not self._flusher.writes_states:
+                for column in folder.state_columns:
+                    column.settle()
 
     @property
     def boundary(self) -> int:
@@ -360,16 +365,6 @@ class HourStore:
             column.dirty_pages for hour in self._hours.values() for column in hour.state_columns
         )
 
-    def _trim_open_hours(self, *, synced: bool = False) -> None:
-        """Keep descriptors and chain heads bounded; near hours always stay."""
-        open_hours = [h for h in self._hours.values() if h.open_files and h.hour not in self._near]
-        for folder in open_hours[: max(len(open_hours) - self._open_hours_max, 0)]:
-            if folder.close_idle_files() and synced and not self._flusher.writes_states:
-                for column in folder.state_columns:
-                    column.settle()
-        for folder in open_hours[: max(len(open_hours) - SECONDS_KEPT_MAX, 0)]:
-            folder.drop_seconds()
-
     # ------------------------------------------------------------------ compaction
 
     def compact(self, hour: int, gone: Mask, bare: Mask, *, states: bool) -> Work:
@@ -384,33 +379,37 @@ class HourStore:
     @property
     def near(self) -> frozenset[int]:
         """The hours that are read through maps."""
-        return self._near
+        return self._opened.near
 
     # ------------------------------------------------------------------ near hours, ending
 
     def set_near(self, hours: Iterable[int]) -> None:
         """The hours (now and next) that are read through maps; others give their maps back."""
         near = frozenset(hours)
-        for hour in self._near - near:
+        for hour in self._opened.near - near:
             if hour in self._hours:
                 self._hours[hour].unmap()
         for hour in near:
             if hour in self._hours:
                 self._hours[hour].mapped = True
-        self._near = near
+        self._opened.near = near
 
     def rest(self, hour: int) -> None:
         """Give back what a pass over an hour's states made resident, unless it is near.
 
         Not while states are written: a page in flight would pass for a written one.
         """
-        if hour in self._hours and hour not in self._near and not self._flusher.writes_states:
+        if (
+            hour in self._hours
+            and hour not in self._opened.near
+            and not self._flusher.writes_states
+        ):
             for column in self._hours[hour].state_columns:
                 column.settle()
 
     def forget_pages(self) -> None:
         """Give resident file pages behind the cursor back to the kernel."""
-        for hour in self._near:
+        for hour in self._opened.near:
             if hour in self._hours:
                 self._hours[hour].forget_pages()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar, overload
 
+from delaylog.broker import descriptors
 from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
@@ -136,6 +137,7 @@ def _open(
         )
     lock = lock_folder(folder)
     try:
+        wanted = descriptors.embedded().limit_hours(wanted)
         engine = Engine(files, folder, now_ms=clock.now_ms(), random=Random(), limits=wanted)
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import ssl
-import sys
 from contextlib import suppress
 from typing import Final
 
+from delaylog.broker import descriptors
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
 from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
@@ -31,8 +30,6 @@ from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits so long for a cluster that changes its leader."""
-CLIENTS_SHARE: Final = 0.5
-"""Of the process's descriptors; the rest is for HTTP, hours and the log."""
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
 """What a connection sends is in memory until it is whole. What a command of this size changes fits
 into one frame of the log, where no argument takes more than on the wire: only what is made of
@@ -78,10 +75,7 @@ class RespFace:
         )
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._clients_max = sys.maxsize
-        if files != resource.RLIM_INFINITY:
-            self._clients_max = int(files * CLIENTS_SHARE)
+        self._clients_max = descriptors.served().clients
         if self._clients_max < int(value_of(server, b"maxclients")):
             server.settings[b"maxclients"] = b"%d" % self._clients_max
         self._listener: asyncio.Server | None = None

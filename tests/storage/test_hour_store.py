@@ -333,7 +333,7 @@ def test_files_that_another_thread_reads_stay_open() -> None:
     """The loop closes files of hours beyond a bound while a job checks one of them."""
     _, store, _ = small_store()
     run(store.sync())
-    store._open_hours_max = 0
+    store._opened.hours_max = 0
     read = FakeFile.pread
     hours = sorted(store.counts)
 

@@ -1,0 +1,76 @@
+"""What the hours of a store keep open: file descriptors and chain heads, each bounded.
+
+Hours register here when they open a file or load heads. Only the thread that owns the store closes
+anything, in small steps whenever an hour is asked for (`trim`); an hour that was used since the
+last look gets a second chance. An hour with unsynced appends is closed by the flush that wrote it
+(see `HourFlusher`), never here.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from delaylog.storage.delay_hour import DelayHour
+
+SECONDS_KEPT_MAX: Final = 1_024
+"""Hours whose chain heads stay in memory (28.8 KB each)."""
+_STEP: Final = 4
+"""Hours that one look examines: each request for an hour opens one at most."""
+
+
+class OpenHours:
+    """The hours of one store that hold descriptors or heads, the ones opened first in front.
+
+    Other threads may register; dict operations are atomic.
+    """
+
+    def __init__(self, hours_max: int) -> None:
+        self.hours_max = hours_max
+        self.files: dict[int, DelayHour] = {}
+        self.heads: dict[int, DelayHour] = {}
+        self.near: frozenset[int] = frozenset()
+        """Hours that are read all the time: they are never closed."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more hours hold descriptors or heads than should."""
+        return len(self.files) > self.hours_max or len(self.heads) > SECONDS_KEPT_MAX
+
+    def trim(self) -> None:
+        """Close files and forget heads of a few hours, if too many are held."""
+        if len(self.files) > self.hours_max:
+            for hour in list(islice(self.files.values(), _STEP)):
+                if not self._spared(hour) and hour.close_idle_files():
+                    continue
+                _requeue(self.files, hour)
+        if len(self.heads) > SECONDS_KEPT_MAX:
+            for hour in list(islice(self.heads.values(), _STEP)):
+                if not self._spared(hour):
+                    hour.drop_seconds()
+                if hour.has_heads:
+                    _requeue(self.heads, hour)
+
+    def _spared(self, hour: DelayHour) -> bool:
+        used, hour.used = hour.used, False
+        return used or hour.hour in self.near
+
+    def oldest(self) -> list[DelayHour]:
+        """Hours whose files are to be closed so that there is room again, opened first."""
+        if len(self.files) <= self.hours_max:
+            return []
+        open_hours = [hour for hour in list(self.files.values()) if hour.hour not in self.near]
+        return open_hours[: len(self.files) - self.hours_max * 3 // 4]
+
+    def oldest_heads(self) -> list[DelayHour]:
+        """The same for heads."""
+        if len(self.heads) <= SECONDS_KEPT_MAX:
+            return []
+        held = [hour for hour in list(self.heads.values()) if hour.hour not in self.near]
+        return held[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
+
+
+def _requeue(queue: dict[int, DelayHour], hour: DelayHour) -> None:
+    if queue.pop(hour.hour, None) is not None:
+        queue[hour.hour] = hour

@@ -1,0 +1,61 @@
+"""Many hours under a small limit of descriptors: the broker serves, ends and comes back.
+
+Method: a process of its own, limited as `ulimit -n` does it, opens a folder, spreads messages over
+more hours than it could keep open, and counts what is there after each restart.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import delaylog
+
+SOURCE = str(Path(delaylog.__file__).parents[1])
+
+_BEGIN = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import delaylog
+from delaylog.client import NewMessage
+folder, hours = sys.argv[2], int(sys.argv[3])
+HOUR_MS = 3_600_000
+
+def descriptors():
+    import os
+    return len(os.listdir("/proc/self/fd"))
+
+def spread(name):
+    return [NewMessage(name, id=f"{name}{k}", delay_ms=k * HOUR_MS) for k in range(2, hours + 2)]
+"""
+
+
+def run_limited(tmp_path: Path, hours: int, script: str) -> None:
+    """Run `script` behind the common beginning; its assertions are the test's."""
+    command = [sys.executable, "-c", _BEGIN + script, SOURCE, str(tmp_path / "f"), str(hours)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("hours", [400, pytest.param(2_000, marks=pytest.mark.drill)])
+def test_a_message_an_hour_needs_no_descriptor_an_hour(tmp_path: Path, hours: int) -> None:
+    """One flush reaches all hours; so do the restart behind it and the look-ups behind that."""
+    run_limited(
+        tmp_path,
+        hours,
+        """
+for name in ("a", "b"):
+    with delaylog.open(folder) as broker:
+        broker.send_many("t", spread(name))
+        assert descriptors() < 200
+for _ in range(2):
+    with delaylog.open(folder) as broker:
+        assert sum(1 for _ in broker.messages("t")) == 2 * hours
+        assert broker.get("t", f"b{hours}").body == b"b"
+        assert descriptors() < 200
+""",
+    )
