@@ -17,7 +17,7 @@ from delaylog.storage.columns import Mask, by_hour, every, hours_of, some
 from delaylog.storage.compaction import compact_hour
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_flusher import HourFlusher
@@ -57,7 +57,10 @@ class HourStore:
         self._fs = fs
         self._folder = folder
         self._opened = OpenHours(open_hours_max)
-        fs.mkdir(folder)
+        if not fs.exists(folder):
+            fs.mkdir(folder)
+            # No checkpoint may survive a power cut that takes this name.
+            fs.sync_folder(parent_of(folder))
         self._hours: dict[int, DelayHour] = {}
         self.counts: dict[int, HourCounts] = {}
         self.pile = TailPile()
