@@ -65,6 +65,8 @@ class PhysicalLog:
         self._queue_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._old_files: list[File] = []
+        self._begun = self._named = 0
+        """Segments begun since the start, and how many of them have durable names."""
         self._failure: DiskFailedError | None = None
         self.end_position = 0
         self.written_position = 0
@@ -90,6 +92,7 @@ class PhysicalLog:
                     detail=f"durable to {max(start, durable_end)}",
                 )
             self._start_segment(start)
+            self._sync_names()
             self.end_position = self.written_position = self.durable_position = start
             self.found_end = start
             return
@@ -252,6 +255,7 @@ class PhysicalLog:
         if file is None:
             raise DiskFailedError("the physical log is closed")
         try:
+            self._sync_names()
             for sealed in old:
                 sealed.fdatasync()
             file.fdatasync()
@@ -305,6 +309,7 @@ class PhysicalLog:
             file = self._file
             if file is not None and self.written_position > self._bases[-1]:
                 self._next_segment(file)
+                self._sync_names()
 
     @property
     def sealed(self) -> bool:
@@ -327,8 +332,15 @@ class PhysicalLog:
     def _start_segment(self, base: int) -> File:
         file = self._file = self._fs.open(self._path(base), create=True)
         self._bases.append(base)
-        self._fs.sync_folder(self._folder)
+        self._begun += 1
         return file
+
+    def _sync_names(self) -> None:
+        """Make the names of new segments durable, which `write_pending` leaves to the next sync."""
+        begun = self._begun
+        if begun != self._named:
+            self._fs.sync_folder(self._folder)
+            self._named = begun
 
     def read(self, start: int, bytes_max: int) -> bytes:
         """Whole frames from the one at `start` on: as many as fit, and at least one.
@@ -386,6 +398,9 @@ class PhysicalLog:
     def drop_below(self, position: int) -> int:
         """Remove segments that end at or below `position`; returns how many went."""
         dropped = 0
+        if len(self._bases) > 1 and self._bases[1] <= position:
+            # Or a crash could leave neither the old segment nor the name of the new one.
+            self._sync_names()
         while len(self._bases) > 1 and self._bases[1] <= position:
             self._fs.unlink(self._path(self._bases.pop(0)))
             dropped += 1

@@ -266,7 +266,8 @@ def test_failed_sync_of_a_sealed_segment_is_not_forgotten() -> None:
     assert sealed >= 1
     disk.log.clear()
     end = log.sync()
-    assert [entry.split()[0] for entry in disk.log] == ["sync"] * (sealed + 1)
+    assert len(disk.log) == 1 + sealed + 1, "the names, the sealed segments, the new one"
+    assert {entry.split()[0] for entry in disk.log} == {"sync"}
     _, found = open_log(disk.restart("nothing"), 0, end)
     assert len(found) == 6
 
@@ -501,3 +502,36 @@ def test_one_frame_by_its_position() -> None:
     assert again.drop_below(places[-1]) > 0
     with pytest.raises(CorruptionError, match="begins behind"):
         again.frame_at(places[0])
+
+
+def test_a_write_that_begins_a_segment_waits_for_no_disk() -> None:
+    """Writes are made by the event loop, so the segment's name is made durable by the next sync.
+
+    An old segment is not removed before.
+    """
+
+    class Counting(FakeDisk):
+        waits = 0
+
+        def sync_folder(self, path: str) -> None:
+            self.waits += 1
+            super().sync_folder(path)
+
+    disk = Counting()
+    log, _ = open_log(disk)
+    disk.waits = 0
+    for number in range(24):
+        append(log, payload(number))
+        log.write_pending()
+    assert len(disk.listdir(FOLDER)) > 2
+    assert disk.waits == 0
+    log.sync()
+    log.sync()
+    assert disk.waits == 1
+    begun = len(disk.listdir(FOLDER))
+    while len(disk.listdir(FOLDER)) == begun:
+        end = append(log, payload(3))
+        log.write_pending()
+    log.drop_below(end)
+    assert disk.waits == 2
+    log.close()
