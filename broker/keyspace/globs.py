@@ -12,14 +12,32 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from delaylog.broker.keyspace.errors import CommandError
+
 Match: TypeAlias = Callable[[bytes], object]
 _STAR, _ANY, _OPEN, _CLOSE, _BACKSLASH, _NOT, _RANGE = b"*?[]\\^-"
 _NEVER: Final = rb"(?!)"
+PATTERN_BYTES_MAX: Final = 1_024
+"""Some 20 ms of the loop to make a matcher of. Redis has no limit."""
+_KEPT_BYTES_MAX: Final = 128
+"""Matchers of longer patterns are not kept: those kept take some 10 MiB at most."""
+
+
+def check_pattern(pattern: bytes) -> None:
+    """Raises CommandError for one that is too long."""
+    if len(pattern) > PATTERN_BYTES_MAX:
+        raise CommandError(b"ERR a pattern may have %d bytes" % PATTERN_BYTES_MAX)
+
+
+def matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
+    """A function that is true for names that match. Raises CommandError for a long pattern."""
+    check_pattern(pattern)
+    make = _matcher if len(pattern) <= _KEPT_BYTES_MAX else _matcher.__wrapped__
+    return make(pattern, ignore_case=ignore_case)
 
 
 @lru_cache(maxsize=1_024)
-def matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
-    """A function that is true for names that match."""
+def _matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
     if not pattern:
         return _is_empty
     if not pattern.strip(b"*"):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.globs import matcher
+from delaylog.broker.keyspace.globs import check_pattern, matcher
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
@@ -39,6 +39,8 @@ _CHANNELS: Final = _Kind(
 _PATTERNS: Final = _Kind(
     attrgetter("patterns"), attrgetter("patterns"), attrgetter("subscriptions")
 )
+PATTERNS_BYTES_MAX: Final = 64 << 10
+"""Of all patterns that a client listens to: the first message has matchers made of them."""
 _SHARDS: Final = _Kind(
     attrgetter("shard_channels"), attrgetter("shard_channels"), lambda s: len(s.shard_channels)
 )
@@ -94,6 +96,10 @@ def unsubscribe(run: Run, argv: Args) -> Reply:
 @command("psubscribe", -2, _FLAGS)
 def psubscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels that match."""
+    for pattern in argv[1:]:
+        check_pattern(pattern)
+    if sum(map(len, {*argv[1:], *run.session.patterns})) > PATTERNS_BYTES_MAX:
+        raise CommandError(b"ERR the patterns of a client may have %d bytes" % PATTERNS_BYTES_MAX)
     return _enter(run, argv, _PATTERNS)
 
 

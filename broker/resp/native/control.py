@@ -19,7 +19,7 @@ from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
-from delaylog.broker.resp.native.words import take_due, topic_key
+from delaylog.broker.resp.native.words import take_due, take_text, topic_key
 from delaylog.broker.web.deliveries import split_record
 from delaylog.broker.web.describing import describe
 from delaylog.broker.web.topics import group_counts
@@ -34,7 +34,7 @@ def _topic(host: NativeHost, name: bytes) -> Topic | None:
 
 
 def _ids(texts: list[bytes]) -> list[str]:
-    return [text.decode("utf-8", "replace") for text in texts]
+    return [take_text(text, b"an id") for text in texts]
 
 
 def _finder(

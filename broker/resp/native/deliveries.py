@@ -21,6 +21,7 @@ from delaylog.broker.resp.native.words import (
     take_list,
     take_number,
     take_receipts,
+    take_text,
     topic_key,
     unknown_option,
 )
@@ -55,7 +56,7 @@ def dl_receive(run: Run, argv: Args) -> Reply:
             continue
         if option == b"TAGS":
             tags, at = take_list(argv, at)
-            options["only"] = TagFilter.parse([tag.decode("utf-8", "replace") for tag in tags])
+            options["only"] = TagFilter.parse([take_text(tag, b"a tag") for tag in tags])
             continue
         if option not in (b"WAIT", b"LEASE", b"GROUP"):
             raise unknown_option(argv[at - 1])
@@ -66,7 +67,7 @@ def dl_receive(run: Run, argv: Args) -> Reply:
         elif option == b"LEASE":
             options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
         else:
-            group = argv[at].decode("utf-8", "replace")
+            group = take_text(argv[at], b"GROUP")
         at += 1
     owed = host.flush() or host.owes(run.session)
     return host.answer_later(run, _receive(host, key, group, meta, options, owed=owed))

@@ -42,6 +42,14 @@ def topic_key(name: bytes) -> TopicKey:
     return ("default" if namespace is None else namespace.decode(), topic.decode())
 
 
+def take_text(text: bytes, what: bytes) -> str:
+    """A name as text: bytes that are none may not stand for another one. Raises CommandError."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise CommandError(b"ERR %b is not UTF-8" % what) from None
+
+
 def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
     """(time, whether it is a delay) of `250` or `@1767225600000`. Raises CommandError."""
     if text[:1] == b"@":

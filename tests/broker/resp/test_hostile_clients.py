@@ -113,6 +113,30 @@ def test_a_value_that_few_bytes_make_large_is_refused(start_broker: Start) -> No
     broker.assert_clean_logs()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["KEYS"],
+        ["SCAN", 0, "MATCH"],
+        ["PSUBSCRIBE", "short"],
+        ["CONFIG", "GET"],
+        ["PUBSUB", "CHANNELS"],
+        ["COMMAND", "LIST", "FILTERBY", "PATTERN"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_long_patterns_are_refused(client: RespClient, command: list[str]) -> None:
+    """A matcher is made of each, which takes a hundred times its bytes, and time."""
+    assert is_error(client.call(*command, "a*?[bc]" * 600), "ERR a pattern may have 1024 bytes")
+    assert client.call("PING") == b"PONG"
+
+
+def test_patterns_of_a_client_are_bounded(client: RespClient) -> None:
+    patterns = [f"{n:04}*" + "?" * 995 for n in range(70)]
+    assert is_error(client.call("PSUBSCRIBE", *patterns), "ERR the patterns of a client")
+    assert client.call("PUBSUB", "NUMPAT") == 0
+
+
 def test_commands_of_a_transaction_are_bounded(client: RespClient) -> None:
     """As after any command that was refused, EXEC discards them all."""
     client.call("MULTI")

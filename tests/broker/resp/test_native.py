@@ -171,6 +171,8 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.SEND", "t", 0, "x", "PRIORITY", "high"), "ERR PRIORITY must be a whole number"),
         (("DL.SEND", "t", 0, "x", "TTL", 0), "ERR TTL must be"),
         (("DL.SEND", "t", 0, "x", "KEY", b"\xff"), "ERR a key is UTF-8"),
+        (("DL.RECEIVE", "t", 1, "TAGS", 1, b"\xff"), "ERR a tag is not UTF-8"),
+        (("DL.RECEIVE", "t", 1, "GROUP", b"\xff"), "ERR GROUP is not UTF-8"),
         (("DL.SEND", "t", 0, "x", "TAGS", 3, "a"), "ERR the count of tags"),
         (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR at most"),
         (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE is one of"),
@@ -268,3 +270,10 @@ def test_client_reply_holds_for_these_too(
     client.send(*command)
     assert client.call("CLIENT", "REPLY", "ON") == b"OK"
     client.close()
+
+
+def test_bytes_that_are_no_text_name_no_message(client: RespClient) -> None:
+    """They once stood for U+FFFD, which may be somebody's id."""
+    assert client.call("DL.SEND", "odd-ids", 60_000, "x", "ID", "\ufffd")
+    assert is_error(client.call("DL.CANCEL", "odd-ids", b"\xff"), "ERR an id is not UTF-8")
+    assert client.call("DL.CANCEL", "odd-ids", "\ufffd") == 1
