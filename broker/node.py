@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 from time import perf_counter, thread_time
 from typing import Final
@@ -20,14 +21,14 @@ from delaylog.broker.background import Background
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.keyspace_files import LoadedKeyspace, reload_keyspace
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.loop_lag import LoopLag
 from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.waiters import Waiters
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.work import Work
 
@@ -150,6 +151,34 @@ class Node:
             self.engine.state.keyspace.inherit(old.state.keyspace)
         finally:
             self._suspended = False
+
+    async def restore_keyspace(self) -> None:
+        """Have a condemned keyspace replaced by what the log says; the rest of the engine goes on.
+
+        Raises NotLeadingError: whoever leads next has a keyspace of its own, and so has this node.
+        """
+        engine, state = self.engine, self.engine.state
+        old, upto = state.keyspace, state.position
+        assert old.condemned, "nothing is logged meanwhile"
+        await self.durable(upto)
+        while True:
+            base = replace(state.keyspace_base)
+            try:
+                keyspace = await asyncio.to_thread(
+                    reload_keyspace, engine.fs, engine.folder, base, upto, state.random
+                )
+                break
+            except CorruptionError:
+                if state.keyspace_base.position == base.position:
+                    raise
+                # A snapshot was made meanwhile, and the one before it is gone.
+        if engine is not self.engine or state.retired or state.following:
+            raise NotLeadingError(_LEADS_NO_MORE)
+        keyspace.now_ms = old.now_ms
+        keyspace.begin_expiring()
+        state.keyspace = keyspace
+        keyspace.inherit(old)
+        self.kick_dispatch()
 
     # ------------------------------------------------------------------ another folder
 

@@ -74,7 +74,7 @@ class Succession:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        settled = self._is_committed and not self._node.engine.state.keyspace.effects
+        settled = self._is_committed and not self._node.engine.state.keyspace.is_ahead
         if self._fallen and settled:
             # It has led until now; as a follower it takes a last checkpoint like any other.
             async with self._node.background.halted():
@@ -106,7 +106,7 @@ class Succession:
             self._fallen = True
             state = self._node.engine.state
             # Effects that are not in the log can be lost like frames that are not committed.
-            self._is_committed = state.position <= commit and not state.keyspace.effects
+            self._is_committed = state.position <= commit and not state.keyspace.is_ahead
             state.retire(min(commit, state.log.durable_position))
         self._wake.set()
 
@@ -125,7 +125,7 @@ class Succession:
         node = self._node
         if self._fallen:
             async with node.background.halted():
-                if self._is_committed and not node.engine.state.keyspace.effects:
+                if self._is_committed and not node.engine.state.keyspace.is_ahead:
                     node.engine.stand_down()
                 else:
                     await node.replace_engine(self._make_engine)

@@ -204,6 +204,21 @@ def load_keyspace(
     return LoadedKeyspace(keyspace, base, pieces, position)
 
 
+def reload_keyspace(
+    fs: FileSystem, folder: str, base: KeyspaceBase, upto: int, random: Random
+) -> Keyspace:
+    """The keyspace as the log has it up to `upto`, which is durable; no key of it expires yet.
+
+    Looks at files only, so any thread may call it. Raises CorruptionError, also where a snapshot
+    was made meanwhile and what `base` names is gone.
+    """
+    keyspace = Keyspace(random)
+    keyspace.stop_expiring()
+    load_base(fs, folder, base, keyspace)
+    replay_keyspace(fs, folder, base, keyspace, upto)
+    return keyspace
+
+
 # --------------------------------------------------------------------------- making
 
 

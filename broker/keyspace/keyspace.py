@@ -43,6 +43,8 @@ class Keyspace:
         `begin_expiring` and `stop_expiring`."""
         self.applying = False
         """Effects are being applied: no clock counts and nothing is logged."""
+        self.condemned = False
+        """A command failed half-way: memory may hold what the log does not."""
         self.dirty = 0
         """Changes so far."""
         self.expired_keys = 0
@@ -80,6 +82,12 @@ class Keyspace:
         self._effects_database = 0
         return effects
 
+    def condemn(self) -> None:
+        """Nothing of this is logged from now on: one made from the log takes its place."""
+        self.condemned = self.applying = True
+        self.effects = []
+        self.stop_expiring()
+
     def apply(self, effects: Iterable[list[bytes]]) -> None:
         """Bring about what a frame says."""
         if self.apply_commands is None:
@@ -91,6 +99,11 @@ class Keyspace:
             self.apply_commands(effects)
         finally:
             self.applying = False
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it holds, or may hold, what is not in the log."""
+        return self.condemned or bool(self.effects)
 
     # ------------------------------------------------------------------ expiry
 

@@ -71,7 +71,11 @@ class RespFace:
         self.executor.on_attack = self._note_attack
         self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(
-            node, after_write=after_write, before=self._before_end, note_lost=self.note_lost
+            node,
+            after_write=after_write,
+            before=self._before_end,
+            note_lost=self.note_lost,
+            broken=self.broken,
         )
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
@@ -80,6 +84,7 @@ class RespFace:
             server.settings[b"maxclients"] = b"%d" % self._clients_max
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._restoring: asyncio.Task[None] | None = None
         self._unsettled_from: float | None = None
         """Since when clients find nobody who leads."""
         node.on_end_leading = self._led_until_now
@@ -179,13 +184,39 @@ class RespFace:
         )
 
     def broken(self, error: Exception) -> None:
-        """A command that writes failed as none should: memory may hold what the log does not."""
-        self._node.fail(error)
+        """A command that writes failed as none should: memory may hold what the log does not.
+
+        The keyspace is made anew from the log. What this turn did is not in that, so nobody who has
+        seen it is told anything.
+        """
+        keyspace = self._node.engine.state.keyspace
+        if isinstance(error, DISTRUSTED):
+            self._node.fail(error)
+        elif not keyspace.condemned:
+            log.error(
+                "a command failed half-way: the keyspace is restored from the log, and clients of "
+                "that moment are closed",
+                exc_info=error,
+            )
+            keyspace.condemn()
+            self.native.forget()
+            self.turns.give_up()
+            self._restoring = self.loop.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        try:
+            await self._node.restore_keyspace()
+            log.info("the keyspace is restored")
+        except NotLeadingError:
+            pass
+        except Exception as error:
+            self._node.fail(error)
 
     def ready(self) -> bool:
         """Whether commands can be run at this moment."""
         node = self._node
-        if node.suspended or node.engine.state.retired:
+        state = node.engine.state
+        if node.suspended or state.retired or state.keyspace.condemned:
             return False
         if self.turns.begun:
             return True
@@ -210,7 +241,8 @@ class RespFace:
             await node.room()
         while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
             await asyncio.sleep(0.05)
-        while node.engine.state.retired:  # noqa: ASYNC110 (it is replaced, or follows)
+        # It is replaced, or follows; and so is the keyspace.
+        while node.engine.state.retired or node.engine.state.keyspace.condemned:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     def _is_waited_out(self) -> bool:

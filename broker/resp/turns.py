@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
+from delaylog.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from delaylog.broker.resp.connection import Connection
@@ -35,15 +37,17 @@ class Turns:
         after_write: bool,
         before: Callable[[], None],
         note_lost: Callable[[Exception], None],
+        broken: Callable[[Exception], None],
     ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
         called when a turn ends: what it collected is decided now. `note_lost` is told why a client
-        is closed instead of being answered."""
+        is closed instead of being answered, `broken` why the keyspace is ahead of the log."""
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._after_write = after_write
         self._before = before
         self._note_lost = note_lost
+        self._broken = broken
         self._touched: dict[Connection, None] = {}
         self._scheduled = False
         self.begun = False
@@ -102,7 +106,7 @@ class Turns:
         try:
             self._before()
             if state.keyspace.effects:
-                log_keyspace(state, node.clock.now_ms())
+                self._log(state)
                 node.appended()
         except NotLeadingError:
             # Nothing was said yet. Either it may append again in a moment, or it leads no more,
@@ -135,6 +139,19 @@ class Turns:
             self._safe(release, None)
         else:
             node.standing.when_safe(state.position, None, partial(self._safe, release))
+
+    def _log(self, state: EngineState) -> None:
+        end = state.log.end_position
+        try:
+            log_keyspace(state, self._node.clock.now_ms())
+        except (NotLeadingError, StorageError):
+            raise
+        except Exception as error:
+            if state.log.end_position != end:
+                # A part is in the log, and the rest is not.
+                raise
+            # There is no memory for the frame: what the turn changed has not been.
+            self._broken(error)
 
     def _may_gather(self, last: _Release) -> bool:
         """Whether a turn goes on: it would wait for the next sync, and that begins when the one

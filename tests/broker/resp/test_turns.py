@@ -43,6 +43,12 @@ class Transport:
     def abort(self) -> None:
         self.aborted = True
 
+    def pause_reading(self) -> None:
+        """It is not read for a while."""
+
+    def resume_reading(self) -> None:
+        """It is read again."""
+
     def get_extra_info(self, name: str) -> None:
         """Nothing is known of it."""
 

@@ -1,0 +1,153 @@
+"""A write command that fails half-way: the keyspace comes back from the log, the node goes on.
+
+A node and its endpoint in this process; the command is one of the test's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine
+from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, command
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.node import Node
+from delaylog.broker.resp.connection import Connection
+from delaylog.broker.resp.face import RespFace
+from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.file_system import OsFileSystem
+from tests.broker.resp.test_turns import Transport
+
+FAILURES: list[Exception] = []
+
+
+@pytest.fixture(autouse=True)
+def halfway() -> Iterator[None]:
+    """HALFWAY changes a key and fails."""
+
+    @command("halfway", 1, "write")
+    def half(run: Run, argv: Args) -> Reply:
+        """Fail."""
+        run.database.put(b"halfway", b"seen by nobody")
+        run.database.changed(b"halfway")
+        raise FAILURES[-1]
+
+    yield
+    for word in (b"halfway", b"HALFWAY"):
+        WORDS.pop(word)
+    del COMMANDS[b"halfway"]
+
+
+class Place:
+    """A node and clients of it."""
+
+    def __init__(self, folder: Path) -> None:
+        clock = BrokerClock()
+        engine = Engine(OsFileSystem(), str(folder), now_ms=clock.now_ms(), random=Random(1))
+        self.fatal: list[BaseException] = []
+        self.node = Node(engine, clock, self.fatal.append)
+        self.face = RespFace(self.node, ServerState())
+        self.node.start()
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.face), Transport()
+        connection.connection_made(cast(Any, transport))
+        return connection, transport
+
+    async def ask(self, line: bytes) -> bytes:
+        """What a new client is answered."""
+        connection, transport = self.connect()
+        connection.data_received(line + b"\r\n")
+        async with asyncio.timeout(10):
+            while not transport.told:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        return transport.told
+
+    async def stop(self) -> None:
+        await self.face.stop()
+        await self.node.stop()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"HALFWAY\r\n",
+        b"MULTI\r\nSET other 1\r\nHALFWAY\r\nSET other 2\r\nEXEC\r\n",
+        b"EVAL \"redis.call('SET', 'other', 1) redis.pcall('HALFWAY') "
+        b"redis.call('SET', 'other', 2)\" 0\r\n",
+    ],
+    ids=["alone", "in MULTI", "in a script"],
+)
+def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: bytes) -> None:
+    FAILURES.append(MemoryError())
+
+    async def main() -> None:
+        it = Place(tmp_path)
+        assert await it.ask(b"SET k kept") == b"+OK\r\n"
+        assert await it.ask(b"SET expires kept PX 100000") == b"+OK\r\n"
+        same_turn, told = it.connect()
+        hostile, _ = it.connect()
+        same_turn.data_received(b"SET k lost\r\n")
+        hostile.data_received(request_bytes)
+        # A change that nobody may hear of is no change: the client is closed, not answered.
+        async with asyncio.timeout(10):
+            while not told.aborted:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert told.told == b""
+        assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
+        assert await it.ask(b"EXISTS halfway other") == b":0\r\n"
+        assert await it.ask(b"SET k again") == b"+OK\r\n"
+        assert not it.fatal
+        await it.stop()
+        it = Place(tmp_path)
+        assert await it.ask(b"GET k") == b"$5\r\nagain\r\n"
+        assert await it.ask(b"DBSIZE") == b":2\r\n"
+        assert it.node.engine.state.keyspace.next_expiry_ms() is not None
+        await it.stop()
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
+    FAILURES.append(DiskFailedError("x"))
+
+    async def main() -> None:
+        it = Place(tmp_path)
+        hostile, _ = it.connect()
+        hostile.data_received(b"HALFWAY\r\n")
+        assert set(it.fatal) == {FAILURES[-1]}
+        await it.stop()
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        it = Place(tmp_path)
+        assert await it.ask(b"SET k kept") == b"+OK\r\n"
+
+        def no_memory(*_: object, **__: object) -> bytes:
+            raise MemoryError
+
+        with monkeypatch.context() as patched:
+            patched.setattr("delaylog.broker.engine.keyspace_log.msgpack.packb", no_memory)
+            connection, told = it.connect()
+            connection.data_received(b"SET k lost\r\n")
+            async with asyncio.timeout(10):
+                while not told.aborted:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
+        assert not it.fatal
+        await it.stop()
+
+    asyncio.run(main())
