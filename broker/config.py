@@ -6,6 +6,7 @@ in the file's `[limits]` table under the names of `Limits`.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import tomllib
@@ -18,6 +19,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.process_memory import memory_share
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_INSECURE: Final = re.compile("no-auth")
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
 
 
@@ -56,6 +58,7 @@ OPTIONS: Final = (
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
     Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
+    Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not say it"),
     Option("archive-hold", "off", "on: ended hours stay until POST /v1/archive/release"),
@@ -173,12 +176,14 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         value = flag if flag is not None else environ.get(option.variable)
         values[option.key] = str(table.get(option.key, option.default) if value is None else value)
     host, port = parse_address(values["http"], "http")
+    resp = _resp(values)
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
         raise ConfigError("fsync must be always in a cluster: what a majority has must stay there")
+    if "no-auth" not in _words(values, "insecure", _INSECURE, "no-auth"):
+        _check_reach(values, (host, port), resp)
     if flags.get("new_cluster") and not values["cluster"]:
         raise ConfigError("new-cluster goes with --cluster FILE")
-    resp = _resp(values)
     if resp is not None and resp.after_write and values["cluster"]:
         raise ConfigError("resp-fsync must be always in a cluster: what is answered must stay")
     return Config(
@@ -201,6 +206,28 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         limits=_limits(limits_table),
     )
+
+
+def _check_reach(values: Mapping[str, str], http: tuple[str, int], resp: RespConfig | None) -> None:
+    """Refuse listeners without authentication that other machines can reach."""
+    if not is_loopback(http[0]):
+        raise ConfigError(
+            f"http {values['http']} is open to other machines and HTTP has no authentication: put "
+            "a proxy in front of 127.0.0.1, or accept it with --insecure=no-auth"
+        )
+    if resp is not None and resp.auth is None and not is_loopback(resp.host):
+        raise ConfigError(
+            f"resp {values['resp']} is open to other machines without authentication: give "
+            "--resp-auth FILE, or accept it with --insecure=no-auth"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name counts only if it is localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
 
 
 def _resp(values: Mapping[str, str]) -> RespConfig | None:

@@ -34,12 +34,29 @@ class JsonFormatter(logging.Formatter):
             return json.dumps({k: ascii(v) for k, v in members.items()})
 
 
+class TextFormatter(logging.Formatter):
+    """The same for people: what was given as `extra` stands behind the message as name=value."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (its base's name)
+        words = [f" {k}={_word(v)}" for k, v in vars(record).items() if k not in _PLAIN]
+        return super().formatMessage(record) + "".join(words)
+
+
+def _word(value: Any) -> str:
+    """A value on one line; in quotes where its end would be in doubt."""
+    text = str(value)
+    return text if text.isprintable() and text and not set(text) & set(' "=') else ascii(text)
+
+
 def set_up_logs(level: str, form: str) -> None:
     """Send all logs to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        handler.setFormatter(TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)

@@ -135,6 +135,9 @@ async def _serve(config: Config) -> int:
 
         resp = make_face(node, config.resp)
         metrics.registry.register(RespMetrics(resp.executor))
+        clients = resp.connections
+        face.other_connections = lambda: len(clients)
+        resp.other_connections = lambda: face.connections
     node.start()
     if config.log_level == "debug":
         StallTrace(node.loop_lag).start()

@@ -102,7 +102,7 @@ class Limits:
     metrics_topics_max: int = 200
     """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
     connections_max: int = 20_000
-    """Open HTTP connections."""
+    """Open connections of clients, with those of Redis clients; at most half of the descriptors."""
 
     @property
     def json_values_max(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -82,6 +83,8 @@ class RespFace:
         self._clients_max = descriptors.served().clients
         if self._clients_max < int(value_of(server, b"maxclients")):
             server.settings[b"maxclients"] = b"%d" % self._clients_max
+        self.other_connections: Callable[[], int] = lambda: 0
+        """Of HTTP, which share the descriptors."""
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._restoring: asyncio.Task[None] | None = None
@@ -128,7 +131,7 @@ class RespFace:
     def is_full(self) -> bool:
         """Whether one client more would be too many: it is counted as turned away."""
         most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
-        full = len(self.connections) >= most
+        full = len(self.connections) + self.other_connections() >= most
         self.server.refused_connections += full
         return full
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from delaylog.broker import descriptors
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
@@ -31,6 +33,8 @@ from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
 """A call waits so long for a cluster that changes its leader."""
+IDLE_SECONDS: Final = 75
+"""A connection on which no whole head of a request has come for so long is closed."""
 ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
@@ -43,6 +47,19 @@ class _Protocol(RequestHandler):
     """A connection that answers broken HTTP by a problem document and logs no traceback for it."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve, or turn a client away while there are too many."""
+        server = self._manager
+        assert isinstance(server, Server)
+        if server.has_room():
+            super().connection_made(transport)
+            return
+        # It was never one of the server's connections.
+        self._manager = None
+        refused = cast(asyncio.Transport, transport)
+        refused.write(_TOO_MANY)
+        refused.close()
 
     def handle_error(
         self,
@@ -64,11 +81,29 @@ class _Protocol(RequestHandler):
             super().log_exception(*args, **options)
 
 
-class _Server(web.Server):
+class Server(web.Server):
     """A caller that goes away cancels its call: a long poll must not take what nobody reads."""
+
+    has_room: Callable[[], bool]
 
     def __call__(self) -> RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
+
+
+def _too_many() -> bytes:
+    """The answer to a client that is one too many, before it has asked anything."""
+    answer = problem_response(
+        Problem("not_ready", "the broker has as many connections as it may have; try again")
+    )
+    body = answer.body
+    assert isinstance(body, bytes)
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+        b"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+
+
+_TOO_MANY: Final = _too_many()
 
 
 class HttpFace:
@@ -85,6 +120,10 @@ class HttpFace:
         self._metrics = metrics
         self._camellia = camellia
         self._document: bytes | None = None
+        self._server: Server | None = None
+        self.other_connections: Callable[[], int] = lambda: 0
+        """Of Redis clients, which share the descriptors."""
+        self._connections_max = min(limits.connections_max, descriptors.served().clients)
         self._ops: dict[str, Handler] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -112,15 +151,16 @@ class HttpFace:
                 message, payload, protocol, writer, task, loop, client_max_size=request_bytes_max
             )
 
-        server = _Server(
+        server = self._server = Server(
             self._handle,
             request_factory=make_request,
             handler_cancellation=True,
             access_log=None,
-            keepalive_timeout=75,
+            keepalive_timeout=IDLE_SECONDS,
             tcp_keepalive=True,
             auto_decompress=False,
         )
+        server.has_room = self._has_room
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
         self._camellia.start()
@@ -131,6 +171,17 @@ class HttpFace:
         sockets = getattr(inner, "sockets", None)
         assert sockets, "a started site has a socket"
         return int(sockets[0].getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        """Clients that are connected."""
+        return 0 if self._server is None else len(self._server.connections)
+
+    def _has_room(self) -> bool:
+        if self.connections + self.other_connections() < self._connections_max:
+            return True
+        self._metrics.problems.labels("not_ready").inc()
+        return False
 
     async def close_listener(self) -> None:
         """Take no new connections."""

@@ -15,6 +15,8 @@ from aiohttp.helpers import rfc822_formatted_time
 
 LEAN_BODY_MAX: Final = 32_768
 """Above it, the ordinary response with its flow control is used."""
+UNREAD_BYTES_MAX: Final = 262_144
+"""Answers that wait for a client to read them; beyond it the next one waits with them."""
 
 
 def lean_fits(request: web.BaseRequest) -> bool:
@@ -41,6 +43,11 @@ class LeanResponse(web.StreamResponse):
         transport = request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
+        if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            # A client that sends requests ahead and reads no answers would fill the memory.
+            await request._payload_writer.drain()
+            if transport.is_closing():
+                raise ConnectionResetError("the client has gone")
         body = self._lean_body
         transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\nDate: %b\r\n\r\n%b"

@@ -66,6 +66,7 @@ def test_each_option_in_each_source(tmp_path: Path) -> None:
         "data_dir": "d",
         "http": "h:5",
         "fsync": "interval",
+        "insecure": "no-auth",
         "log_level": "error",
         "log_format": "text",
     }
@@ -162,3 +163,61 @@ def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:
     assert load_config({"config": write(tmp_path, 'archive_hold = "on"\n')}, {}).archive_hold
     with pytest.raises(ConfigError, match="archive-hold must be one of off, on"):
         load_config({"archive_hold": "yes"}, {})
+
+
+OPEN = [
+    ({"http": "0.0.0.0:1"}, "http 0.0.0.0:1 is open to other machines"),
+    ({"http": "[::]:1"}, "http"),
+    ({"http": "10.0.0.1:1"}, "http"),
+    ({"http": "broker.internal:1"}, "http"),
+    ({"resp": "0.0.0.0:1"}, "resp 0.0.0.0:1 is open to other machines.*--resp-auth"),
+    ({"resp": "0.0.0.0:1", "http": "127.0.0.1:1"}, "resp"),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), OPEN)
+def test_listeners_without_authentication_stay_on_loopback(
+    flags: dict[str, str], expected: str
+) -> None:
+    """One line says what to do; --insecure=no-auth, from any source, accepts it."""
+    with pytest.raises(ConfigError, match=expected) as refused:
+        load_config(flags, {})
+    assert "--insecure=no-auth" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    load_config({**flags, "insecure": "no-auth"}, {})
+    load_config(flags, {"DELAYLOG_INSECURE": "no-auth"})
+
+
+CLOSED = [
+    {"http": "127.0.0.1:1", "resp": "127.9.8.7:1"},
+    {"http": "[::1]:1", "resp": "localhost:1"},
+    {"resp": "0.0.0.0:1", "resp_auth": "accounts"},
+]
+
+
+@pytest.mark.parametrize("flags", CLOSED)
+def test_loopback_and_authentication_need_no_leave(flags: dict[str, str]) -> None:
+    load_config(flags, {})
+
+
+def test_only_known_insecurities_are_accepted() -> None:
+    with pytest.raises(ConfigError, match="insecure must be no-auth"):
+        load_config({"insecure": "yes"}, {})
+
+
+def test_names_and_origins(tmp_path: Path) -> None:
+    """Lists between commas, checked one by one."""
+    config = load_config({"http_host": "a, b.c", "http_allowed_origin": "https://a:8443"}, {})
+    assert config.http_hosts == ("a", "b.c")
+    assert config.http_allowed_origins == ("https://a:8443",)
+    assert load_config({}, {}).http_hosts == ()
+    for name, text in (
+        ("http-host", "a:1"),
+        ("http-host", "http://a"),
+        ("http-host", "a,,b"),
+        ("http-allowed-origin", "a.example"),
+        ("http-allowed-origin", "https://a/path"),
+        ("http-allowed-origin", "*"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            load_config({name.replace("-", "_"): text}, {})

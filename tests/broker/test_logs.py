@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from delaylog.broker.logs import JsonFormatter
+from delaylog.broker.logs import JsonFormatter, TextFormatter
 
 
 def line_of(message: object, exc_info: object = None, **extra: object) -> dict[str, object]:
@@ -32,6 +32,17 @@ def test_members() -> None:
         "topic": "t",
         "count": 5,
     }
+
+
+def test_text_has_the_extras_too() -> None:
+    """As name=value behind the message; what would break the line or the pair is in quotes."""
+    record = logging.LogRecord("a.b", logging.WARNING, "f", 1, "the clock stepped", (), None)
+    vars(record).update(step_ms=-40, why="no space\nleft", path="/a=b", empty="", topic="t")
+    line = TextFormatter().format(record)
+    assert line.endswith(
+        " WARNING a.b the clock stepped step_ms=-40 why='no space\\nleft' path='/a=b' empty='' "
+        "topic=t"
+    )
 
 
 def test_traceback() -> None:

@@ -1,0 +1,100 @@
+"""Clients without number: those over the limit are turned away, the others are served."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import read_all
+from tests.starts.warm import PROGRAM
+
+LATER = {"body": "x", "delay_ms": 3_600_000}
+FILES = 256
+
+
+@pytest.fixture(scope="module")
+def few_files(start_broker: Callable[..., Any]) -> Any:
+    """A broker with few descriptors."""
+    limit = ("prlimit", f"--nofile={FILES}:{FILES}", PROGRAM)
+    broker = start_broker("--resp", "127.0.0.1:0", program=limit)
+    yield broker
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+@contextmanager
+def idle(broker: Any, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that send nothing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(broker.connect()) for _ in range(count)]
+
+
+def test_idle_connections_do_not_end_the_node(few_files: Any, topic: str) -> None:
+    """More sockets than descriptors: the last get 503 or are closed, an early client goes on."""
+    path = f"/v1/topics/{topic}/messages"
+    few_files.post(path, LATER)
+    one = few_files.connect()
+    wire = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\n\r\n".encode()
+    wire += b'{"body":"x","delay_ms":3600000}'
+    with idle(few_files, FILES + 100) as sockets:
+        refused = read_all(sockets[-1])
+        assert refused == b"" or refused.startswith(b"HTTP/1.1 503 ")
+        for _ in range(20):
+            one.sendall(wire)
+            assert one.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    one.close()
+    until = time.monotonic() + 20
+    while few_files.call("GET", "/healthz").status != 200:
+        assert time.monotonic() < until
+    assert few_files.counts(topic)["waiting"] == 21
+
+
+def test_a_refused_client_is_told(start_broker: Callable[..., Any]) -> None:
+    """503 with Retry-After before it has asked, and the end of the connection; it is counted."""
+    broker = start_broker(limits="connections_max = 5")
+    with idle(broker, 5) as sockets:
+        with broker.connect() as sock:
+            answer = read_all(sock)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: 1\r\n" in answer
+        assert b"\r\nConnection: close\r\n" in answer
+        assert b'"code":"not_ready"' in answer
+        sockets[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b'delaylog_problems_total{code="not_ready"} 1.0' in read_all(sockets[0])
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def test_unread_answers_do_not_gather(broker: Any, topic: str) -> None:
+    """Requests are sent ahead, no answer is read: the broker stops answering, and holds little."""
+    message = {"id": "a", "body": "x" * 30_000, "delay_ms": 3_600_000}
+    broker.post(f"/v1/topics/{topic}/messages", message)
+    wire = f"GET /v1/topics/{topic}/messages/a HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    pid = broker._process.pid
+    before = _resident(pid)
+    with broker.connect() as sock:
+        sock.setblocking(False)
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            try:
+                sock.send(wire * 200)
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert broker.call("GET", "/healthz").status == 200
+        assert _resident(pid) - before < 24 << 20
+        # Whoever reads on gets all of them.
+        sock.setblocking(True)
+        got = b""
+        while len(got) < 4 << 20:
+            got += sock.recv(1 << 20)
+        assert got.count(b"HTTP/1.1 200 OK") > 100
+
+
+def _resident(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
