@@ -17,6 +17,7 @@ from delaylog.replication.watermark import NO_TICK, EpochTick
 from delaylog.storage.batch import Block
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import FrameKind
+from delaylog.storage.levels import FIRST_LEVEL, decode_level
 from delaylog.storage.log_reader import frames_in
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.tick_slots import TickRecord, TickSlots
@@ -34,12 +35,18 @@ class PhysicalReplicaLog:
         self._slots = slots
         self.epochs = EpochTable(entries)
         self._last_read: tuple[int, bytes] = (0, b"")
+        self.level = FIRST_LEVEL
+        """The highest feature level of the frames that were noted or came from a peer. A cut does
+        not lower it before the next start: a node too many is refused meanwhile, never one too few.
+        """
 
     def note(self, frame: Frame) -> None:
         """A frame was replayed, or appended by others than replication."""
         header = frame.header
         if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
             self.epochs.begin(header.epoch, header.position)
+        elif header.kind == FrameKind.LEVEL:
+            self.level = max(self.level, decode_level(frame.payload)[0])
 
     @property
     def first_position(self) -> int:
@@ -75,6 +82,7 @@ class PhysicalReplicaLog:
         for frame in frames:
             if frame.begins:
                 self.epochs.begin(frame.epoch, frame.position)
+            self.level = max(self.level, frame.level)
 
     def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
         self.epochs.begin(tick.epoch, self.end)

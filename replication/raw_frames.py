@@ -13,6 +13,7 @@ from delaylog.replication.watermark import EpochTick
 from delaylog.storage.batch import Block
 from delaylog.storage.frames import check_header, frame_crc
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
+from delaylog.storage.levels import KNOWN_LEVEL, decode_level, is_known
 
 
 class RawFrame(NamedTuple):
@@ -23,6 +24,8 @@ class RawFrame(NamedTuple):
     epoch: int
     begins: bool
     tick: EpochTick
+    level: int = 0
+    """The feature level that it raises the log to; 0 = it raises none."""
 
 
 def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
@@ -42,12 +45,25 @@ def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
             raise PeerError(f"the frame at {position + at} is cut short")
         if frame_crc(raw, data[at + FRAME_HEADER_SIZE : end]) != header.crc:
             raise PeerError(f"the frame at {position + at} is damaged")
+        if not is_known(header):
+            raise PeerError(
+                f"the frame at {position + at} is of version {header.version} and kind "
+                f"{header.kind}: a newer delaylog wrote it; run that release here"
+            )
+        level = 0
+        if header.kind == FrameKind.LEVEL:
+            level, _ = decode_level(data[at + FRAME_HEADER_SIZE : end])
+        if level > KNOWN_LEVEL:
+            raise PeerError(
+                f"the log is at feature level {level}, and this delaylog knows {KNOWN_LEVEL}: "
+                "run a newer release here"
+            )
         begins = header.kind == FrameKind.EPOCH_BEGIN
         if not (header.epoch > epoch if begins else header.epoch == epoch):
             raise PeerError(f"the frame at {position + at} has epoch {header.epoch:#x}")
         epoch = header.epoch
         ticks = (header.tick_second, header.tick_local_index, header.tick_position)
         tick = EpochTick(epoch, *ticks, header.leader_time_ms)
-        out.append(RawFrame(position + at, position + end, epoch, begins, tick))
+        out.append(RawFrame(position + at, position + end, epoch, begins, tick, level))
         at = end
     return out

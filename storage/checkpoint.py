@@ -14,7 +14,8 @@ import msgpack
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.layout import CHECKPOINT_MAGIC, open_file, seal_file
+from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_file
+from delaylog.storage.levels import FIRST_LEVEL, refuse_newer
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
@@ -51,10 +52,14 @@ def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | N
 
 
 def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
-    """(state, position) of a checkpoint's bytes, or None if one is wrong."""
+    """(state, position) of a checkpoint's bytes, or None if one is wrong.
+
+    Raises NewerFormatError for a whole one that a newer release wrote.
+    """
     opened = open_file(CHECKPOINT_MAGIC, raw)
     if opened is None:
         return None
+    refuse_newer(level_of_file(raw), "the checkpoint of this folder")
     payload, position, _ = opened
     return msgpack.unpackb(payload, strict_map_key=False, use_list=True), position
 
@@ -89,6 +94,9 @@ def write_checkpoint(
     behind = 0 if log_from is None else position - log_from
     assert 0 <= behind <= position, "nothing behind its position is part of a checkpoint"
     payload = msgpack.packb(state)
+    level = state.get("level", FIRST_LEVEL)
+    # Release 0.1.0 ignores members that it does not know, so it must not take the file at all.
+    needs = 0 if level == FIRST_LEVEL else level
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
     aside = f"{folder}/{_PREFIX}{number}.tmp"
@@ -96,7 +104,7 @@ def write_checkpoint(
         fs.unlink(aside)
     file = fs.open(aside, create=True)
     try:
-        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position, b=behind)], 0)
+        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position, b=behind, level=needs)], 0)
         file.fdatasync()
     finally:
         file.close()

@@ -26,6 +26,10 @@ class CorruptionError(StorageError):
         super().__init__(f"{what} in {path} at {position}" + (f": {detail}" if detail else ""))
 
 
+class NewerFormatError(StorageError):
+    """A newer release wrote this. Nothing is damaged and nothing was changed: run that release."""
+
+
 class DiskFullError(StorageError):
     """The file system refused space. Nothing was half written; try again once space is back."""
 

@@ -19,7 +19,6 @@ from delaylog.storage.layout import (
 )
 
 PAYLOAD_BYTES_MAX: Final = 256 << 20
-_KINDS: Final = frozenset(FrameKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,16 @@ def encode_frame(
 
 
 def check_header(raw: bytes, position: int) -> FrameHeader | None:
-    """The header at `position`, or None if its fields cannot be a frame's."""
+    """The header at `position`, or None if its fields cannot be a frame's.
+
+    The frame may be of a newer version or kind: see `levels.check_known`, once its checksum is
+    known to be right.
+    """
     header = FrameHeader(*FRAME_HEADER.unpack(raw))
-    sound = (
+    sound = bool(
         header.magic == FRAME_MAGIC
-        and header.version == FRAME_VERSION
-        and header.kind in _KINDS
+        and header.version
+        and header.kind
         and header.position == position
         and header.payload_size <= PAYLOAD_BYTES_MAX
         and header.synced_position <= position

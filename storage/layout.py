@@ -159,6 +159,8 @@ class FrameKind(IntEnum):
     PUBLISH = 14
     CLAIM = 15
     ARCHIVE = 16
+    LEVEL = 17
+    """Level 2 and above; see levels.py."""
 
 
 class FrameHeader(NamedTuple):
@@ -357,26 +359,34 @@ class Cause(IntEnum):
     """An ended message whose sender asked for it to be forgotten at once."""
 
 
-def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0) -> bytes:
+def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int = 0) -> bytes:
     """Header + payload of a stand-alone file; `a` and `b` are two u64 that belong to the kind.
 
-    0 magic u32 | 4 version u16 | 6 zero u16 | 8 a u64 | 16 b u64
+    0 magic u32 | 4 version u16 | 6 level u16 | 8 a u64 | 16 b u64
     24 payload size u32 | 28 crc32c u32
+
+    `level` = the feature level a reader needs; 0 = any. Release 0.1.0 takes 0 only.
     """
-    head = FILE_HEADER.pack(magic, FILE_VERSION, 0, a, b, len(payload), 0)
+    head = FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, len(payload), 0)
     crc = crc32c(payload, crc32c(head))
-    return FILE_HEADER.pack(magic, FILE_VERSION, 0, a, b, len(payload), crc) + payload
+    return FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, len(payload), crc) + payload
+
+
+def level_of_file(data: bytes) -> int:
+    """The feature level that a whole sealed file needs."""
+    level: int = FILE_HEADER.unpack_from(data)[2]
+    return level
 
 
 def open_file(magic: int, data: bytes) -> tuple[bytes, int, int] | None:
     """The payload and the two numbers of a sealed file, or None if any byte is wrong."""
     if len(data) < FILE_HEADER_SIZE:
         return None
-    found, version, zero, a, b, size, crc = FILE_HEADER.unpack_from(data)
-    if found != magic or version != FILE_VERSION or zero != 0:
+    found, version, level, a, b, size, crc = FILE_HEADER.unpack_from(data)
+    if found != magic or version != FILE_VERSION:
         return None
     payload = data[FILE_HEADER_SIZE : FILE_HEADER_SIZE + size]
     if len(payload) != size or len(data) != FILE_HEADER_SIZE + size:
         return None
-    head = FILE_HEADER.pack(found, version, 0, a, b, size, 0)
+    head = FILE_HEADER.pack(found, version, level, a, b, size, 0)
     return (payload, a, b) if crc32c(payload, crc32c(head)) == crc else None

@@ -15,6 +15,7 @@ from delaylog.storage.layout import (
     FRAME_MAGIC,
     FrameHeader,
 )
+from delaylog.storage.levels import check_known, is_known
 
 _READ_BYTES: Final = 4 << 20
 
@@ -55,6 +56,7 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
         payload = window[body_at - window_at : body_at - window_at + header.payload_size]
         if frame_crc(raw, payload) != header.crc:
             return position
+        check_known(header)
         yield Frame(header, payload)
         position += FRAME_HEADER_SIZE + header.payload_size
 
@@ -66,7 +68,10 @@ def read_frame(file: File, base: int, position: int) -> Frame | None:
     if header is None:
         return None
     payload = file.pread(header.payload_size, position - base + FRAME_HEADER_SIZE)
-    return Frame(header, payload) if frame_crc(raw, payload) == header.crc else None
+    if frame_crc(raw, payload) != header.crc:
+        return None
+    check_known(header)
+    return Frame(header, payload)
 
 
 def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> bytes:
@@ -105,6 +110,7 @@ def frames_in(data: Block, start: int) -> Iterator[Frame]:
         payload = whole[at + FRAME_HEADER_SIZE : behind]
         if header is None or behind > len(whole) or frame_crc(raw, payload) != header.crc:
             raise CorruptionError("a bad frame", path="log", position=start + at)
+        check_known(header)
         yield Frame(header, payload)
         at = behind
 
@@ -143,11 +149,12 @@ class FrameHops:
             header = check_header(raw, self.position) if len(raw) == FRAME_HEADER_SIZE else None
             if header is None:
                 raise self._rot()
-            if wanted(header):
+            if not is_known(header) or wanted(header):
                 at = self.position - self._base + FRAME_HEADER_SIZE
                 payload = self._bytes(at, header.payload_size)
                 if frame_crc(raw, payload) != header.crc:
                     raise self._rot()
+                check_known(header)
                 out.append(Frame(header, payload))
             self.position += FRAME_HEADER_SIZE + header.payload_size
         return out

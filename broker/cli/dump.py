@@ -157,9 +157,11 @@ def _payload(frame: Frame) -> dict[str, Any]:
         FrameKind.JOB,
         FrameKind.CLAIM,
         FrameKind.ARCHIVE,
+        FrameKind.LEVEL,
     ):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
-        return members
+        # The key of the hashes is nobody's affair.
+        return {name: value for name, value in members.items() if name != "id_key"}
     return {}
 
 

@@ -27,7 +27,7 @@ from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
-from delaylog.broker.cluster.peers import PeerTransport, Transport
+from delaylog.broker.cluster.peers import Levels, PeerTransport, Transport
 from delaylog.broker.cluster.retention import FollowerPlaces, log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
@@ -60,6 +60,7 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
 from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
@@ -113,6 +114,7 @@ class ClusterMember:
         self._slots_ms = 0
         self._handover = Handover()
         self._stopping = False
+        self._reached = FIRST_LEVEL
         self.transport = make_transport(
             node=config.node,
             cluster_id=config.cluster_id,
@@ -123,6 +125,7 @@ class ClusterMember:
             on_message=self._on_message,
             on_connect=self._on_connect,
             on_disconnect=self._on_disconnect,
+            levels=self._levels,
             tls=config.tls,
         )
 
@@ -239,6 +242,27 @@ class ClusterMember:
         end = self._end_to_come if self._silent else replica.end
         return Hello(self.config.cluster_id, self.config.node, voter, promised, end)
 
+    def _levels(self) -> Levels:
+        """The feature levels that peers are held to: none may lack what its frames may hold."""
+        engine = self._node.engine.state.level
+        self._reached = max(self._reached, self._files.replica.level, engine)
+        return Levels(KNOWN_LEVEL, self._reached)
+
+    def _raise_level(self) -> None:
+        """Raise the log's level to what all members know, while all of them are connected."""
+        node = self._node
+        if not self.leading or node.engine.state.level >= KNOWN_LEVEL:
+            return
+        known = [self.transport.known_level(member.node) for member in self.config.others]
+        levels = [level for level in known if level is not None]
+        if len(levels) < len(known) or not self.may_append():
+            return
+        level = min([KNOWN_LEVEL, *levels])
+        if node.engine.raise_level(level, node.clock.now_ms()):
+            self._levels()
+            log.info("all members know feature level %d: the cluster is at it now", level)
+            node.log_commits.kick()
+
     def _on_connect(self, peer: int) -> None:
         hello = self.transport.hello_of(peer)
         if hello is not None:
@@ -302,6 +326,7 @@ class ClusterMember:
         self._candidacy.look(replication, now, chosen=chosen)
         self._candidacy.readmit(replication, now)
         self._settle()
+        self._raise_level()
         if now.boot_ms >= self._slots_ms:
             # Not while the background is halted: it is asked for again then.
             if self._node.spawn("tick", self._sync_slots):

@@ -13,6 +13,7 @@ import msgpack
 from delaylog.broker.engine.archiving import apply_archive
 from delaylog.broker.engine.claim_frames import apply_claim
 from delaylog.broker.engine.move_frames import apply_move
+from delaylog.broker.engine.raising import apply_level
 from delaylog.broker.engine.send_frames import apply_publish, apply_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.state_frames import apply_lease, apply_settle
@@ -79,6 +80,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_claim(state, msgpack.unpackb(payload), frame.end)
     elif kind is FrameKind.ARCHIVE:
         apply_archive(state, msgpack.unpackb(payload))
+    elif kind is FrameKind.LEVEL:
+        apply_level(state, payload)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.told_ms = frame.end, header.leader_time_ms
 

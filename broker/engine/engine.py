@@ -22,6 +22,7 @@ from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
+from delaylog.broker.engine.raising import raise_level
 from delaylog.broker.engine.reading_log import follow, replay
 from delaylog.broker.engine.retiring import look_after_groups, retire_unused
 from delaylog.broker.engine.settings import TopicSettings
@@ -154,6 +155,7 @@ class Engine:
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
         state.begin_own_epoch(now_ms)
+        raise_level(state, now_ms)
         state.keyspace.now_ms = now_ms
         state.keyspace.begin_expiring()
         state.log.write_pending()
@@ -223,6 +225,10 @@ class Engine:
         state.keyspace.begin_expiring()
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
+
+    def raise_level(self, level: int, now_ms: int) -> bool:
+        """Raise the log's feature level: every other node of the cluster knows it."""
+        return raise_level(self.state, now_ms, level)
 
     def stand_down(self) -> None:
         """Lead no more, and follow from here: everything applied is committed.

@@ -47,6 +47,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.levels import FIRST_LEVEL
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.run_file import RunFile
 from delaylog.storage.work import Work
@@ -111,6 +112,10 @@ class EngineState:
         self.keyspace_base = KeyspaceBase()
         self.keyspace_pieces = Pieces()
         """What frames have begun of effects that are not whole yet; empty while this node leads."""
+        self.level = FIRST_LEVEL
+        """The log's feature level; see storage/levels.py."""
+        self.id_key = b""
+        """Key of the hashes of ids; b"" = hashed without one, as in a log of release 0.1.0."""
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
         self.epochs: list[tuple[int, int]] = []
@@ -176,6 +181,10 @@ class EngineState:
     def tag(self) -> int:
         """Epoch tag of rows made now."""
         return self.epoch_counter % TAG_COUNT
+
+    def use_id_key(self, key: bytes) -> None:
+        """Ids are hashed with this key; none has been hashed yet."""
+        self.id_key = key
 
     def retire(self, commit: int) -> None:
         """Lead no more: what stands behind `commit` was applied and may never be committed.

@@ -34,6 +34,7 @@ from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.id_forgetting import forget_hour
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, FrameKind
+from delaylog.storage.levels import FIRST_LEVEL
 from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
@@ -50,6 +51,8 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "told_ms": now_ms,
         "epoch": state.epoch_counter,
         "epochs": list(state.epochs),
+        "level": state.level,
+        "id_key": state.id_key,
         "hour_floor": state.hour_floor,
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
         "archive_released": state.archive_released,
@@ -152,6 +155,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
     state.epochs = saved_epochs(saved)
     state.epoch = state.epochs[-1][0]
+    state.level = saved.get("level", FIRST_LEVEL)
+    state.use_id_key(saved.get("id_key", b""))
     state.hour_floor = saved["hour_floor"]
     state.hour_floor_top = saved.get("hour_floor_top", 0)
     state.archive_released = saved.get("archive_released", 0)

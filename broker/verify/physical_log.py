@@ -69,7 +69,7 @@ def verify_log(
                 if kind == FrameKind.KEYSPACE:
                     keyspace.append(frame.header.position)
                 else:
-                    changed |= late and kind != FrameKind.EPOCH_BEGIN
+                    changed |= late and kind not in (FrameKind.EPOCH_BEGIN, FrameKind.LEVEL)
                 if kind == FrameKind.TXN:
                     transactions.append(frame.header.position)
                 yield

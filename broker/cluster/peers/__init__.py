@@ -1,11 +1,13 @@
 """The connections between the nodes of a cluster."""
 
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
+from delaylog.broker.cluster.peers.handshake import Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.cluster.peers.transport import PeerTransport, Transport
 
 __all__ = [
+    "Levels",
     "PeerCounts",
     "PeerLimits",
     "PeerTls",

@@ -23,6 +23,7 @@ from delaylog.broker.cluster.peers.handshake import (
     Handshake,
     HandshakeError,
     Identity,
+    Levels,
     Side,
 )
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, TURN_BYTES, PeerLimits
@@ -112,6 +113,11 @@ class Connection(asyncio.BufferedProtocol):
         """Who is at the other end."""
         assert self._handshake.peer is not None
         return self._handshake.peer
+
+    @property
+    def levels(self) -> Levels:
+        """The feature levels that the peer has announced."""
+        return self._handshake.peer_levels
 
     @property
     def bytes_waiting(self) -> int:
@@ -282,6 +288,8 @@ class Connection(asyncio.BufferedProtocol):
         if hello.cluster_id != self._identity.cluster_id or hello.node != self.peer:
             text = f"node {self.peer} says it is node {hello.node} of another cluster or place"
             raise HandshakeError(Refused.HELLO, text)
+        # The log may have risen since the challenge was made.
+        self._handshake.check_levels()
         self.hello = hello
         reader.size_max = RECORD_BYTES_MAX
         self._decoder = Decoder(_BEHIND_HELLO)

@@ -14,6 +14,14 @@
     proof = HMAC-SHA256(key, label + both), 32 bytes; the labels of the two sides differ
     key of a direction = HMAC-SHA256(key, label + both), again with a label for each
 
+    announcement, the last 8 bytes of a nonce
+     0 magic 6s "DLlevl" | 6 known u8 | 7 reached u8
+
+A nonce ends in an announcement: the highest feature level that the node knows, and the level that
+its log has reached (storage/levels.py). Release 0.1.0 takes it for more random bytes; a nonce
+without one comes from a node that knows level 1. Each side refuses the other when the log of one
+has reached what the other does not know, before any frame is sent.
+
 All numbers are little-endian. Who dials has the smaller index. A proof covers both nonces, both
 indexes, both sides, the cluster and the version, and its label says who gives it: sent back to
 where it came from, or on another connection, it proves nothing. The first record of each side
@@ -26,12 +34,14 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.replication.errors import PeerError
+from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 MAGIC: Final = b"DLPR"
 VERSION: Final = 1
@@ -41,6 +51,9 @@ assert CHALLENGE.size == CHALLENGE_SIZE
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 KEY_SIZE_MIN: Final = 32
+ANNOUNCEMENT: Final = struct.Struct("<6sBB")
+ANNOUNCEMENT_MAGIC: Final = b"DLlevl"
+assert ANNOUNCEMENT.size == 8
 
 
 class Side(IntEnum):
@@ -63,6 +76,28 @@ class HandshakeError(PeerError):
 
 
 @dataclass(frozen=True, slots=True)
+class Levels:
+    """Feature levels of a node: the highest that it knows, and the one that its log is at."""
+
+    known: int = FIRST_LEVEL
+    reached: int = FIRST_LEVEL
+
+
+def announce(nonce: bytes, levels: Levels) -> bytes:
+    """The nonce with an announcement at its end; as it is for a node that knows level 1 only."""
+    if levels.known == FIRST_LEVEL:
+        return nonce
+    tail = ANNOUNCEMENT.pack(ANNOUNCEMENT_MAGIC, levels.known, levels.reached)
+    return nonce[: -ANNOUNCEMENT.size] + tail
+
+
+def announced(nonce: bytes) -> Levels:
+    """What the nonce of a peer announces."""
+    magic, known, reached = ANNOUNCEMENT.unpack(nonce[-ANNOUNCEMENT.size :])
+    return Levels(known, reached) if magic == ANNOUNCEMENT_MAGIC else Levels()
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """What this node is known by, and the key that proves it."""
 
@@ -71,6 +106,8 @@ class Identity:
     key: bytes
     members: frozenset[int]
     """All nodes of the cluster."""
+    levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
+    """Read at each handshake: a log rises."""
 
     def __post_init__(self) -> None:
         assert self.node in self.members
@@ -104,11 +141,13 @@ class Handshake:
         assert len(nonce) == NONCE_SIZE
         self._identity = identity
         self._side = side
-        self._nonce = nonce
+        self._nonce = announce(nonce, identity.levels())
         self._mine = b""
         self._both = b""
         self.peer: int | None = None
         """Who is at the other end, as far as is known."""
+        self.peer_levels = Levels()
+        """What the other end has announced."""
 
     def challenge(self, peer: int) -> bytes:
         """Opens a connection to this peer."""
@@ -154,7 +193,9 @@ class Handshake:
 
     def _read(self, data: bytes) -> int:
         """Who sent this challenge; all that it says is as it must be."""
-        magic, version, side, sender, target, zero, zeros, cluster_id, _ = CHALLENGE.unpack(data)
+        magic, version, side, sender, target, zero, zeros, cluster_id, nonce = CHALLENGE.unpack(
+            data
+        )
         own = self._identity
         if magic != MAGIC or zero or zeros:
             raise HandshakeError(Refused.GARBAGE, "this is no node of a cluster")
@@ -170,7 +211,26 @@ class Handshake:
             raise HandshakeError(
                 Refused.NODE, f"node {sender} looks for node {target}; this is node {own.node}"
             )
+        self.peer_levels = announced(nonce)
+        self.check_levels(int(sender))
         return int(sender)
+
+    def check_levels(self, sender: int | None = None) -> None:
+        """Neither log holds what the other node does not know."""
+        sender = self.peer if sender is None else sender
+        mine, theirs = self._identity.levels(), self.peer_levels
+        if theirs.known < mine.reached:
+            raise HandshakeError(
+                Refused.VERSION,
+                f"node {sender} runs an older delaylog (it knows feature level {theirs.known}, and "
+                f"the cluster is at {mine.reached}): run this release, or a later one, there",
+            )
+        if theirs.reached > mine.known:
+            raise HandshakeError(
+                Refused.VERSION,
+                f"node {sender} runs a newer delaylog (the cluster is at feature level "
+                f"{theirs.reached}; this one knows {mine.known}): run that release here",
+            )
 
     def _proof(self, side: Side) -> bytes:
         return self._mac(b"delaylog proof of %d" % side)

@@ -20,11 +20,12 @@ from typing import Final, Protocol
 
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
-from delaylog.broker.cluster.peers.handshake import Identity
+from delaylog.broker.cluster.peers.handshake import Identity, Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.quiet_log import QuietLog
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.replication.messages import Hello, Message
+from delaylog.storage.levels import KNOWN_LEVEL
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
@@ -49,6 +50,9 @@ class Transport(Protocol):
 
     def hello_of(self, peer: int) -> Hello | None:
         """What a connected peer said first."""
+
+    def known_level(self, peer: int) -> int | None:
+        """The feature level that a connected peer knows; None while it is away."""
 
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop, or drop it if the peer is away."""
@@ -75,6 +79,7 @@ class PeerTransport:
         on_message: Callable[[int, Message], None],
         on_connect: Callable[[int], None],
         on_disconnect: Callable[[int], None],
+        levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL),
         tls: PeerTls | None = None,
         limits: PeerLimits | None = None,
         random: Random | None = None,
@@ -85,7 +90,7 @@ class PeerTransport:
         `on_message` may raise PeerError, which closes that connection. After each `on_connect`
         comes one `on_disconnect`, never from inside `send`, `flush` or `drop`.
         """
-        self._identity = Identity(node, cluster_id, key, frozenset(addresses) | {node})
+        self._identity = Identity(node, cluster_id, key, frozenset(addresses) | {node}, levels)
         self._addresses = addresses
         self._listen = listen
         self._hello = hello
@@ -173,6 +178,11 @@ class PeerTransport:
         """What a connected peer said first."""
         connection = self._open.get(peer)
         return None if connection is None else connection.hello
+
+    def known_level(self, peer: int) -> int | None:
+        """The feature level that a connected peer knows; None while it is away."""
+        connection = self._open.get(peer)
+        return None if connection is None else connection.levels.known
 
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop; dropped and counted while the peer is away."""

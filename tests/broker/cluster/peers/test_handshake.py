@@ -17,6 +17,7 @@ from delaylog.broker.cluster.peers.handshake import (
     Handshake,
     HandshakeError,
     Identity,
+    Levels,
     Session,
     Side,
 )
@@ -70,9 +71,41 @@ def test_each_connection_has_its_own_keys() -> None:
     assert len({first.send_key, first.receive_key, second.send_key, second.receive_key}) == 4
 
 
+def levelled(identity: Identity, known: int, reached: int = 1) -> Identity:
+    return replace(identity, levels=lambda: Levels(known, reached))
+
+
+def test_each_announces_the_feature_levels_that_it_knows() -> None:
+    """Known bytes at the end of the nonce, which the proofs cover."""
+    dialler, listener = sides(levelled(DIALLER, 3, 2), levelled(LISTENER, 2, 2))
+    assert dialler.challenge(2)[-8:].hex() == b"DLlevl".hex() + "0302"
+    shake(dialler, listener)
+    assert listener.peer_levels == Levels(3, 2)
+    assert dialler.peer_levels == Levels(2, 2)
+
+
+def test_a_node_that_announces_nothing_knows_level_1() -> None:
+    """As release 0.1.0 does; it takes an announcement for more of the nonce."""
+    dialler, listener = sides(levelled(DIALLER, 1), levelled(LISTENER, 2))
+    shake(dialler, listener)
+    assert listener.peer_levels == Levels(1, 1)
+
+
+@pytest.mark.parametrize("known", [1, 2])
+def test_a_node_that_does_not_know_the_level_of_the_log_is_refused_by_name(known: int) -> None:
+    """By either side, whichever of them has the log."""
+    older = (levelled(DIALLER, known), levelled(LISTENER, 3, 3))
+    with pytest.raises(HandshakeError, match=r"runs an older delaylog.*at 3") as caught:
+        shake(*sides(*older))
+    assert caught.value.reason is Refused.VERSION
+    newer = (levelled(DIALLER, 3, 3), levelled(LISTENER, known))
+    with pytest.raises(HandshakeError, match=r"runs a newer delaylog.*feature level 3"):
+        shake(*sides(*newer))
+
+
 def test_known_bytes() -> None:
-    """A change of the layout is deliberate."""
-    dialler, listener = sides()
+    """A change of the layout is deliberate. These are the bytes of release 0.1.0."""
+    dialler, listener = sides(levelled(DIALLER, 1), levelled(LISTENER, 1))
     challenge = dialler.challenge(2)
     assert challenge.hex() == (
         "444c5052 01 01 0000 0200 0000 00000000".replace(" ", "") + CLUSTER.hex() + "64" * 32

@@ -9,6 +9,7 @@ def test_public_names() -> None:
     assert peers.__all__ == sorted(peers.__all__)
     assert all(hasattr(peers, name) for name in peers.__all__)
     assert set(peers.__all__) == {
+        "Levels",
         "PeerCounts",
         "PeerLimits",
         "PeerTls",

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from delaylog.broker.cluster.peers import PeerCounts
+from delaylog.broker.cluster.peers import Levels, PeerCounts
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Hello, Message
 from delaylog.replication.wire import decode, encode
+from delaylog.storage.levels import KNOWN_LEVEL
 
 
 class Link:
@@ -70,6 +71,7 @@ class MemoryTransport:
         hello: Callable[[], Hello],
         on_message: Callable[[int, Message], None],
         on_connect: Callable[[int], None],
+        levels: Callable[[], Levels],
         **_: Any,
     ) -> None:
         self.network = network
@@ -77,6 +79,7 @@ class MemoryTransport:
         self.hello = hello
         self.on_message = on_message
         self.on_connect = on_connect
+        self.levels = levels
         self.links: dict[int, Link] = {}
         self.running = False
         self.counts = PeerCounts()
@@ -104,6 +107,11 @@ class MemoryTransport:
         link = self.links.get(peer)
         return None if link is None else link.hellos[peer]
 
+    def known_level(self, peer: int) -> int | None:
+        # A leader that is an older program raises nothing above what it knows itself.
+        known = min(self.network.known_by(peer), self.network.known_by(self.node))
+        return known if peer in self.links else None
+
     def send(self, peer: int, message: Message) -> None:
         link = self.links.get(peer)
         if link is not None:
@@ -122,7 +130,14 @@ class Network:
         self.here: dict[int, MemoryTransport] = {}
         self.cut: set[frozenset[int]] = set()
         self.slow = 0.0
+        self.known: dict[int, int] = {}
+        """The feature level that a node knows, if it is not the newest."""
+        self.refused: set[int] = set()
+        """Nodes that were refused because of it."""
         self.faults: list[BaseException] = []
+
+    def known_by(self, node: int) -> int:
+        return self.known.get(node, KNOWN_LEVEL)
 
     def delay(self) -> float:
         return self.random.random() * (0.001 + self.slow)
@@ -163,6 +178,11 @@ class Network:
                     continue
                 a, b = self.here.get(one), self.here.get(other)
                 if a is None or b is None or other in a.links or one in b.links:
+                    continue
+                reached = max(a.levels().reached, b.levels().reached)
+                older = {node for node in (one, other) if self.known_by(node) < reached}
+                if older:
+                    self.refused |= older
                     continue
                 link = Link(self, (a, b))
                 a.links[other] = b.links[one] = link
