@@ -103,9 +103,13 @@ def log_needed(saved: dict[str, Any], position: int) -> int:
 
 
 def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
-    """The leaderships that a checkpoint knows of; an older one knew the last counter only."""
-    newest = (saved["epoch"] << EPOCH_NODE_BITS, 0)
-    return [(epoch, start) for epoch, start in saved.get("epochs", ())] or [newest]
+    """The leaderships that a checkpoint knows of; an older one knew the last counter only.
+
+    None where it was taken before the first: a member that was stopped at once.
+    """
+    if "epochs" in saved:
+        return [(epoch, start) for epoch, start in saved["epochs"]]
+    return [(saved["epoch"] << EPOCH_NODE_BITS, 0)]
 
 
 def _saved_group(group: Group) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
     state.epochs = saved_epochs(saved)
-    state.epoch = state.epochs[-1][0]
+    state.epoch = state.epochs[-1][0] if state.epochs else 0
     state.level = saved.get("level", FIRST_LEVEL)
     state.use_id_key(saved.get("id_key", b""))
     state.hour_floor = saved["hour_floor"]

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from delaylog.broker.engine import id_rebuild
+from delaylog.broker.engine.upkeep import saved_epochs
 from delaylog.storage import id_index
 from delaylog.storage.layout import MessageState
 from delaylog.storage.work import Work
@@ -317,3 +318,9 @@ def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
     assert len(host.bodies()) == 3
     host.restart()
     assert len(hour_folders(host)) == 1
+
+
+def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
+    """A member that is stopped at once writes one; its log may begin at the same position."""
+    assert saved_epochs({"epoch": 0, "epochs": []}) == []
+    assert saved_epochs({"epoch": 3}) == [(3 << 16, 0)]
