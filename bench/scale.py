@@ -90,14 +90,25 @@ def _topics(broker: ServerProcess, _folder: Path, settings: Settings) -> dict[st
     count = settings.topics
     made_s = run_apart(_fill_topics, broker.port, count).value
     broker.settle(limit_s=settings.settle_s)
-    listed = ask(broker.port, "GET", "/v1/topics")["topics"]
+    listed = _listed(broker.port)
     if len(listed) != count or any(t["counts"]["waiting"] != TOPIC_MESSAGES for t in listed):
         raise LoadError(f"{count} topics were made, {len(listed)} are listed")
     figures = _figures(broker, settings, count, made_s)
     figures["restart_s"] = _restart(broker)
-    if len(ask(broker.port, "GET", "/v1/topics")["topics"]) < count:
+    if len(_listed(broker.port)) < count:
         raise LoadError("topics were lost by the restart")
     return figures
+
+
+def _listed(port: int) -> list[Any]:
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        answer = ask(port, "GET", f"/v1/topics?cursor={cursor}")
+        found += answer["topics"]
+        cursor = answer["cursor"]
+        if cursor is None:
+            return found
 
 
 def _polls(broker: ServerProcess, _folder: Path, settings: Settings) -> dict[str, Any]:

@@ -38,8 +38,15 @@ class AsyncTopicCalls:
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of the namespace, by name."""
-        call = topics.topics(self._places)
-        return await self._ask("the list of topics", call, merged_topics, may_lack=False)
+        found: list[TopicInfo] = []
+        cursor = None
+        while True:
+            call = topics.topics(self._places, cursor=cursor)
+            page = await self._ask("the list of topics", call, merged_topics, may_lack=False)
+            found += page.topics
+            cursor = page.cursor
+            if cursor is None:
+                return found
 
     async def get_topic(self, topic: str) -> TopicInfo:
         """A topic, its settings and its counts. NotFound."""

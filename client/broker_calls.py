@@ -79,9 +79,16 @@ class BrokerCalls:
 
     # Topics
 
-    async def topics(self) -> dict[str, Any]:
-        """The topics of the namespace."""
-        return await self._carry(topics.topics(self._places))
+    async def topics(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        prefix: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of the topics of the namespace, by name; `cursor` goes on behind a page."""
+        call = topics.topics(self._places, limit=limit, cursor=cursor, prefix=prefix)
+        return await self._carry(call)
 
     async def get_topic(self, topic: str) -> dict[str, Any]:
         """A topic, its settings and its counts."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace, merge
-from typing import Any
+from typing import Any, NamedTuple
 
 from delaylog.client.models import Forecast, ForecastSlot, GroupInfo, MessageInfo, Stats, TopicInfo
 
@@ -58,13 +58,25 @@ def merged_topic(shapes: Shapes) -> TopicInfo:
     return first
 
 
-def merged_topics(answers: Shapes) -> list[TopicInfo]:
-    """The topics of all shards, by name."""
+class TopicPage(NamedTuple):
+    """A page of the topics of all shards, by name."""
+
+    topics: list[TopicInfo]
+    cursor: str | None
+    """Where every shard goes on; None behind the last page."""
+
+
+def merged_topics(answers: Shapes) -> TopicPage:
+    """The names that all shards have come to: the pages of some may reach further."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers:
         for shape in answer["topics"]:
             by_name.setdefault(shape["topic"], []).append(shape)
-    return [merged_topic(by_name[name]) for name in sorted(by_name)]
+    # A cursor is the last name of its page. Older brokers have none, and answer all topics.
+    cursors = [answer["cursor"] for answer in answers if answer.get("cursor") is not None]
+    cursor = min(cursors, default=None)
+    names = sorted(name for name in by_name if cursor is None or name <= cursor)
+    return TopicPage([merged_topic(by_name[name]) for name in names], cursor)
 
 
 def merged_group(shapes: Shapes) -> GroupInfo:

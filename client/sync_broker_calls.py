@@ -81,9 +81,16 @@ class SyncBrokerCalls:
 
     # Topics
 
-    def topics(self) -> dict[str, Any]:
-        """The topics of the namespace."""
-        return self._carry(topics.topics(self._places))
+    def topics(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        prefix: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of the topics of the namespace, by name; `cursor` goes on behind a page."""
+        call = topics.topics(self._places, limit=limit, cursor=cursor, prefix=prefix)
+        return self._carry(call)
 
     def get_topic(self, topic: str) -> dict[str, Any]:
         """A topic, its settings and its counts."""

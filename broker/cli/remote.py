@@ -124,6 +124,17 @@ def _print_message(message: Delivered, args: argparse.Namespace) -> None:
         sys.stdout.buffer.flush()
 
 
+async def _all_topics(client: PlainClient) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        answer = await client.topics(cursor=cursor)
+        rows += answer["topics"]
+        cursor = answer.get("cursor")
+        if cursor is None:
+            return rows
+
+
 async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
     if args.group is not None and args.topic is None:
@@ -132,7 +143,7 @@ async def stats_command(args: argparse.Namespace) -> int:
         if args.topic is not None:
             rows = [await client.stats(args.topic, group=args.group)]
         else:
-            rows = list((await client.topics())["topics"])
+            rows = await _all_topics(client)
     if args.json:
         for row in rows:
             emit(row)
@@ -147,7 +158,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
     async with PlainClient(args.url) as client:
-        rows = list((await client.topics())["topics"])
+        rows = await _all_topics(client)
     for row in rows:
         if args.json:
             emit(row)

@@ -230,8 +230,14 @@ class EmbeddedCalls:
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of the namespace."""
-        answer = await self.carry(topics.topics(self.places))
-        return [TopicInfo.of(each) for each in answer["topics"]]
+        found: list[TopicInfo] = []
+        cursor = None
+        while True:
+            answer = await self.carry(topics.topics(self.places, cursor=cursor))
+            found += [TopicInfo.of(each) for each in answer["topics"]]
+            cursor = answer["cursor"]
+            if cursor is None:
+                return found
 
     async def get_topic(self, topic: str) -> TopicInfo:
         """A topic."""

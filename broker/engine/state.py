@@ -29,6 +29,7 @@ from delaylog.broker.engine.model import Activity, Topic
 from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.topic_names import TopicNames
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
@@ -97,6 +98,7 @@ class EngineState:
         self.hot = HotSeconds(scratch, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
+        self.names = TopicNames()
         self.next_topic = 1
         self.series = Series(limits.metrics_topics_max)
         self.leases = LeaseTable()
@@ -261,6 +263,7 @@ class EngineState:
         default = self.new_group(number, DEFAULT_GROUP, DEFAULT_NAME)
         topic = Topic(number, namespace, name, settings, default, made=made)
         self.topics[namespace, name] = topic
+        self.names.add(namespace, name)
         self.by_number[number] = topic
         self.next_topic = max(self.next_topic, number + 1)
         return topic

@@ -196,6 +196,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
             for group in topic.groups.values():
                 _leave(state, topic, group, end)
             del state.topics[topic.namespace, topic.name]
+            state.names.remove(topic.namespace, topic.name)
             state.series.leave(topic)
             state.special.discard(number)
         state.next_topic = max(state.next_topic, number + 1)

@@ -310,6 +310,8 @@ BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds 
 CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
 LIMIT: Final = QueryInt("limit", "At most so many messages.", 1, "list_max", default=100)
 LIST: Final = (STATE, LIST_DUE_FROM, LIST_DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
+TOPICS_LIMIT: Final = QueryInt("limit", "At most so many topics.", 1, "list_max", default=1_000)
+PREFIX: Final = Text("prefix", "Only topics whose names begin so.")
 HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
 DEAD: Final = (*LIST[1:], HISTORY)
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")

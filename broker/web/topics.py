@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final
 
@@ -12,12 +13,19 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.listing import Listing
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.settings import parse_settings
+from delaylog.broker.engine.settings import TopicSettings, parse_settings
 from delaylog.broker.engine.topics import drop_topic
 from delaylog.broker.web.context import Context
 from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import DELAY_BUCKETS, DROP_FORCE, GROUP
+from delaylog.broker.web.shapes import (
+    CURSOR,
+    DELAY_BUCKETS,
+    DROP_FORCE,
+    GROUP,
+    PREFIX,
+    TOPICS_LIMIT,
+)
 from delaylog.storage.layout import MessageState
 
 _FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
@@ -42,19 +50,32 @@ def _describe(topic: Topic) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "namespace": topic.namespace,
-        "settings": topic.settings.as_dict(),
+        "settings": _settings(topic.settings),
         "paused": topic.paused,
         "groups": [group.name for group in topic.groups.values()],
         "counts": group_counts(topic.default),
     }
 
 
+@lru_cache(1_024)
+def _settings(settings: TopicSettings) -> dict[str, Any]:
+    """As an answer has them: of many topics nearly all have the same."""
+    return settings.as_dict()
+
+
 async def list_topics(ctx: Context) -> web.StreamResponse:
-    """GET /v1/topics."""
-    namespace = ctx.topic_key[0]
-    topics = [t for t in ctx.node.engine.state.by_number.values() if t.namespace == namespace]
-    topics.sort(key=lambda topic: topic.name)
-    return ctx.answer({"topics": [_describe(topic) for topic in topics]})
+    """GET /v1/topics: a page of them, by name."""
+    values = ctx.query(TOPICS_LIMIT, CURSOR, PREFIX)
+    node, namespace = ctx.node, ctx.topic_key[0]
+    names, cursor = node.engine.state.names.page(
+        namespace,
+        TOPICS_LIMIT.take(values, node.engine.limits),
+        after=(CURSOR.take(values) or b"").decode(),
+        prefix=(PREFIX.take(values) or b"").decode(),
+    )
+    topics = node.engine.state.topics
+    page = [_describe(topics[namespace, name]) for name in names]
+    return ctx.answer({"topics": page, "cursor": cursor})
 
 
 async def get_topic(ctx: Context) -> web.StreamResponse:

@@ -11,9 +11,15 @@ from delaylog.client.calls.places import Places
 CLUSTER: Final = "/v1/cluster"
 
 
-def topics(places: Places) -> Call[dict[str, Any]]:
-    """The topics of the namespace."""
-    return json_call("GET", places.topics)
+def topics(
+    places: Places,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    prefix: str | None = None,
+) -> Call[dict[str, Any]]:
+    """A page of the topics of the namespace."""
+    return json_call("GET", with_query(places.topics, limit=limit, cursor=cursor, prefix=prefix))
 
 
 def get_topic(places: Places, topic: str) -> Call[dict[str, Any]]:

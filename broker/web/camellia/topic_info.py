@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import resource
@@ -38,6 +39,7 @@ _METRIC_NAMES: Final = (
     "size_7day_30day",
     "size_30day_infinite",
 )
+_SLICE_TOPICS: Final = 128
 
 
 def no_info(name: str) -> dict[str, Any]:
@@ -52,7 +54,9 @@ async def topic_infos(node: Node, only: Topic | None = None) -> list[dict[str, A
     topics = [only] if only is not None else list(node.engine.state.by_number.values())
     topics = [topic for topic in topics if topic.namespace == DEFAULT_NAMESPACE]
     out = []
-    for topic in sorted(topics, key=lambda topic: topic.name):
+    for at, topic in enumerate(sorted(topics, key=lambda topic: topic.name)):
+        if at % _SLICE_TOPICS == _SLICE_TOPICS - 1:
+            await asyncio.sleep(0)
         by_state = group_counts(topic.default)
         stretches = counts.of(topic)
         # What is due but still on its way to the ready queue waits as well.
@@ -107,7 +111,9 @@ def _escape(text: str) -> str:
 
 async def metrics_text(node: Node, monitor: Monitor, prefix: str) -> str:
     """Gauges of the last full period and of now, under camellia's names."""
-    infos = await topic_infos(node)
+    # As in /metrics, only some topics have series of their own.
+    named = {topic.name for topic in node.engine.state.series.topics.values()}
+    infos = [info for info in await topic_infos(node) if info["topic"] in named]
     text = _Text(prefix)
     system = platform.uname()
     text.head("info", "Info")

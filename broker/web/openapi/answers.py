@@ -204,7 +204,7 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "Settings": settings_schema(whole=False),
         "WholeSettings": settings_schema(whole=True),
         "Topic": topic,
-        "Topics": _object(topics=_list(_ref("Topic"))),
+        "Topics": _object(topics=_list(_ref("Topic")), cursor={"type": ["string", "null"]}),
         "Done": _object(result=done),
         "Group": _group(),
         "Groups": _object(groups=_list(_ref("Group"))),

@@ -14,7 +14,15 @@ GROUPS: Final = "/v1/topics/{topic}/groups"
 GROUP: Final = "/v1/topics/{topic}/groups/{group}"
 
 TOPIC_CALLS: Final = (
-    Operation("GET", TOPICS, topics.list_topics, "listTopics", "All topics.", {200: "Topics"}),
+    Operation(
+        "GET",
+        TOPICS,
+        topics.list_topics,
+        "listTopics",
+        "Topics by name, page by page.",
+        {200: "Topics"},
+        query=(shapes.TOPICS_LIMIT, shapes.CURSOR, shapes.PREFIX),
+    ),
     Operation(
         "GET", TOPIC, topics.get_topic, "getTopic", "A topic.", {200: "Topic"}, problems=(404,)
     ),

@@ -1,0 +1,42 @@
+"""Names of topics, sorted in each namespace: what a page of the list is cut from."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+
+from sortedcontainers import SortedList
+
+
+class TopicNames:
+    """Kept beside the topics, so that a page costs what is on it."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, SortedList[str]] = {}
+
+    def add(self, namespace: str, name: str) -> None:
+        """A topic was created."""
+        found = self._spaces.get(namespace)
+        if found is None:
+            found = self._spaces[namespace] = SortedList()
+        found.add(name)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A topic was dropped."""
+        names = self._spaces[namespace]
+        names.remove(name)
+        if not names:
+            del self._spaces[namespace]
+
+    def page(
+        self, namespace: str, limit: int, *, after: str = "", prefix: str = ""
+    ) -> tuple[list[str], str | None]:
+        """Up to `limit` names behind `after`; the cursor of the next page, None on the last."""
+        first = max(after, prefix)
+        names = self._spaces.get(namespace)
+        if names is None:
+            return [], None
+        behind = names.irange(first, inclusive=(first != after, True))
+        matching = takewhile(lambda name: name.startswith(prefix), behind)
+        found = list(islice(matching, limit + 1))
+        page = found[:limit]
+        return page, page[-1] if len(found) > limit else None
