@@ -10,7 +10,7 @@ The present hour and the next are left alone, because the wheel holds refs of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -37,7 +37,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.whole_rows import take_rows
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob, Work
 
 LOOK_MS: Final = 30_000
 """Pause between two looks at all hours."""
@@ -79,6 +79,8 @@ class Compactor:
         self._removed: dict[int, int] = {}
         """Rows that were found removed already."""
         self._again_ms: dict[int, int] = {}
+        self._clean: set[tuple[int, int, int]] = set()
+        """Topic, position and hour: nothing of what a purge erases is in the hour any more."""
         self._look_ms = 0
         self._groups_max = 1
         self.hours = 0
@@ -115,6 +117,8 @@ class Compactor:
         self._look_ms = now_ms + LOOK_MS
         groups = (len(self._state.by_number[number].groups) for number in self._state.special)
         self._groups_max = max(groups, default=1) or 1
+        if self._state.erasing:
+            yield from self._erase(clock, stopping)
         for number, (hour, counts) in enumerate(list(self._state.hours.counts.items())):
             if number % _LOOK_HOURS == 0:
                 yield None
@@ -148,8 +152,19 @@ class Compactor:
         again_ms = self._again_ms.get(hour, 0)
         return not now_ms < again_ms <= now_ms + AGAIN_MS and self._may(hour, now_ms)
 
-    def _look(self, hour: int, counts: HourCounts, clock: Callable[[], int]) -> Work:
-        """Read an hour and mark what may go."""
+    def _look(
+        self,
+        hour: int,
+        counts: HourCounts,
+        clock: Callable[[], int],
+        erased: Mapping[int, int] | None = None,
+    ) -> Generator[IoJob | float | None, None, set[int]]:
+        """Read an hour and mark what may go.
+
+        `erased` = up to which position messages of topics are to be erased; returns the topics of
+        which there were some.
+        """
+        found: set[int] = set()
         state = self._state
         folder = state.hours.hour(hour)
         last = folder.row_count
@@ -161,18 +176,23 @@ class Compactor:
                 box: list[RowArray] = []
                 yield partial(_read, folder, first, stop - 1, box)
                 if state.hours.counts.get(hour) is not counts:
-                    return
+                    return found
                 part = slice(first - 1, stop - 1)
                 gone[part], bare[part] = self._judge(folder, box[0], clock())
+                for number, position in (erased or {}).items():
+                    mine = box[0]["topic"] == number
+                    if some(mine & (box[0]["sent_position"] < position)):
+                        found.add(number)
                 removed += int(np.count_nonzero(box[0]["global_index"] == 0))
                 yield None
         state.hours.rest(hour)
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
-        if new < ROWS_MIN or 2 * new <= last - removed:
+        if (new >= ROWS_MIN and 2 * new > last - removed) or (found and new):
+            self._marks[hour] = Mark(gone, bare, state.position, counts)
+        else:
             self._again_ms[hour] = clock() + AGAIN_MS
-            return
-        self._marks[hour] = Mark(gone, bare, state.position, counts)
+        return found
 
     def _judge(self, folder: DelayHour, rows: RowArray, now_ms: int) -> tuple[Mask, Mask]:
         """Which of consecutive rows may go, and which only lead to another row."""
@@ -225,6 +245,55 @@ class Compactor:
         out[at] = ~_over(topic, group, rows, entries, now_ms)
         return out
 
+    # ------------------------------------------------------------------ erasing
+
+    def _erase(self, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
+        """Mark the hours that hold messages which a purge erases; say when there are none left.
+
+        Once both kept checkpoints are past the purge, the files of the hours hold all of them. The
+        log goes by segments, once no checkpoint needs it.
+        """
+        state, covered = self._state, self._covered()
+        topics = {number: state.by_number.get(number) for number in sorted(state.erasing)}
+        state.erasing.difference_update(number for number, topic in topics.items() if topic is None)
+        erased = {
+            number: topic.erased
+            for number, topic in topics.items()
+            if topic is not None and topic.erased <= covered
+        }
+        left: set[int] = set()
+        for hour, counts in list(state.hours.counts.items()):
+            wanted = {
+                number: position
+                for number, position in erased.items()
+                if (number, position, hour) not in self._clean
+            }
+            if not counts.rows or not wanted or stopping():
+                left |= wanted.keys()
+                continue
+            held = {
+                number: position
+                for number, position in wanted.items()
+                if _may_hold(state.hours.hour(hour), number)
+            }
+            if hour in self._marks or (held and not self._may(hour, clock())):
+                left |= held.keys()
+                continue
+            if held:
+                found = yield from self._look(hour, counts, clock, held)
+                left |= found
+                wanted = {n: position for n, position in wanted.items() if n not in found}
+            self._clean |= {(number, position, hour) for number, position in wanted.items()}
+            yield None
+        for number in erased.keys() - left:
+            topic = topics[number]
+            if topic is not None and state.log.first_position >= erased[number]:
+                topic.erased_here = erased[number]
+                if not topic.erasing:
+                    state.erasing.discard(number)
+        if not state.erasing:
+            self._clean.clear()
+
     # ------------------------------------------------------------------ removing
 
     def _remove(self, hour: int, mark: Mark, clock: Callable[[], int]) -> Work:
@@ -263,6 +332,12 @@ def _gather(folder: DelayHour, first: int, gone: Mask, found: list[OwnedIds]) ->
         found.append(owned)
 
 
+def _may_hold(folder: DelayHour, topic: int) -> bool:
+    """Whether rows of a topic can be in the files, by the zone maps."""
+    bits = folder.extents()["topic_bits"]
+    return some(bits & np.uint64(1 << (topic % 64)))
+
+
 def _read(folder: DelayHour, first: int, last: int, box: list[RowArray]) -> None:
     box.append(folder.read_range(first, last))
 
@@ -280,6 +355,11 @@ def _over(topic: Topic, group: Group, rows: RowArray, entries: StateArray, now_m
     final = np.isin(kinds, _FINAL)
     past = (entries["time"] + keep_ms < now_ms) | (entries["cause"] == int(Cause.FORGOTTEN))
     out: Mask = final & past
-    if group.floor and group.purged_ms + keep_ms < now_ms:
-        out |= group.purged(rows, entries)
+    purged = group.purged(rows, entries) if group.floor else np.zeros(len(rows), np.bool_)
+    if group.purged_ms + keep_ms < now_ms:
+        out |= purged
+    if topic.erased:
+        # Nobody may look at it any more, nor replay it.
+        erased = rows["sent_position"] < topic.erased
+        out |= erased & (final | purged | (kinds == int(MessageState.DEAD)))
     return out

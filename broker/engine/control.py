@@ -226,6 +226,9 @@ def replay(
     if deliver_at_ms is not None:
         check_due(state, deliver_at_ms, now_ms)
     can = found.known & (found.states == _DEAD)
+    if topic.erased:
+        # Other nodes may have erased it already.
+        can &= found.rows["sent_position"] >= topic.erased
     named = np.flatnonzero(can & (found.rows["id_hash"] != 0))
     if len(named):
         can[named[_id_taken(state, topic, found.take(named))]] = False

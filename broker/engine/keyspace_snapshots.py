@@ -78,6 +78,8 @@ class KeyspaceSnapshots:
         self._lean_bytes = lean_bytes
         self._run = run or self._here
         self._task: SnapshotTask | None = None
+        self.wanted_position = 0
+        """Up to where the log is to go, however little it is."""
         self._not_before_ms = 0
         self.made = 0
         self.failed = 0
@@ -102,6 +104,8 @@ class KeyspaceSnapshots:
         state, base, limits = self._state, self._state.keyspace_base, self._state.limits
         if not self._may_begin() or now_ms < self._not_before_ms:
             return False
+        if base.position < self.wanted_position:
+            return True
         held = state.position - base.position
         if short_of_space:
             # It takes space before it gives some back.

@@ -86,6 +86,10 @@ class Topic:
     """Until when an ended message of it must stay readable."""
     last_hour: int = 0
     """The last hour that has, or had, rows of it."""
+    erased: int = 0
+    """Log position of the last purge that erases: what was sent before leaves no byte behind."""
+    erased_here: int = 0
+    """The same of the last one that this node has done."""
 
     @property
     def sent_rate(self) -> RateMeter:
@@ -93,6 +97,11 @@ class Topic:
         if self.made_sent_rate is None:
             self.made_sent_rate = RateMeter()
         return self.made_sent_rate
+
+    @property
+    def erasing(self) -> bool:
+        """Whether this node has yet to erase what a purge asked for."""
+        return self.erased > self.erased_here
 
     @property
     def plain(self) -> bool:

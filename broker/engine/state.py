@@ -167,6 +167,8 @@ class EngineState:
         """Groups of which so much is under lease that somebody was turned away."""
         self.paced: dict[tuple[int, int], int] = {}
         """Groups whose rate limit held something back, and when it lets more through."""
+        self.erasing: set[int] = set()
+        """Numbers of topics of which this node has messages to erase."""
         self.garbage: list[Callable[[], None]] = []
         """Removals of files that nobody needs any more: for a thread that may wait."""
         self._activities: dict[int, Activity] = {}

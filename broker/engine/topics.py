@@ -160,9 +160,20 @@ def drop_group(state: EngineState, topic: Topic, group: Group, now_ms: int) -> N
 
 
 def purge(
-    state: EngineState, topic: Topic, groups: list[Group], now_ms: int, *, force: bool
+    state: EngineState,
+    topic: Topic,
+    groups: list[Group],
+    now_ms: int,
+    *,
+    force: bool,
+    erase: bool = False,
 ) -> int:
-    """End what waits or is ready in groups, by force also what is leased; returns how many."""
+    """End what waits or is ready in groups, by force also what is leased; returns how many.
+
+    `erase`, which is by force and about all groups: bodies and all else of the topic's messages
+    leave the files of every node; see `Compactor`.
+    """
+    assert not erase or (force and len(groups) == len(topic.groups)), "erasing is about all of it"
     before = sum(group.counts.living for group in groups)
     for group in groups:
         members = {
@@ -172,6 +183,8 @@ def purge(
             "time": now_ms,
             "keep": now_ms + topic.settings.ended_keep_ms,
         }
+        if erase:
+            members["erase"] = True
         position, end = _append(state, FrameKind.FLOOR, members, now_ms)
         apply_purge(state, members, position, end)
         group.suspect_until_ms = state.wheel.frontier() * 1000 + SUSPECT_MS
@@ -280,6 +293,9 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     group.hours, group.guests = CountColumns(kept), CountColumns(guests)
     group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
+    if members.get("erase"):
+        topic.erased = position
+        state.erasing.add(topic.number)
     group.forget_ready()
     if group.made_gate is not None:
         group.gate.purge(origins.tolist())

@@ -75,6 +75,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
                 "last_hour": topic.last_hour,
                 "next_group": topic.next_group,
                 "other": topic.number not in state.series.topics,
+                "erased": [topic.erased, topic.erased_here],
                 "groups": [_saved_group(group) for group in topic.groups.values()],
             }
             for topic in state.by_number.values()
@@ -184,6 +185,9 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
         topic.last_hour = item.get("last_hour", last_hour)
+        topic.erased, topic.erased_here = item.get("erased", (0, 0))
+        if topic.erasing:
+            state.erasing.add(topic.number)
         state.series.enter(topic, other=item.get("other", False))
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
@@ -265,6 +269,7 @@ class Upkeep:
         grown = state.position - self.checkpoint_position
         # A short frame stands for many rows, which a start would bring in again.
         grown += state.transactions.published_bytes - self._published_bytes
+        self.snapshots.wanted_position = self._erased if state.erasing else 0
         if state.position != self._seen_position:
             self._seen_position, self._seen_ms = state.position, now_ms
         if self.checkpoint_running:
@@ -283,7 +288,8 @@ class Upkeep:
                 or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go)
             )
         if grown == 0:
-            return self.awaited() and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
+            waits = self.awaited() or bool(state.erasing)
+            return waits and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
         return (
             grown >= limits.checkpoint_bytes
             or now_ms - self.checkpoint_ms >= limits.checkpoint_ms
@@ -323,7 +329,7 @@ class Upkeep:
             base = small["keyspace"]
             state.ids.begin_flush()
             yield from state.until_committed()
-            if self.short_of_space:
+            if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
             yield from state.hours.flush(upto=position)
             state.hours.boundary = 0
@@ -361,6 +367,12 @@ class Upkeep:
             yield from work
         finally:
             self.checkpoint_running = False
+
+    @property
+    def _erased(self) -> int:
+        """Up to where the log is to go, because a purge erases what it holds."""
+        topics = (self._state.by_number.get(number) for number in self._state.erasing)
+        return max((topic.erased for topic in topics if topic is not None), default=0)
 
     def find_checkpoints(self) -> None:
         """At a start: what both kept checkpoints are past can go before anything is written."""

@@ -187,3 +187,67 @@ def test_nothing_is_removed_while_files_are_copied(host: Any) -> None:
     host.engine.upkeep.held = lambda: False
     host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
     assert host.engine.compactor.rows >= 3 * TIMERS
+
+
+def everything(host: Any) -> bytes:
+    """Every byte of the data folder."""
+    return b"".join(path.read_bytes() for path in host.folder.rglob("*") if path.is_file())
+
+
+def erase(host: Any) -> None:
+    groups = list(host.topic.groups.values())
+    purge(host.engine.state, host.topic, groups, host.now_ms, force=True, erase=True)
+    host.turn()
+
+
+def test_what_is_erased_is_in_no_file(host: Any) -> None:
+    """Waiting, acked, dead and leased messages, of hours ahead and past, and their log."""
+    host.configure(dead_keep_ms=7 * 24 * HOUR)
+    secret = [b"SECRET-%d-ALICE" % k for k in range(12)]
+    host.send(secret, ids=[f"ID-OF-ALICE-{k}" for k in range(12)], delay=[0, AHEAD, HOUR // 2] * 4)
+    host.send([b"of somebody else"] * 12, delay=[0, AHEAD, HOUR // 2] * 4, topic="other")
+    got = host.receive(4)
+    host.ack(got[:1])
+    host.engine.state.log.roll()
+    host.end_by_force(got[1].any_id, MessageState.DEAD, hide=False)
+    host.checkpoint()
+    assert b"ALICE" in everything(host)
+    erase(host)
+    assert host.topic.erasing
+    for _ in range(4):
+        settle(host)
+    assert host.topic.erasing, "the present hour is not over yet"
+    host.advance(2 * HOUR)
+    for _ in range(4):
+        settle(host)
+    assert not host.topic.erasing
+    assert b"ALICE" not in everything(host)
+    sound(host)
+    host.restart()
+    assert not host.topic.erasing
+    host.advance(AHEAD + HOUR)
+    host.topic_name = "other"
+    assert host.bodies() == [b"of somebody else"] * 12
+
+
+def test_erasing_goes_on_after_a_restart(host: Any) -> None:
+    host.send([b"SECRET-ALICE"] * 10, delay=AHEAD)
+    erase(host)
+    host.restart()
+    assert host.topic.erasing
+    host.send([b"sent later"], delay=AHEAD)
+    for _ in range(6):
+        settle(host)
+        host.restart()
+    assert not host.topic.erasing
+    assert b"ALICE" not in everything(host)
+    host.advance(AHEAD + HOUR)
+    assert host.bodies() == [b"sent later"]
+
+
+def test_a_purge_alone_erases_nothing_at_once(host: Any) -> None:
+    host.send([b"KEPT"] * 10, delay=AHEAD)
+    purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=True)
+    settle(host)
+    assert not host.topic.erasing
+    assert b"KEPT" in everything(host)
