@@ -138,10 +138,15 @@ class BrokerCalls:
         return await self._carry(topics.drop_group(self._places, topic, group))
 
     async def purge(
-        self, topic: str, *, group: str | None = None, force: bool = False
+        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
     ) -> dict[str, Any]:
-        """End what waits or is ready, in one group or in all; `force`: what is leased too."""
-        return await self._carry(topics.purge(self._places, topic, group=group, force=force))
+        """End what waits or is ready, in one group or in all; `force`: what is leased too.
+
+        `erase`, with `force` and no group: every byte of the messages leaves the data folders;
+        `erasing` of the topic says for how long that goes on.
+        """
+        call = topics.purge(self._places, topic, group=group, force=force, erase=erase)
+        return await self._carry(call)
 
     async def pause(self, topic: str) -> dict[str, Any]:
         """Hand nothing out; sends and settles go on."""

@@ -139,9 +139,16 @@ class SyncBrokerCalls:
         """Drop a group; what waited for it alone has ended."""
         return self._carry(topics.drop_group(self._places, topic, group))
 
-    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> dict[str, Any]:
-        """End what waits or is ready, in one group or in all; `force`: what is leased too."""
-        return self._carry(topics.purge(self._places, topic, group=group, force=force))
+    def purge(
+        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
+    ) -> dict[str, Any]:
+        """End what waits or is ready, in one group or in all; `force`: what is leased too.
+
+        `erase`, with `force` and no group: every byte of the messages leaves the data folders;
+        `erasing` of the topic says for how long that goes on.
+        """
+        call = topics.purge(self._places, topic, group=group, force=force, erase=erase)
+        return self._carry(call)
 
     def pause(self, topic: str) -> dict[str, Any]:
         """Hand nothing out; sends and settles go on."""

@@ -88,12 +88,16 @@ class TopicCalls:
         call = topics.forecast(self._places, topic, minutes=minutes, hours=hours, group=group)
         return self._ask(f"forecast of {topic!r}", call, merged_forecast)
 
-    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+    def purge(
+        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
+    ) -> int:
         """End what waits or is ready; `force`: what is leased too. How many that were.
 
-        ShardsFailed says where it was done, and how many that were, and where not.
+        `erase`, with `force` and no group: every byte of the messages leaves the data folders;
+        `erasing` of the topic says for how long that goes on. ShardsFailed says where it was done,
+        and how many that were, and where not.
         """
-        call = topics.purge(self._places, topic, group=group, force=force)
+        call = topics.purge(self._places, topic, group=group, force=force, erase=erase)
         return self._ask(f"purge of {topic!r}", call, _purged)
 
     def pause(self, topic: str) -> None:

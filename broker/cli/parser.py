@@ -156,6 +156,11 @@ def _add_topics(verbs: Any) -> None:
     _add_remote(purge)
     purge.add_argument("--group", metavar="NAME", help="only there (default: in every group)")
     purge.add_argument("--force", action="store_true", help="also what is under lease")
+    purge.add_argument(
+        "--erase",
+        action="store_true",
+        help="by force, and every byte of the messages leaves the data folders",
+    )
     _add_remote(verbs.add_parser("pause", help="hand nothing out; sends and settles go on"))
     _add_remote(verbs.add_parser("resume", help="hand out again"))
 

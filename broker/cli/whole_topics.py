@@ -35,7 +35,9 @@ def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
 async def purge_command(args: argparse.Namespace) -> int:
     """`delaylog purge`: what waits or is ready has ended; by force what is leased too."""
     async with PlainClient(args.url) as client:
-        answer = await client.purge(args.topic, group=args.group, force=args.force)
+        answer = await client.purge(
+            args.topic, group=args.group, force=args.force or args.erase, erase=args.erase
+        )
     _say({"topic": args.topic, **answer}, f"{args.topic} purged {answer['purged']}", args)
     return DONE
 

@@ -58,9 +58,15 @@ class BrokerCalls(ABC):
         shape = self.call(topics.forecast(self._calls.places, topic, **members))
         return Forecast.of(shape)
 
-    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
-        """End what waits or is ready, by `force` what is leased too; how many. NotFound."""
-        return self._run(self._calls.purge(topic, group=group, force=force))
+    def purge(
+        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
+    ) -> int:
+        """End what waits or is ready, by `force` what is leased too; how many. NotFound.
+
+        `erase`, with `force` and no group: every byte of the messages leaves the folder.
+        """
+        call = self._calls.purge(topic, group=group, force=force, erase=erase)
+        return self._run(call)
 
     def pause(self, topic: str) -> None:
         """Hand nothing out; sends and settles go on. NotFound."""

@@ -260,9 +260,10 @@ class EmbeddedCalls:
         answer = await self.carry(call)
         return Stats.of(answer)
 
-    async def purge(self, topic: str, *, group: str | None, force: bool) -> int:
+    async def purge(self, topic: str, *, group: str | None, force: bool, erase: bool) -> int:
         """End what waits or is ready; how many."""
-        answer = await self.carry(topics.purge(self.places, topic, group=group, force=force))
+        call = topics.purge(self.places, topic, group=group, force=force, erase=erase)
+        answer = await self.carry(call)
         return int(answer["purged"])
 
     async def groups(self, topic: str) -> list[GroupInfo]:

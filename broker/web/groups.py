@@ -18,6 +18,7 @@ from delaylog.broker.web.shapes import (
     GROUP_SETTINGS,
     PAUSE,
     PURGE,
+    PURGE_ERASE,
     PURGE_FORCE,
     group_name,
 )
@@ -84,9 +85,13 @@ async def purge_topic(ctx: Context) -> web.StreamResponse:
     groups = list(topic.groups.values())
     if GROUP.take(members) is not None:
         groups = [_named(topic, group_name(members))]
+    force, erase = PURGE_FORCE.take(members), PURGE_ERASE.take(members)
+    if erase and (not force or len(groups) < len(topic.groups)):
+        what = "erase needs force: true" if not force else "erase is about all groups of a topic"
+        raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
     node = ctx.node
     state = node.engine.state
-    count = purge(state, topic, groups, node.clock.now_ms(), force=PURGE_FORCE.take(members))
+    count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
     await node.durable(state.position)
     return ctx.answer({"result": "done", "purged": count})
 

@@ -289,7 +289,12 @@ DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
 EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
 GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
 PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
-PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE)
+PURGE_ERASE: Final = Flag(
+    "erase",
+    "Also remove every byte of the topic's messages, ended ones too, from the data folder of each "
+    "node; the topic says when that is done. Needs force, and takes no group.",
+)
+PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE, PURGE_ERASE)
 PAUSE: Final = Shape("Pause or resume", "the body")
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True

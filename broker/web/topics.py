@@ -52,6 +52,7 @@ def _describe(topic: Topic) -> dict[str, Any]:
         "namespace": topic.namespace,
         "settings": _settings(topic.settings),
         "paused": topic.paused,
+        "erasing": topic.erasing,
         "groups": [group.name for group in topic.groups.values()],
         "counts": group_counts(topic.default),
     }

@@ -78,10 +78,16 @@ def drop_group(places: Places, topic: str, group: str) -> Call[dict[str, Any]]:
 
 
 def purge(
-    places: Places, topic: str, *, group: str | None = None, force: bool = False
+    places: Places,
+    topic: str,
+    *,
+    group: str | None = None,
+    force: bool = False,
+    erase: bool = False,
 ) -> Call[dict[str, Any]]:
-    """End what waits or is ready; `force`: what is leased too."""
-    return json_call("POST", places.of(topic, "purge"), {"force": force} | given(group=group))
+    """End what waits or is ready; `force`: what is leased too; `erase`: from every file as well."""
+    members = {"force": force} | given(group=group, erase=erase or None)
+    return json_call("POST", places.of(topic, "purge"), members)
 
 
 def pause(places: Places, topic: str) -> Call[dict[str, Any]]:

@@ -188,6 +188,7 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         namespace=_TEXT,
         settings=_ref("WholeSettings"),
         paused={"type": "boolean"},
+        erasing={"type": "boolean"},
         groups=_list(_TEXT),
         **_topic(),
     )

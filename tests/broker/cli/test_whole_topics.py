@@ -111,3 +111,10 @@ def test_what_a_message_says(broker: Any, topic: str, run: Any) -> None:
     tags = ("--tag", "a", "--tag", "b")
     assert run("receive", topic, "--max", 5, *tags, "--all-tags").stdout == "x\n"
     assert run("receive", topic, "--max", 5, *tags).stdout == "y\n"
+
+
+def test_a_purge_that_erases(broker: Any, topic: str, run: Any) -> None:
+    """By force, of itself; the topic says that it goes on."""
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "delay_ms": 60_000}] * 3)
+    assert run("purge", topic, "--erase").stdout == f"{topic} purged 3\n"
+    assert broker.call("GET", f"/v1/topics/{topic}").json["erasing"] is True

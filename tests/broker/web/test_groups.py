@@ -94,6 +94,22 @@ def test_purge(broker: Any, topic: str, assert_problem: Any) -> None:
     assert_problem(broker.call("POST", f"{url}/purge", {"group": "no"}), 404, "unknown", "group")
 
 
+def test_a_purge_that_erases(broker: Any, topic: str, assert_problem: Any) -> None:
+    """It is about all of a topic, and by force; the topic says that it goes on."""
+    url = f"/v1/topics/{topic}"
+    send(broker, topic, "a", "b", delay_ms=60_000)
+    assert broker.call("GET", url).json["erasing"] is False
+    answer = broker.call("POST", f"{url}/purge", {"erase": True})
+    assert_problem(answer, 400, "bad_request", "erase")
+    broker.call("PUT", f"{url}/groups/mail", {})
+    both = {"erase": True, "force": True, "group": "mail"}
+    assert_problem(broker.call("POST", f"{url}/purge", both), 400, "bad_request", "erase")
+    assert broker.call("GET", url).json["counts"]["waiting"] == 2
+    answer = broker.post(f"{url}/purge", {"erase": True, "force": True})
+    assert answer == {"result": "done", "purged": 2}
+    assert broker.call("GET", url).json["erasing"] is True
+
+
 def test_pause_and_resume(broker: Any, topic: str) -> None:
     url = f"/v1/topics/{topic}"
     send(broker, topic, "x")
