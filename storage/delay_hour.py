@@ -137,13 +137,22 @@ class DelayHour:
         if column is None:
             column = StateColumn(self._fs, self._path(state_name(group)))
             self._states[group] = column
+            self._opened.columns[column] = (self, group)
+        column.used = True
         return column
+
+    def drop_states(self, group: int) -> None:
+        """Close the column of a group, which must be idle; it is opened again when needed."""
+        column = self._states.pop(group)
+        self._opened.columns.pop(column, None)
+        column.close()
 
     def seal_states(self) -> None:
         """Seal the states that a broker without seals left."""
         for name in self._fs.listdir(self.folder):
             if (group := group_of_name(name)) is not None:
                 self.states(group).seal()
+                self.drop_states(group)
 
     @property
     def state_columns(self) -> list[StateColumn]:
@@ -477,6 +486,7 @@ class DelayHour:
         for name in self._fs.listdir(self.folder):
             if (group := group_of_name(name)) is not None:
                 self.states(group).cut(row_count)
+                self.drop_states(group)
 
     def forget_pages(self) -> None:
         """Give resident pages of the mapped pieces back."""
@@ -526,8 +536,7 @@ class DelayHour:
     def close(self) -> None:
         """Close everything. What was not written is dropped."""
         self.close_files()
-        for column in self._states.values():
-            column.close()
-        self._states.clear()
+        for group in list(self._states):
+            self.drop_states(group)
         self._seconds, self._seconds_dirty = None, False
         self._opened.heads.pop(self.hour, None)

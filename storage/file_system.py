@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
+import numpy as np
+
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 
 IOV_MAX = 1024
@@ -139,6 +141,42 @@ def _fallocate() -> Callable[[int, int, int, int], int]:
         return lambda *_: -1
     found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     return found  # type: ignore[no-any-return]
+
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+)
+_MAP_FIXED: Final = 0x10
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+def _map_file(fd: int, offset: int, size: int, *, private: bool) -> mmap.mmap:
+    """Map a range of a file without a descriptor of its own.
+
+    Python's mmap duplicates the descriptor for as long as the map lives. So anonymous memory is
+    mapped, and the file then takes its place.
+    """
+    if os.fstat(fd).st_size < offset + size:
+        raise ValueError("a map may not reach behind the end of its file")
+    access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
+    mapped = mmap.mmap(-1, size, access=access)
+    view = np.frombuffer(mapped, np.uint8)
+    address = view.ctypes.data
+    del view
+    prot = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+    flags = _MAP_FIXED | (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
+    if _LIBC.mmap(address, size, prot, flags, fd, offset) == _MAP_FAILED:
+        number = ctypes.get_errno()
+        mapped.close()
+        raise OSError(number, os.strerror(number))
+    return mapped
 
 
 class _OsMapping:
@@ -266,12 +304,12 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def map_read(self, offset: int, size: int) -> Mapping:
-        return _OsMapping(mmap.mmap(self._fd, size, prot=mmap.PROT_READ, offset=offset))
+        return _OsMapping(_map_file(self._fd, offset, size, private=False))
 
     def map_private(self, offset: int, size: int) -> Mapping:
         if _holes_take_space(os.fstat(self._fd).st_dev):
             return _copy_of(self._fd, offset, size)
-        return _OsMapping(mmap.mmap(self._fd, size, access=mmap.ACCESS_COPY, offset=offset))
+        return _OsMapping(_map_file(self._fd, offset, size, private=True))
 
     def close(self) -> None:
         os.close(self._fd)

@@ -52,6 +52,8 @@ class HourFlusher:
         self._hour = hour
         self._opened = opened
         self._writes_tails = False
+        self._written: dict[StateColumn, None] = {}
+        """Columns that hold a descriptor until they are synced."""
         self._syncs = self._replaces = False
         self.writes_states = False
         """A page is in flight, maybe: it may not be taken for a written one."""
@@ -139,20 +141,40 @@ class HourFlusher:
             for column in folder.state_columns:
                 # One pass: random changes make pages dirty as fast as they are written, and other
                 # columns, and the checkpoint, wait for their turn.
-                start, stop = 0, column.dirty_end
-                while start < stop:
-                    runs: StateRuns = []
-                    try:
-                        start = yield from _collect(column, pages_max, start, stop, runs)
-                        if not runs:
-                            break
-                        if until_committed is not None:
-                            yield from until_committed()
-                        yield partial(column.write, runs)
-                    except BaseException:
-                        column.restore(runs)
-                        raise
-                    column.settle()
+                column.busy = True
+                try:
+                    yield from self._flush_column(column, pages_max, until_committed)
+                finally:
+                    column.busy = False
+                if len(self._written) >= self._opened.hours_max:
+                    yield from self._sync_columns()
+        self._opened.trim()
+
+    def _flush_column(
+        self, column: StateColumn, pages_max: int, until_committed: Callable[[], Work] | None
+    ) -> Work:
+        start, stop = 0, column.dirty_end
+        while start < stop:
+            runs: StateRuns = []
+            try:
+                start = yield from _collect(column, pages_max, start, stop, runs)
+                if not runs:
+                    break
+                if until_committed is not None:
+                    yield from until_committed()
+                self._written[column] = None
+                yield partial(column.write, runs)
+            except BaseException:
+                column.restore(runs)
+                raise
+            column.settle()
+
+    def _sync_columns(self) -> Work:
+        """Sync what was written, before more columns hold descriptors than hours may."""
+        for column in list(self._written):
+            if column.holds_file:
+                yield column.sync
+            self._written.pop(column, None)
 
     def replacing(self, work: Work) -> Work:
         """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
@@ -182,6 +204,7 @@ class HourFlusher:
                 yield folder.sync
             if self._opened.crowded:
                 folder.close_idle_files()
+        self._written = {column: None for column in self._written if column.holds_file}
         yield lambda: self._fs.sync_folder(self._folder)
 
 

@@ -1,4 +1,4 @@
-"""What the hours of a store keep open: file descriptors and chain heads, each bounded.
+"""What the hours of a store keep open: descriptors, chain heads, state columns, each bounded.
 
 Hours register here when they open a file or load heads. Only the thread that owns the store closes
 anything, in small steps whenever an hour is asked for (`trim`); an hour that was used since the
@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from delaylog.storage.delay_hour import DelayHour
+    from delaylog.storage.state_column import StateColumn
 
 SECONDS_KEPT_MAX: Final = 1_024
 """Hours whose chain heads stay in memory (28.8 KB each)."""
+COLUMNS_KEPT_MAX: Final = 512
+"""State columns that stay mapped: each keeps some pages, and bits of the rows it touched."""
 _STEP: Final = 4
 """Hours that one look examines: each request for an hour opens one at most."""
 
@@ -30,16 +33,22 @@ class OpenHours:
         self.hours_max = hours_max
         self.files: dict[int, DelayHour] = {}
         self.heads: dict[int, DelayHour] = {}
+        self.columns: dict[StateColumn, tuple[DelayHour, int]] = {}
+        """State columns in memory, with their hour and group."""
         self.near: frozenset[int] = frozenset()
         """Hours that are read all the time: they are never closed."""
 
     @property
     def crowded(self) -> bool:
         """Whether more hours hold descriptors or heads than should."""
-        return len(self.files) > self.hours_max or len(self.heads) > SECONDS_KEPT_MAX
+        return (
+            len(self.files) > self.hours_max
+            or len(self.heads) > SECONDS_KEPT_MAX
+            or len(self.columns) > COLUMNS_KEPT_MAX
+        )
 
     def trim(self) -> None:
-        """Close files and forget heads of a few hours, if too many are held."""
+        """Close files and columns and forget heads of a few hours, if too many are held."""
         if len(self.files) > self.hours_max:
             for hour in list(islice(self.files.values(), _STEP)):
                 if not self._spared(hour) and hour.close_idle_files():
@@ -51,6 +60,15 @@ class OpenHours:
                     hour.drop_seconds()
                 if hour.has_heads:
                     _requeue(self.heads, hour)
+
+        if len(self.columns) > COLUMNS_KEPT_MAX:
+            for column, (hour, group) in list(islice(self.columns.items(), _STEP)):
+                used, column.used = column.used, False
+                if not used and column.idle:
+                    hour.drop_states(group)
+                else:
+                    self.columns.pop(column)
+                    self.columns[column] = (hour, group)
 
     def _spared(self, hour: DelayHour) -> bool:
         used, hour.used = hour.used, False

@@ -13,7 +13,9 @@ see their seals as zero. A replay only stores, so what a crash tore is never rea
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,6 +34,8 @@ PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
 _SEAL_BYTES: Final = 1 << 20
+_TOUCHED_BYTES: Final = PIECE_ROWS // 8
+_TOUCHED_BYTES_MIN: Final = 512
 _BACK_PAGES_MAX: Final = PIECE_PAGES // 8
 
 StateRun: TypeAlias = tuple[int, int, bytes]
@@ -101,7 +105,7 @@ class _Piece:
         self.first_row = which * PIECE_ROWS + 1
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
         self.dirty = np.zeros(PIECE_PAGES, np.bool_)
-        self.touched = np.zeros(PIECE_ROWS // 8, np.uint8) if fresh else None
+        self.touched = np.zeros(_TOUCHED_BYTES_MIN, np.uint8) if fresh else None
         """A bit per entry that was ever stored, while that is known from the piece's birth.
 
         Messages that come up for the first time stand all over the piece: a bit each is found in
@@ -113,6 +117,7 @@ class _Piece:
 
         Raises CorruptionError for a broken seal.
         """
+        self._reach(at)
         if self.touched is not None:
             if isinstance(at, slice):
                 if not _any_in_run(self.touched, at.start, at.stop):
@@ -129,6 +134,19 @@ class _Piece:
                     put_rows(out, places, self._checked(found, at[places]))
                 return out
         return self._checked(take_rows(self.entries, at), at)
+
+    def _reach(self, at: Int64Array | slice) -> None:
+        """Have bits for all rows of `at`: an hour of few rows keeps few."""
+        touched = self.touched
+        if touched is None or len(touched) == _TOUCHED_BYTES:
+            return
+        last = at.stop - 1 if isinstance(at, slice) else int(at.max())
+        if last >> 3 >= len(touched):
+            size = max(len(touched), _TOUCHED_BYTES_MIN)
+            while size <= last >> 3:
+                size *= 2
+            self.touched = np.zeros(size, np.uint8)
+            self.touched[: len(touched)] = touched
 
     def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
         bad = broken(entries)
@@ -148,6 +166,7 @@ class _Piece:
     def put(self, at: Int64Array | slice, entries: StateArray) -> None:
         """Store entries (one for all, or one each) that have their seals; `at` as in `get`."""
         put_rows(self.entries, at, entries)
+        self._reach(at)
         if isinstance(at, slice):
             # Rows in a row are one copy instead of a thousand scattered ones.
             self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
@@ -166,13 +185,19 @@ class StateColumn:
         self._fs = fs
         self._path = path
         self._file: File | None = None
+        """Open from a write to its sync only: an error of the disk is told to who holds it."""
+        self._writing = threading.Lock()
         self._pieces: dict[int, _Piece] = {}
-        self._unsynced = False
         self._created = False
+        self._exists = fs.exists(path)
         self._length = 0
-        if fs.exists(path):
-            self._file = fs.open(path)
-            self._length = self._file.size()
+        self.used = False
+        """Whether somebody asked for this column since `OpenHours` last looked at it."""
+        self.busy = False
+        """A flush has copied pages out and not written all of them."""
+        if self._exists:
+            with self._opened() as file:
+                self._length = file.size()
 
     @property
     def path(self) -> str:
@@ -182,7 +207,26 @@ class StateColumn:
     @property
     def absent(self) -> bool:
         """True while no row of this hour was ever handed out or changed."""
-        return self._file is None and not self._pieces
+        return not self._exists and not self._pieces
+
+    @contextmanager
+    def _opened(self) -> Iterator[File]:
+        """The file, for one operation."""
+        file = self._fs.open(self._path)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    @property
+    def holds_file(self) -> bool:
+        """Whether it holds a descriptor: what was written has not been synced."""
+        return self._file is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether closing it loses nothing."""
+        return not (self.busy or self.holds_file or self.dirty_pages)
 
     # ------------------------------------------------------------------ entries
 
@@ -244,7 +288,7 @@ class StateColumn:
             # Storing a state must not touch the disk: its frame is in the log already, and a
             # full disk may refuse the file. `write` makes and extends it.
             assert self._length % PIECE_SIZE == 0, "a file is whole pieces, see `cut`"
-            covered = self._file is not None and (which + 1) * PIECE_SIZE <= self._length
+            covered = self._exists and (which + 1) * PIECE_SIZE <= self._length
             fresh = which * PIECE_SIZE >= self._length
             mapping = self._map(which) if covered else _Unbacked()
             piece = _Piece(mapping, path=self._path, which=which, fresh=fresh)
@@ -252,21 +296,23 @@ class StateColumn:
         return piece
 
     def _map(self, which: int) -> Mapping:
-        assert self._file is not None, "a covered piece has a file"
-        return self._file.map_private(which * PIECE_SIZE, PIECE_SIZE)
+        with self._opened() as file:
+            return file.map_private(which * PIECE_SIZE, PIECE_SIZE)
 
     def _reach(self, end: int) -> File:
         """The file, made if need be and at least `end` long; growing leaves holes."""
-        if self._file is None:
-            # The column may be the first file of its hour: rows can still sit in the tail.
-            self._fs.mkdir(self._path.rpartition("/")[0])
-            file = self._fs.open(self._path, create=True)
-            self._unsynced = self._created = True
-            self._file = file
+        file = self._file
+        if file is None:
+            if not self._exists:
+                # The column may be the first file of its hour: rows can still sit in the tail.
+                self._fs.mkdir(self._path.rpartition("/")[0])
+            file = self._file = self._fs.open(self._path, create=not self._exists)
+            self._created |= not self._exists
+            self._exists = True
         if self._length < end:
-            self._file.truncate(end)
+            file.truncate(end)
             self._length = end
-        return self._file
+        return file
 
     # ------------------------------------------------------------------ flushing
 
@@ -321,10 +367,10 @@ class StateColumn:
         """Write collected runs to the file. May run beside the loop; `settle` comes after."""
         if not runs:
             return
-        file = self._reach((max(which for which, _, _ in runs) + 1) * PIECE_SIZE)
-        self._unsynced = True
-        for which, first, data in runs:
-            file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
+        with self._writing:
+            file = self._reach((max(which for which, _, _ in runs) + 1) * PIECE_SIZE)
+            for which, first, data in runs:
+                file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
 
     def restore(self, runs: Sequence[StateRun]) -> None:
         """Mark collected runs dirty again after a failed write."""
@@ -349,7 +395,7 @@ class StateColumn:
 
     def _back(self, which: int, piece: _Piece) -> None:
         """Replace an unbacked piece by a mapped one, once the file has reached it."""
-        if self._file is None or (which + 1) * PIECE_SIZE > self._length:
+        if not self._exists or (which + 1) * PIECE_SIZE > self._length:
             return
         mapped = _Piece(self._map(which), path=self._path, which=which, fresh=False)
         mapped.touched = piece.touched
@@ -365,22 +411,26 @@ class StateColumn:
         Nobody asks for these rows: whether a page in memory, or one just being written, still says
         what they were does not matter.
         """
-        if self._file is None or self._length == 0:
+        if not self._exists or self._length == 0:
             return
         pages = min(len(gone), self._length // STATE_ENTRY_SIZE) // PAGE_ROWS
         whole = np.flatnonzero(gone[: pages * PAGE_ROWS].reshape(-1, PAGE_ROWS).all(axis=1))
-        for first, count in page_runs(whole):
-            self._file.punch(first * PAGE_SIZE, count * PAGE_SIZE)
+        with self._opened() as file:
+            for first, count in page_runs(whole):
+                file.punch(first * PAGE_SIZE, count * PAGE_SIZE)
 
     def sync(self) -> None:
-        """Make written pages durable."""
-        if self._file is not None and self._unsynced:
-            self._unsynced = False
+        """Make written pages durable, and let go of the file."""
+        with self._writing:
+            if self._file is None:
+                return
             self._file.fdatasync()
             if self._created:
                 # The hour's folder was synced for its rows, maybe long before there was this file.
                 self._created = False
                 self._fs.sync_folder(self._path.rpartition("/")[0])
+            self._file.close()
+            self._file = None
 
     def cut(self, count: int) -> None:
         """Forget everything behind row `count` (recovery: later rows come back by replay).
@@ -389,14 +439,15 @@ class StateColumn:
         whole pieces is filled up, whoever left it.
         """
         self.drop_memory()
-        if self._file is None:
+        if not self._exists:
             return
-        if self._length > count * STATE_ENTRY_SIZE:
-            self._length = count * STATE_ENTRY_SIZE
-            self._file.truncate(self._length)
-        if self._length % PIECE_SIZE:
-            self._length = -(-self._length // PIECE_SIZE) * PIECE_SIZE
-            self._file.truncate(self._length)
+        with self._opened() as file:
+            if self._length > count * STATE_ENTRY_SIZE:
+                self._length = count * STATE_ENTRY_SIZE
+                file.truncate(self._length)
+            if self._length % PIECE_SIZE:
+                self._length = -(-self._length // PIECE_SIZE) * PIECE_SIZE
+                file.truncate(self._length)
 
     def seal(self) -> None:
         """Seal entries of a broker that wrote none (recovery, after `cut`); again does nothing.
@@ -404,18 +455,18 @@ class StateColumn:
         Entries are changed where they stand, and a sector is old or new, so this may be cut off
         anywhere and be done again.
         """
-        if self._file is None:
+        if not self._exists:
             return
-        for offset in range(0, self._length, _SEAL_BYTES):
-            raw = self._file.pread(min(_SEAL_BYTES, self._length - offset), offset)
-            entries = np.frombuffer(raw, STATE_ENTRY)
-            old = unsealed(entries)
-            if some(old):
-                entries = entries.copy()
-                entries[old] = sealed(entries[old])
-                self._file.pwritev([entries.tobytes()], offset)
-                self._unsynced = True
-        self.sync()
+        with self._opened() as file:
+            for offset in range(0, self._length, _SEAL_BYTES):
+                raw = file.pread(min(_SEAL_BYTES, self._length - offset), offset)
+                entries = np.frombuffer(raw, STATE_ENTRY)
+                old = unsealed(entries)
+                if some(old):
+                    entries = entries.copy()
+                    entries[old] = sealed(entries[old])
+                    file.pwritev([entries.tobytes()], offset)
+            file.fdatasync()
 
     def drop_memory(self) -> None:
         """Unmap all pieces, changes that were not written included."""

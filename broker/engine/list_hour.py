@@ -33,6 +33,7 @@ from delaylog.storage.layout import (
     make_ref,
 )
 from delaylog.storage.rows import seconds_of
+from delaylog.storage.state_column import StateColumn
 from delaylog.storage.whole_rows import concat_rows, take_rows
 
 SCAN_ROWS_MAX: Final = 524_288
@@ -71,13 +72,17 @@ class HourList:
         self._run = run
         self._filter = filter_
         self._folder = folder
-        self._states = folder.states(filter_.group.number)
         self._tail = tail
         self._last = last
         self._bodies = bodies
         self._scan_rows_max = scan_rows_max
         self._second_rows_max = second_rows_max
         self._start_ms = folder.hour * HOUR_MS
+
+    @property
+    def _states(self) -> StateColumn:
+        # Asked for anew: it may have been closed between two slices.
+        return self._folder.states(self._filter.group.number)
 
     def steps(self) -> Generator[None, None, bool]:
         """Put rows on the page; returns whether the hour came to its end."""

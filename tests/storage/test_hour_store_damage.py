@@ -87,7 +87,7 @@ def test_damaged_second_index_is_rebuilt() -> None:
 def test_unknown_folders_go_and_ended_hours_are_removed() -> None:
     disk, store, model = small_store()
     assert store.hour(FIRST).open_files
-    store.remove(FIRST)
+    store.remove(FIRST)()
     assert disk.listdir(FOLDER) == [disk_name(FIRST + 1)]
     assert not store.known(np.array([model.refs[0]], np.int64)).any()
     store.close()

@@ -59,3 +59,34 @@ for _ in range(2):
         assert descriptors() < 200
 """,
     )
+
+
+def test_states_of_many_hours_and_groups_need_no_descriptor_each(tmp_path: Path) -> None:
+    """A cancel writes a state for each group of its hour; all are there after a restart."""
+    run_limited(
+        tmp_path,
+        150,
+        """
+def resident_mib():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * resource.getpagesize() >> 20
+
+with delaylog.open(folder) as broker:
+    broker.put_topic("t", {})
+    for group in ("g1", "g2", "g3"):
+        broker.put_group("t", group)
+    broker.send_many("t", spread("a"))
+    before = resident_mib()
+    for k in range(2, hours + 2):
+        assert broker.cancel("t", f"a{k}")
+        assert descriptors() < 200
+    assert resident_mib() < before + 100
+for _ in range(2):
+    with delaylog.open(folder) as broker:
+        for group in (None, "g1", "g2", "g3"):
+            chosen = {"group": group} if group else {}
+            states = [each.state for each in broker.messages("t", **chosen)]
+            assert states == ["deleted"] * hours, (group, states[:3])
+        assert descriptors() < 200
+""",
+    )
