@@ -56,6 +56,7 @@ OPTIONS: Final = (
     Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
+    Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
     Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
     Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
     Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
@@ -79,6 +80,7 @@ class RespConfig:
     """Answers wait for the write only: `everysec`."""
     maxmemory: int = 0
     """Bytes; 0 = no bound."""
+    script_seconds: float = 5.0
     tls_cert: str | None = None
     tls_key: str | None = None
 
@@ -246,6 +248,7 @@ def _resp(values: Mapping[str, str]) -> RespConfig | None:
         auth=values["resp_auth"] or None,
         after_write=everysec,
         maxmemory=_memory(values["resp_maxmemory"]),
+        script_seconds=_seconds(values, "resp-script-seconds"),
         tls_cert=values["resp_tls_cert"] or None,
         tls_key=values["resp_tls_key"] or None,
     )

@@ -32,6 +32,7 @@ from delaylog.broker.keyspace.watching import forget_watches, watched_is_over
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.scripting_host import ScriptingHost
+    from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 
 MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
@@ -80,6 +81,10 @@ class Executor:
         None = have it raised."""
         self.on_attack: Callable[[Session], None] = lambda session: None
         """Takes note of a client that sent a request of HTTP; it is being closed."""
+        self.script_limits: ScriptLimits | None = None
+        """Set before the first script; None = the usual ones."""
+        self.on_script_stopped: Callable[[], bool] = lambda: False
+        """Called when a script was stopped after it had written; whether that is undone."""
         self.host: object | None = None
         """What verbs beyond the keyspace work with."""
         self.waits = Waits(lambda: self.keyspace.now_ms)
@@ -96,7 +101,7 @@ class Executor:
         if self._scripting is None:
             from delaylog.broker.keyspace.scripting_host import ScriptingHost
 
-            self._scripting = ScriptingHost(self)
+            self._scripting = ScriptingHost(self, self.script_limits)
         return self._scripting
 
     # ------------------------------------------------------------------ sessions

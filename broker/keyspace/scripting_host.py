@@ -128,6 +128,7 @@ class ScriptingHost:
             return executor.waits.clock_ms() / 1000
 
         scripts = Scripts(call, now, limits, check=self._check)
+        scripts.on_stopped = executor.on_script_stopped
         return scripts
 
     def _check(self, argv: list[bytes]) -> bool | None:

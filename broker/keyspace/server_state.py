@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import randbits
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.session import Session
 
 RATE_MS: Final = 1_000
 """Commands a second are the mean since a look that is at least so long ago."""
@@ -49,6 +52,8 @@ class ServerState:
     """Members of INFO's section on delaylog itself."""
     role: Callable[[], bytes] = lambda: b"master"
     """`master` where writes are taken, otherwise `slave`."""
+    on_wrong_password: Callable[[Session], None] = lambda session: None
+    """Called when a client that has to showed a wrong token."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
     """Where the leader takes Redis clients; None = here, or it is not known (see `role`)."""
     secret_bits: Callable[[int], int] = randbits

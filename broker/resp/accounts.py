@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from delaylog.broker.cluster.secret import check_private
 from delaylog.broker.config import ConfigError
+from delaylog.replication.errors import ClusterError
 
 TOKEN_CHARS_MIN: Final = 8
+AUTH_WAIT_SECONDS: Final = 0.5
+"""After a wrong token nobody at that address may show another one for so long."""
+_ADDRESSES_MAX: Final = 1_024
 _DEFAULT: Final = b"default"
 
 
@@ -15,6 +20,9 @@ def read_accounts(path: str) -> dict[bytes, bytes]:
     """User -> token. Raises ConfigError, never with a token in its text."""
     try:
         lines = Path(path).read_bytes().splitlines()
+        check_private(Path(path), "resp-auth")
+    except ClusterError as error:
+        raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"cannot read resp-auth {path}: {error.strerror}") from None
     accounts: dict[bytes, bytes] = {}
@@ -36,3 +44,24 @@ def read_accounts(path: str) -> dict[bytes, bytes]:
     if not accounts:
         raise ConfigError(f"resp-auth {path} names nobody: nobody could come in")
     return accounts
+
+
+class FailedLogins:
+    """Who showed a wrong token lately, by address."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, tuple[int, float]] = {}
+        """How often, and until when it waits."""
+
+    def note(self, host: str, now: float) -> int:
+        """Once more; returns how often."""
+        count = self._failed.pop(host, (0, 0.0))[0] + 1
+        if len(self._failed) >= _ADDRESSES_MAX:
+            del self._failed[next(iter(self._failed))]
+        self._failed[host] = count, now + AUTH_WAIT_SECONDS
+        return count
+
+    def left(self, host: str, now: float) -> float:
+        """Seconds that it still has to wait."""
+        failed = self._failed.get(host)
+        return 0.0 if failed is None else failed[1] - now

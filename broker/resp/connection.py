@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.encoding import encode, encode_into
 from delaylog.broker.keyspace.executor import ANSWER_BYTES_MAX, REPLY_BYTES_A_TURN
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session
@@ -28,6 +28,8 @@ OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
 SENT_BYTES_MIN: Final = 1 << 20
 """With memory used up, who has sent more of an unfinished command is closed."""
+STALL_BYTES: Final = 1 << 10
+"""Who sends fewer of an unfinished command between two looks at it is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
 
 
@@ -51,6 +53,9 @@ class Connection(asyncio.Protocol):
         """Turns whose replies wait for the log."""
         self._owed_bytes = 0
         """Replies that wait for the log."""
+        self._received = 0
+        """Bytes, ever; and as they were when an unfinished command was looked at."""
+        self._seen = -1
         self._last = False
         """What is taken now ends with the last reply."""
         self.entered = False
@@ -92,6 +97,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         parser.feed(data)
+        self._received += len(data)
         if not self._scheduled:
             self.run()
 
@@ -139,12 +145,19 @@ class Connection(asyncio.Protocol):
         if not face.ready():
             self.task = face.loop.create_task(self._until_ready())
             return
+        if not session.authenticated and (seconds := face.penalty_seconds(session)) > 0:
+            self.task = face.loop.create_task(self._wait(seconds))
+            return
         executor = face.begin()
         try:
             self._run(session, executor)
         except Exception as error:
             face.note_lost(error)
             self.abort()
+        if executor.keyspace.condemned:
+            # Nothing that it did in this turn has been.
+            session.out[:] = [encode(face.restored_since, session.resp)]
+            session.closing = True
         if session.blocked is not None:
             face.arm()
         if session.out or session.closing or executor.keyspace.effects:
@@ -205,6 +218,21 @@ class Connection(asyncio.Protocol):
         await self._face.until_ready()
         self.task = None
         self.finished()
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.task = None
+        self.finished()
+
+    def stalls(self) -> bool:
+        """Whether a command has been unfinished since the last look, and hardly more of it came."""
+        session = self.session
+        waits = session.blocked is not None or self.task is not None or self._paused or self._held
+        if waits or self._rest or not self._parser.unread_bytes:
+            self._seen = -1
+            return False
+        seen, self._seen = self._seen, self._received
+        return seen >= 0 and self._received - seen < STALL_BYTES
 
     def _hold_back(self) -> None:
         """A client that sends on while its commands wait fills no more than the parser takes."""

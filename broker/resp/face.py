@@ -16,9 +16,11 @@ from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
 from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
 from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
+from delaylog.broker.resp.accounts import FailedLogins
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.memory_bound import MemoryBound
@@ -45,6 +47,12 @@ _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
 )
+_BUG: Final = ErrorReply(b"ERR internal error; the server's log says which. Nothing was done")
+_STOPPED: Final = ErrorReply(
+    b"ERR Script stopped: it ran too long and had written. Nothing that it wrote stays"
+)
+_SWEEP_SECONDS: Final = 15.0
+"""An unfinished command is looked at so often: two looks that find little more close its client."""
 _NO_MEMORY: Final = ErrorReply(NO_MEMORY)
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
@@ -55,7 +63,13 @@ class RespFace:
     """Serves one node to Redis clients."""
 
     def __init__(
-        self, node: Node, server: ServerState, *, after_write: bool = False, maxmemory: int = 0
+        self,
+        node: Node,
+        server: ServerState,
+        *,
+        after_write: bool = False,
+        maxmemory: int = 0,
+        script_seconds: float | None = None,
     ) -> None:
         self._node = node
         self.loop = asyncio.get_running_loop()
@@ -69,6 +83,9 @@ class RespFace:
         self.memory = MemoryBound(maxmemory)
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
+        self.executor.on_script_stopped = self._undo_script
+        if script_seconds is not None:
+            self.executor.script_limits = ScriptLimits(script_seconds, script_seconds)
         self.executor.on_attack = self._note_attack
         self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(
@@ -87,6 +104,11 @@ class RespFace:
         """Of HTTP, which share the descriptors."""
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.restored_since = _BUG
+        """Why the keyspace was condemned last; its client is told."""
+        self._failed = FailedLogins()
+        server.on_wrong_password = self._note_wrong_password
         self._restoring: asyncio.Task[None] | None = None
         self._unsettled_from: float | None = None
         """Since when clients find nobody who leads."""
@@ -102,7 +124,19 @@ class RespFace:
         )
         port = int(self._listener.sockets[0].getsockname()[1])
         listens(self.server, host, port)
+        self._sweep()
         return port
+
+    def _sweep(self) -> None:
+        """Close who sends a command in drops."""
+        for connection in list(self.connections.values()):
+            if connection.stalls():
+                log.warning(
+                    "a client that does not finish its command is closed",
+                    extra={"address": connection.session.address.decode()},
+                )
+                connection.abort()
+        self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     async def close_listener(self) -> None:
         """Take no new connections."""
@@ -113,6 +147,8 @@ class RespFace:
         """Close connections after what they are owed."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self.executor.waits.end_all(ErrorReply(b"UNBLOCKED the server is shutting down"))
         for _ in range(100):
             owed = any(connection.owed for connection in self.connections.values())
@@ -179,6 +215,19 @@ class RespFace:
             self.note_lost(MemoryError("used memory > 'maxmemory', and it does not read"))
             largest.abort()
 
+    def _note_wrong_password(self, session: Session) -> None:
+        host = session.address.rpartition(b":")[0].decode()
+        count = self._failed.note(host, self.loop.time())
+        if count & (count - 1) == 0:
+            log.warning(
+                "a Redis client showed a wrong token", extra={"address": host, "failures": count}
+            )
+
+    def penalty_seconds(self, session: Session) -> float:
+        """How long a client without a token waits, for wrong ones that came from its address."""
+        host = session.address.rpartition(b":")[0].decode()
+        return self._failed.left(host, self.loop.time())
+
     def _note_attack(self, session: Session) -> None:
         log.warning(
             "Possible SECURITY ATTACK detected: a client sent POST or Host: as HTTP does, perhaps "
@@ -201,10 +250,25 @@ class RespFace:
                 "that moment are closed",
                 exc_info=error,
             )
-            keyspace.condemn()
-            self.native.forget()
-            self.turns.give_up()
-            self._restoring = self.loop.create_task(self._restore())
+            self.restored_since = _BUG
+            self._begin_restoring()
+
+    def _undo_script(self) -> bool:
+        keyspace = self._node.engine.state.keyspace
+        if not keyspace.condemned:
+            log.warning(
+                "a script ran too long and had written: the keyspace is restored from the log, and "
+                "clients of that moment are closed"
+            )
+            self.restored_since = _STOPPED
+            self._begin_restoring()
+        return True
+
+    def _begin_restoring(self) -> None:
+        self._node.engine.state.keyspace.condemn()
+        self.native.forget()
+        self.turns.give_up()
+        self._restoring = self.loop.create_task(self._restore())
 
     async def _restore(self) -> None:
         try:

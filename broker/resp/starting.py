@@ -15,7 +15,13 @@ def make_face(node: Node, config: RespConfig) -> RespFace:
     """The endpoint, not listening yet. Raises ConfigError."""
     accounts = {} if config.auth is None else read_accounts(config.auth)
     server = ServerState(accounts=accounts, started_ms=node.clock.now_ms())
-    return RespFace(node, server, after_write=config.after_write, maxmemory=config.maxmemory)
+    return RespFace(
+        node,
+        server,
+        after_write=config.after_write,
+        maxmemory=config.maxmemory,
+        script_seconds=config.script_seconds,
+    )
 
 
 async def listen(face: RespFace, config: RespConfig) -> str:

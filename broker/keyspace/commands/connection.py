@@ -55,8 +55,10 @@ def select(run: Run, argv: Args) -> Reply:
 
 def authenticate(run: Run, name: bytes, token: bytes) -> None:
     """Let a client in. Raises CommandError."""
-    known = run.executor.server.accounts.get(name)
+    server = run.executor.server
+    known = server.accounts.get(name)
     if known is None or not compare_digest(known, token):
+        server.on_wrong_password(run.session)
         raise CommandError(_WRONG)
     run.session.authenticated = True
     run.session.user = name

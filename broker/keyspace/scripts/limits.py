@@ -1,9 +1,10 @@
 """What a script may use, and what happens when it uses more.
 
-Writes of a script are applied to memory as they are made and there is no undo, so one rule holds:
-a script that has written nothing is stopped after `seconds`; from its first write on only
-`seconds_after_write` stops it, and what it wrote by then stays and is logged as one record, as
-after any other error of a script.
+Writes of a script are applied to memory as they are made and logged with its end. One that has
+written nothing is stopped after `seconds`, one that has written after `seconds_after_write`: where
+there is a log, nothing of what that one wrote is logged and the keyspace is made anew from the log,
+so a script that is stopped has done nothing. Without one (in tests) what it wrote stays, as after
+any other error of a script.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ScriptLimits:
     """Time and memory of one script, and how many are kept."""
 
     seconds: float = 5.0
-    seconds_after_write: float = 60.0
+    seconds_after_write: float = 5.0
     memory_bytes: int = 64 << 20
     # The oldest is forgotten beyond it; its users load it again on NOSCRIPT.
     scripts_max: int = 10_000

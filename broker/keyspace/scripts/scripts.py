@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
@@ -18,6 +18,8 @@ from delaylog.broker.keyspace.scripts.conversion import line
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure, Starter
 from delaylog.broker.keyspace.scripts.shebang import script_head
+
+_UNDONE: Final = b"; nothing that it wrote stays"
 
 
 class _Script:
@@ -51,6 +53,8 @@ class Scripts:
         self.running = False
         self.read_only = False
         self.flags: frozenset[bytes] | None = None
+        self.on_stopped: Callable[[], bool] = lambda: False
+        """Called when a script was stopped that had written; whether that is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
         self._now = now
         self._owner = Owner(call, self._late, log, check)
@@ -183,6 +187,8 @@ class Scripts:
         try:
             return run(body, count, words)
         except ScriptFailure as failure:
+            if self._stopped and self.wrote and self.on_stopped():
+                raise CommandError(self._stopped.partition(b";")[0] + _UNDONE) from None
             text = self._stopped or failure.text
             source, where = failure.source, failure.line
             if source is None:

@@ -196,6 +196,7 @@ def test_a_pipeline_of_one_does_not_hold_others_up(resp_broker: RespBroker) -> N
 def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     accounts.write_text("# who may come in\nsecret-of-all\nworker:secret-of-worker\n")
+    accounts.chmod(0o600)
     broker = start_broker("--resp-auth", str(accounts))
     client = broker.connect()
     assert is_error(client.call("GET", "k"), "NOAUTH")
@@ -217,6 +218,9 @@ def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("me:short\n")
     (tmp_path / "nobody").write_text("# none yet\n")
+    (tmp_path / "open").write_text("token-of-all\n")
+    for name, mode in (("short", 0o600), ("nobody", 0o640), ("open", 0o644)):
+        (tmp_path / name).chmod(mode)
     (tmp_path / "pair").write_bytes(_certificate())
     (tmp_path / "other").write_bytes(_certificate())
     (tmp_path / "locked").write_bytes(
@@ -232,6 +236,8 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names nobody"),
+        (["--resp", "127.0.0.1:0", "--resp-auth", "open"], "everybody may read or change open"),
+        (["--resp", "127.0.0.1:0", "--resp-maxmemory", "much"], "resp-maxmemory must be auto, 0"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-tls-cert", "absent"], "resp-tls-cert absent"),
         (_tls("pair", "absent"), "cannot read resp-tls-key absent: No such file"),

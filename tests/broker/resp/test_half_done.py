@@ -151,3 +151,23 @@ def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
         await it.stop()
 
     asyncio.run(main())
+
+
+def test_a_command_that_comes_in_drops_is_not_waited_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        it = Place(tmp_path)
+        clients = [it.connect() for _ in range(4)]
+        drops, whole, large, waits = (connection for connection, _ in clients)
+        drops.data_received(b"*2\r\n$3\r\nGET\r\n$100")
+        whole.data_received(b"PING\r\n")
+        large.data_received(b"*2\r\n$3\r\nGET\r\n$100000\r\n")
+        waits.data_received(b"BLPOP l 0\r\nPIN")
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            drops.data_received(b"0")
+            large.data_received(b"x" * 2_000)
+            it.face._sweep()
+        assert [transport.aborted for _, transport in clients] == [True, False, False, False]
+        await it.stop()
+
+    asyncio.run(main())

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -149,6 +150,44 @@ def test_commands_of_a_transaction_are_bounded(client: RespClient) -> None:
     client.call("MULTI")
     client.call("SET", "k", b"x" * (8 << 20))
     assert client.call("EXEC") == [b"OK"]
+
+
+def test_a_script_that_is_stopped_has_done_nothing(start_broker: Start) -> None:
+    """As the log has it: what a script wrote is logged with its end, and it came to none."""
+    broker = start_broker("--resp-script-seconds", "0.3")
+    others, client = broker.connect(), broker.connect()
+    assert others.call("SET", "k", "kept") == b"OK"
+    began = time.monotonic()
+    script = "redis.call('SET', 'k', 'lost') redis.call('SET', 'new', 1) while true do end"
+    assert is_error(client.call("EVAL", script, 0), "ERR Script stopped")
+    assert time.monotonic() - began < 5
+    assert others.call("MGET", "k", "new") == [b"kept", None]
+    assert is_error(others.call("EVAL", "while true do end", 0), "ERR Script stopped")
+    assert others.call("SET", "k", "again") == b"OK"
+    broker.kill()
+    broker.start()
+    assert broker.connect().call("MGET", "k", "new") == [b"again", None]
+
+
+def test_guesses_of_a_token_are_slow_and_noted(start_broker: Start, tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    accounts.write_text("secret-of-all\n")
+    accounts.chmod(0o600)
+    broker = start_broker("--resp-auth", str(accounts))
+    known = broker.connect()
+    assert known.call("AUTH", "secret-of-all") == b"OK"
+    began = time.monotonic()
+    for guess in range(4):
+        # A new connection is no way around it.
+        assert is_error(broker.connect().call("AUTH", f"guess-{guess}"), "WRONGPASS")
+    assert time.monotonic() - began > 1.4
+    # Who is in already waits for nothing.
+    began = time.monotonic()
+    assert known.call("PING") == b"PONG"
+    assert time.monotonic() - began < 0.4
+    assert broker.connect().call("AUTH", "secret-of-all") == b"OK"
+    noted = [line for line in broker.logs() if "wrong token" in line.get("message", "")]
+    assert [line["failures"] for line in noted] == [1, 2, 4]
 
 
 def test_who_sends_without_end_is_closed_when_memory_is_used_up(start_broker: Start) -> None:
