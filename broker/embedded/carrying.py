@@ -95,7 +95,7 @@ class DirectContext(Context):
 async def carry(node: EmbeddedNode, call: Call[Answer]) -> Answer:
     """Carry a call out. Raises Problem, or what the layers below refuse it with."""
     path, _, query = call.path.partition("?")
-    route = resolve(path, call.method)
+    route = resolve(path, call.method, node.engine.state.topics)
     ctx = DirectContext(node, call, query)
     ctx.topic_key = route.topic_key
     ctx.params.update(route.params)

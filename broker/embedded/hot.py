@@ -19,7 +19,7 @@ from delaylog.broker.engine import settling
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.broker.engine.receiving import receive
-from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.engine.sending import check_batch, send, topic_of_send
 from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.batch_sends import RESULT_NAMES
@@ -64,10 +64,9 @@ class DirectMerger:
         engine = self._node.engine
         now_ms = self._node.clock.now_ms()
         batch = decode_send(build_wire([single], now_ms, single.merge), rows_max=1)
-        if key not in engine.state.topics:
-            check_batch(engine.state, batch, now_ms)
-        topic = engine.make_topic(key[1], now_ms, key[0])
-        result = send(engine.state, topic, batch, now_ms, free_bytes=self._node.free_bytes())
+        state, free_bytes = engine.state, self._node.free_bytes()
+        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
         await self._node.standing.safe(result.position, acks)
         return result, 0
 
@@ -88,13 +87,14 @@ async def send_rows(
         (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
         for part in _runs(singles, limits.bulk_rows_max, limits.request_bytes_max)
     ]
-    if len(parts) > 1 or key not in engine.state.topics:
+    if len(parts) > 1:
         for _, batch in parts:
             check_batch(engine.state, batch, now_ms)
     out: list[Sent] = []
     for part, batch in parts:
-        topic = engine.make_topic(key[1], now_ms, key[0])
-        result = send(engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        state, free_bytes = engine.state, node.free_bytes()
+        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
         out += _sent(part, result)
     await _safe(node, wait=wait)
     return out
@@ -149,11 +149,9 @@ async def send_wire(
     if engine.crowded():
         await node.room()
     now_ms = node.clock.now_ms()
-    if key not in engine.state.topics:
-        # A refused send makes no topic.
-        check_batch(engine.state, batch, now_ms)
-    topic = engine.make_topic(key[1], now_ms, key[0])
-    result = send(engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    state, free_bytes = engine.state, node.free_bytes()
+    topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
     await _safe(node, wait=wait)
     codes = result.results
     return SendAnswer(

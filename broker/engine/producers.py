@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import msgpack
 import numpy as np
+from crc32c import crc32c
 
 from delaylog.broker.engine.errors import ConflictError
+from delaylog.storage.batch import MessageBatch
 from delaylog.storage.columns import alike
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, Int64Array
 
@@ -29,6 +31,10 @@ ANSWER_BYTES_MAX: Final = 256 << 20
 of one message. Every node must drop the same answers, so this is no option."""
 ANSWER_COST: Final = 400
 """Bytes of one answer besides its packed columns: objects and entries of two dictionaries."""
+DIGEST_SIZE: Final = 4
+_DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
+_DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
+"""It is the first member of a packed answer; those of 0.1.0 have none, and 0.1.0 skips it."""
 _OFFSET_TYPES: Final = ("<u1", "<u2", "<u4", "<i8")
 _ZLIB_FIRST: Final = 0x78
 """First byte of an answer packed by 0.1.0; that of a msgpack map with up to 15 members differs."""
@@ -50,7 +56,17 @@ class FirstAnswer:
     def cost(self) -> int:
         """Bytes of memory, about."""
         results = self.results
-        return ANSWER_COST + len(self.packed) + (0 if isinstance(results, int) else len(results))
+        packed = len(self.packed)
+        if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] == _DIGEST_HEAD:
+            # Not counted: a node of 0.1.0 keeps none, and drops the same answers.
+            packed -= len(_DIGEST_HEAD) + DIGEST_SIZE
+        return ANSWER_COST + packed + (0 if isinstance(results, int) else len(results))
+
+    def was_of(self, batch: MessageBatch) -> bool:
+        """Whether the batch holds the messages that were answered, as far as that is known."""
+        if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] != _DIGEST_HEAD:
+            return True
+        return self.packed[_DIGEST_AT : _DIGEST_AT + DIGEST_SIZE] == digest_of(batch)
 
     def unpack(self) -> tuple[Int64Array, Int64Array, Int64Array | int]:
         """(refs, due times, results)."""
@@ -63,15 +79,35 @@ class FirstAnswer:
         return refs, due, results
 
 
+def digest_of(batch: MessageBatch) -> bytes:
+    """Four bytes that follow from the bodies, ids, keys, tags and headers of a batch.
+
+    Times are left out: a delay in a JSON body becomes another time whenever it is sent.
+    """
+    crc = 0
+    for number, column in enumerate((batch.body, batch.id, batch.key, batch.tags, batch.headers)):
+        if not column.empty:
+            sizes = column.size
+            if not isinstance(sizes, int) and alike(sizes):
+                sizes = int(sizes[0])
+            if isinstance(sizes, int):
+                crc = crc32c(b"%d %d" % (number, sizes), crc)
+            else:
+                crc = crc32c(sizes.astype("<i8").tobytes(), crc32c(b"%d" % number, crc))
+            crc = crc32c(column.block, crc)
+    return crc.to_bytes(DIGEST_SIZE, "little")
+
+
 def pack_answer(
-    due: Int64Array, firsts: Int64Array, kept: Kept | None, position: int
+    due: Int64Array, firsts: Int64Array, kept: Kept | None, position: int, digest: bytes = b""
 ) -> FirstAnswer:
     """Pack an answer: the due times of a whole batch, the first ref that it got in each hour.
 
     `due` of rows that did not become messages does not matter.
     """
     n = len(due)
-    members: dict[str, Any] = {"firsts": firsts.astype("<i8").tobytes()}
+    members: dict[str, Any] = {"digest": digest} if digest else {}
+    members["firsts"] = firsts.astype("<i8").tobytes()
     results: int | bytes = 0
     if kept is not None:
         rows, refs, kept_due, codes = kept

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.producers import pack_answer
+from delaylog.broker.engine.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.transactions.applying import uncount_committed
 from delaylog.broker.engine.waking import follow_settings
@@ -142,7 +142,7 @@ def _remember_answer(
     assert decision.sequence is not None
     _, due = in_batch_order(placed, refs, batch.n)
     firsts = refs[np.asarray(placed.starts[:-1], np.int64)]
-    answer = pack_answer(due, firsts, decision.kept, end)
+    answer = pack_answer(due, firsts, decision.kept, end, digest_of(batch))
     state.producers.remember(decision.producer, decision.sequence, answer, leader_time_ms)
 
 

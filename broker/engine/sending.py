@@ -12,7 +12,12 @@ from typing import Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.errors import BadRequestError, DiskFullRefusal, TooLargeError
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    DiskFullRefusal,
+    TooLargeError,
+)
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
@@ -23,6 +28,7 @@ from delaylog.broker.engine.send_frames import (
     in_batch_order,
 )
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics import get_or_make_topic
 from delaylog.storage.batch import (
     DEFAULT_I64,
     MessageBatch,
@@ -155,6 +161,23 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
     _check_texts(batch)
 
 
+def topic_of_send(
+    state: EngineState, key: tuple[str, str], batch: MessageBatch, now_ms: int, *, free_bytes: int
+) -> Topic:
+    """The topic (namespace, name) of a send. A send that is refused creates none."""
+    topic = state.topics.get(key)
+    if topic is None:
+        check_batch(state, batch, now_ms)
+        _check_room(state, free_bytes)
+        topic = get_or_make_topic(state, *key, now_ms)
+    return topic
+
+
+def _check_room(state: EngineState, free_bytes: int) -> None:
+    if free_bytes < state.limits.disk_reserve_bytes:
+        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+
+
 def send(
     state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> SendResult:
@@ -166,11 +189,16 @@ def send(
         # Sequences count per topic: a producer of two topics may number each by itself.
         seen = state.producers.seen(producer, batch.sequence, batch.n)
         if seen is not None:
+            if not seen.was_of(batch):
+                raise ConflictError(
+                    f"sequence {batch.sequence} of this producer (an Idempotency-Key is one) was "
+                    "used for other messages; nothing was sent: give a new one",
+                    field="sequence",
+                )
             refs, due, results = seen.unpack()
             return SendResult(refs, due, results, state.log.end_position)
-    if free_bytes < state.limits.disk_reserve_bytes:
-        # After the look at what was accepted before: a repeat is answered whatever the disk says.
-        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+    # After the look at what was accepted before: a repeat is answered whatever the disk says.
+    _check_room(state, free_bytes)
     settings = topic.settings
     merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
     check_quota(topic, batch, merge, now_ms)

@@ -267,7 +267,7 @@ class HttpFace:
             return pick({"GET": ops, "HEAD": ops}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method)
-        found = resolve(path, method)
+        found = resolve(path, method, self._node.engine.state.topics)
         ctx.topic_key = found.topic_key
         ctx.params.update(found.params)
         if found.common:

@@ -10,7 +10,7 @@ import numpy as np
 from aiohttp import web
 
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import check_batch, send
+from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.broker.web.bulk_bodies import read_batch
 from delaylog.broker.web.context import Context
@@ -35,11 +35,9 @@ async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
             )
         batch.producer, batch.sequence = key_producer(ctx, key), 0
     now_ms = node.clock.now_ms()
-    if ctx.topic_key not in node.engine.state.topics:
-        # A refused send makes no topic.
-        check_batch(node.engine.state, batch, now_ms)
-    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
-    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    state, free_bytes = node.engine.state, node.free_bytes()
+    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
+    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
     await node.standing.safe(result.position, acks)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
         return ctx.answer(_counted(batch.n, result))

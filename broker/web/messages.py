@@ -13,7 +13,7 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
 from delaylog.broker.engine.receiving import peek
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.handing_out import hand_out
 from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.web.arrow_stream import ARROW
@@ -125,8 +125,9 @@ async def _send_keyed(
     now_ms = node.clock.now_ms()
     wire = build_wire(singles, now_ms, merge, **scalars)
     batch = decode_send(wire, rows_max=len(singles))
-    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
-    result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+    state, free_bytes = node.engine.state, node.free_bytes()
+    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
+    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
     await node.standing.safe(result.position, acks)
     return result
 

@@ -7,6 +7,7 @@ where a router's regular expressions cost as much as the whole engine call.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -55,8 +56,11 @@ class Route(NamedTuple):
     """Whether the path names a topic and nothing else: such calls come again and again."""
 
 
-def resolve(path: str, method: str) -> Route:
-    """The handler of a path below /v1. Raises Problem: there is none, or a name is none."""
+def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
+    """The handler of a path below /v1. Raises Problem: there is none, or a name is none.
+
+    A topic that exists has any name: camellia's clients choose theirs more freely.
+    """
     parts = path.split("/")
     if len(parts) < 3 or parts[1] != "v1":
         raise _nothing(path)
@@ -76,9 +80,12 @@ def resolve(path: str, method: str) -> Route:
     if not rest or rest == [""]:
         return Route(pick(_TOPICS, method), (namespace, ""), {})
     name = _segment(rest[0])
-    if not TOPIC_NAME.match(name):
+    if TOPIC_NAME.match(name):
+        return _under_topic(path, (namespace, name), rest, method)
+    if (namespace, name) not in topics:
         raise Problem("bad_request", "a topic is named [A-Za-z0-9._-]{1,200}", field="topic")
-    return _under_topic(path, (namespace, name), rest, method)
+    # Not remembered: the name is none once the topic has gone.
+    return _under_topic(path, (namespace, name), rest, method)._replace(common=False)
 
 
 def _of_broker(path: str, parts: list[str], method: str) -> Route | None:

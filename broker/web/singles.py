@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.node import Node
 from delaylog.broker.sending_apart import send_apart
 from delaylog.broker.single_sends import Single, build_wire
@@ -74,9 +74,10 @@ class SingleMerger:
         node = self._node
         node.standing.check()
         now_ms = node.clock.now_ms()
-        topic = node.engine.make_topic(key[1], now_ms, key[0])
         batch = decode_send(build_wire(singles, now_ms, merge), rows_max=len(singles))
-        result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        state, free_bytes = node.engine.state, node.free_bytes()
+        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
         node.appended()
         return result
 

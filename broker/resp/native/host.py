@@ -11,7 +11,7 @@ import numpy as np
 
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
@@ -204,8 +204,9 @@ class NativeHost:
         node = self.node
         now_ms = node.clock.now_ms()
         batch = decode_send(wire, rows_max=rows)
-        topic = node.engine.make_topic(key[1], now_ms, key[0])
-        result = send(node.engine.state, topic, batch, now_ms, free_bytes=node.free_bytes())
+        state, free_bytes = node.engine.state, node.free_bytes()
+        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
         node.appended()
         return result
 
