@@ -17,6 +17,12 @@ from delaylog.broker.waiters import TopicKey
 GATE_SECONDS: Final = 0.25
 """Who does not wait for messages still waits that long for a cluster to let them out."""
 
+DUE_SECONDS: Final = 1.0
+"""Who does not wait still waits that long for what was due when it asked: older messages of other
+topics may have to be released first, or loaded."""
+LOADING_SECONDS: Final = 0.002
+"""Poll interval while messages are being loaded."""
+
 
 async def hand_out(
     node: Node,
@@ -38,6 +44,7 @@ async def hand_out(
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_ms / 1000
     key = ((*topic_key, group_name), ids or only)
+    asked_ms, due_until = node.clock.now_ms(), loop.time() + DUE_SECONDS
     if wait_ms == 0:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
@@ -80,5 +87,10 @@ async def hand_out(
                 await asyncio.sleep(0)
                 if loop.time() < until:
                     continue
+            if wait_ms == 0 and loop.time() < due_until and node.engine.has_due(asked_ms):
+                loading = node.engine.dispatcher.unloaded_ms() is not None
+                await asyncio.sleep(LOADING_SECONDS if loading else 0)
+                node.run_due(unpaced=True)
+                continue
         if not await node.waiters.wait(key, until - loop.time()):
             return None

@@ -78,6 +78,10 @@ class Dispatcher:
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
+    def unloaded_ms(self) -> int | None:
+        """Lower bound of the due times of messages that are still being loaded, or None."""
+        return self._wheel.unloaded_ms()
+
     def _line_ms(self) -> int | None:
         """Everything due before it has been released; None if that is all there is."""
         wake_ms, unloaded_ms = self._wheel.next_wake_ms(), self._wheel.unloaded_ms()

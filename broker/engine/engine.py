@@ -287,6 +287,13 @@ class Engine:
             first = paced if first is None else min(first, paced)
         return first
 
+    def has_due(self, now_ms: int) -> bool:
+        """Whether messages that are due by `now_ms` are still to be released, or loaded first."""
+        wake_ms, unloaded_ms = self.next_wake_ms(), self.dispatcher.unloaded_ms()
+        return (wake_ms is not None and wake_ms <= now_ms) or (
+            unloaded_ms is not None and unloaded_ms <= now_ms
+        )
+
     def jump_ahead(self, jump_ms: int, now_ms: int) -> None:
         """The time went ahead by so much more than passed."""
         jump_ahead(self.state, jump_ms, now_ms)

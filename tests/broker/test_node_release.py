@@ -6,9 +6,13 @@ import asyncio
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.dispatching import RELEASE_MAX
 from delaylog.broker.engine.sending import send
+from delaylog.broker.handing_out import hand_out
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem
@@ -33,6 +37,48 @@ def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Pat
         node.run_due(unpaced=True)
         assert topic.default.has_ready
         assert not fatal
+        node.background.shutdown()
+        engine.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_older_messages_of_other_topics_do_not_hide_what_is_due(
+    tmp_path: Path, loaded: bool
+) -> None:
+    """Several slices of another topic come first, or hours are still to be loaded after a start."""
+
+    async def scene() -> None:
+        clock = BrokerClock()
+        fatal: list[BaseException] = []
+        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        names = (("crowd", 3 * RELEASE_MAX), ("t", 1))
+        topics = {name: engine.make_topic(name, clock.now_ms()) for name, _ in names}
+        for name, count in names:
+            wire = encode_send({"n": count, "delay_ms": 0, "body_size": 1, "bodies": b"x" * count})
+            batch = decode_send(wire, rows_max=count)
+            send(engine.state, topics[name], batch, clock.now_ms(), free_bytes=1 << 40)
+        engine.state.log.write_pending()
+        engine.state.log.sync()
+        if not loaded:
+            engine.close()
+            engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        node = Node(engine, clock, fatal.append)
+        node.log_commits.start()
+        for found in (1, 0):
+            delivery = await hand_out(
+                node,
+                ("default", "t"),
+                "default",
+                lambda topic: None if topic is None else topic.default,
+                count_max=10,
+                lease_ms=30_000,
+                wait_ms=0,
+            )
+            assert (0 if delivery is None else len(delivery.rows)) == found
+        assert not fatal
+        node.log_commits.stop()
         node.background.shutdown()
         engine.close()
 
