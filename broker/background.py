@@ -1,8 +1,8 @@
 """Background work: generators of slices and I/O jobs, between the requests of one loop.
 
-Slices run on the loop and give way after two milliseconds, jobs run one at a time on a thread of
-their own. Work of one name runs once at a time. Without space it ends and is tried again by
-whoever calls for it; any other failure ends the node.
+Slices run on the loop and give way after two milliseconds. Jobs run one at a time on a thread of
+their own, those that only read on another one. Work of one name runs once at a time. Without space
+it ends and is tried again by whoever calls for it; any other failure ends the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.work import Work
+from delaylog.storage.work import ReadJob, Work
 
 SLICE_SECONDS: Final = 0.002
 _LEADERSHIP_ENDED: Final = "the leadership ended meanwhile; ask the leader"
@@ -43,6 +43,7 @@ class Background:
         self._on_fatal = on_fatal
         self._on_end = on_end
         self._io = ThreadPoolExecutor(1, thread_name_prefix="delaylog-io")
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="delaylog-reads")
         self._tasks: dict[asyncio.Task[None], Work] = {}
         self._running: set[str] = set()
         self._waiting_for_space: set[str] = set()
@@ -153,7 +154,7 @@ class Background:
                 await asyncio.sleep(step)
                 began = perf_counter()
             else:
-                job = self._io.submit(step)
+                job = (self._reads if isinstance(step, ReadJob) else self._io).submit(step)
                 try:
                     await asyncio.wrap_future(job, loop=self._loop)
                 except asyncio.CancelledError:
@@ -198,8 +199,9 @@ class Background:
     async def _end(self, tasks: dict[asyncio.Task[None], Work]) -> None:
         """Close the work of cancelled tasks, each behind its job."""
         await asyncio.gather(*tasks, return_exceptions=True)
-        # The thread runs one job after the other: behind this one there is none of theirs.
-        await asyncio.wrap_future(self._io.submit(_nothing), loop=self._loop)
+        # A thread runs one job after the other: behind this one there is none of theirs.
+        for pool in (self._io, self._reads):
+            await asyncio.wrap_future(pool.submit(_nothing), loop=self._loop)
         left, self._left = self._left, []
         for work, job in left:
             self._tell(work, job)
@@ -236,8 +238,9 @@ class Background:
             await asyncio.gather(task, return_exceptions=True)
 
     def shutdown(self) -> None:
-        """End the thread after the job that runs."""
+        """End the threads after the jobs that run."""
         self._io.shutdown()
+        self._reads.shutdown()
 
 
 def _nothing() -> None:

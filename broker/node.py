@@ -391,10 +391,13 @@ class Node:
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
-            if self.engine.dispatcher.loader.loading:
-                self.spawn("load", self.engine.dispatcher.loader.load_work)
-            if self.engine.dispatcher.loader.laying_out:
-                self.spawn("lay out", self.engine.dispatcher.loader.lay_out_work)
+            loader = self.engine.dispatcher.loader
+            if loader.near:
+                self.spawn("load", loader.near_work)
+            if loader.far:
+                self.spawn("open", loader.far_work)
+            if loader.laying_out:
+                self.spawn("lay out", loader.lay_out_work)
         except Exception as error:
             self._on_fatal(error)
             return

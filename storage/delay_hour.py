@@ -106,8 +106,11 @@ class DelayHour:
             if create and not self._fs.exists(self._path(name)):
                 self._fs.mkdir(self.folder)
                 self._has_new_names = True
-            file = self._fs.open(self._path(name), create=create)
-            self._files[name] = file
+            opened = self._fs.open(self._path(name), create=create)
+            # Another thread may have opened it meanwhile.
+            file = self._files.setdefault(name, opened)
+            if file is not opened:
+                opened.close()
             self._opened.files[self.hour] = self
         return file
 
@@ -202,7 +205,7 @@ class DelayHour:
 
     def write_flush(self, flush: Flush) -> None:
         """Write body, index and extent of a flush. Any thread; nothing is visible yet."""
-        with self._reading():
+        with self.reading():
             self._write_flush(flush)
 
     def _write_flush(self, flush: Flush) -> None:
@@ -253,7 +256,7 @@ class DelayHour:
 
         def write() -> None:
             try:
-                with self._reading():
+                with self.reading():
                     self._unsynced = True
                     self._file("second.index", create=True).pwritev([raw], 0)
             except BaseException:
@@ -299,7 +302,7 @@ class DelayHour:
 
     def sync_appends(self) -> None:
         """Make all files but the states durable. Any thread."""
-        with self._reading():
+        with self.reading():
             if self._unsynced:
                 self._syncing, self._unsynced = True, False
                 for file in list(self._files.values()):
@@ -354,7 +357,7 @@ class DelayHour:
         `before` is a row of the chain behind which the walk begins; 0 begins at its head.
         """
         with self.pinned():
-            index = int(self.seconds().newest[second])
+            index = self.head(second)
             if before:
                 row = self.read_rows(np.array([before], np.int64))[0]
                 if row["global_index"]:
@@ -368,9 +371,17 @@ class DelayHour:
         """All rows in index order, in parts, read with pread."""
         return self._reader.scan(first, self.row_count if last is None else last)
 
+    def own_reader(self) -> HourReader:
+        """Reads this hour beside the loop, within `reading`."""
+        return HourReader(self._file, self.folder, self.checks)
+
+    def head(self, second: int) -> int:
+        """The newest row of a second's chain, 0 if it is empty."""
+        return int(self.seconds().newest[second])
+
     def read_range(self, first: int, last: int) -> RowArray:
         """Rows first..last. Any thread."""
-        with self._reading():
+        with self.reading():
             return concat_rows(list(self._reader.scan(first, last)))
 
     def extents(self) -> RowArray:
@@ -396,7 +407,7 @@ class DelayHour:
         Without `records`, only rows, and only those that were not checked. Reading the files
         also warms the page cache ahead of dispatch. Any thread.
         """
-        with self._reading():
+        with self.reading():
             if records:
                 self._checks = None
                 self._own_extents = self.extent_count
@@ -417,12 +428,12 @@ class DelayHour:
 
     def check_records(self, number: int) -> None:
         """Check the records of one extent. Any thread."""
-        with self._reading():
+        with self.reading():
             self.checks().check_records(number)
 
     def load_seconds(self) -> None:
         """Load the heads of the chains. Any thread."""
-        with self._reading():
+        with self.reading():
             self.seconds()
 
     # ------------------------------------------------------------------ compaction
@@ -451,7 +462,7 @@ class DelayHour:
         counts = self.seconds().count.copy()
         for name in ("delay.log", "delay.index", "extents"):
             self._file(name)
-        with self._reading():
+        with self.reading():
             yield lambda: rewrite.replace(counts)
             while self._pins or self._readers > 1:
                 yield 0.001
@@ -510,8 +521,10 @@ class DelayHour:
         self._opened.files.pop(self.hour, None)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Keep the files open: another thread reads or writes them beside the loop."""
+    def reading(self) -> Iterator[None]:
+        """Keep the hour's files open and in place: another thread reads or writes them beside the
+        loop.
+        """
         with self._readers_lock:
             self._readers += 1
         try:
@@ -527,6 +540,11 @@ class DelayHour:
             if idle:
                 self.close_files()
         return idle
+
+    @property
+    def being_read(self) -> bool:
+        """Whether another thread reads the files, or is about to."""
+        return self._readers > 0
 
     @property
     def unsynced(self) -> bool:

@@ -416,6 +416,11 @@ class HourStore:
             if hour in self._hours:
                 self._hours[hour].forget_pages()
 
+    def being_read(self, hour: int) -> bool:
+        """Whether another thread reads an hour's files, or is about to."""
+        folder = self._hours.get(hour)
+        return folder is not None and folder.being_read
+
     def remove(self, hour: int) -> IoJob:
         """Forget an ended hour for good; the job that is returned deletes its files."""
         folder = self._hours.pop(hour, None)

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 
 IoJob = Callable[[], None]
 Work = Generator[IoJob | float | None, None, None]
 """Background work in slices: yields None to pause, seconds to wait, or a job for any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """A job that only reads, and may therefore run beside any other job: on a thread of its own,
+    so that what is due soon does not wait behind the fsync of a checkpoint.
+    """
+
+    read: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Run it."""
+        self.read()

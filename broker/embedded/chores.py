@@ -73,8 +73,10 @@ class Chores:
         """Work that wants to be run by now, the most urgent first."""
         node, engine = self._node, self._node.engine
         state, upkeep, loader = engine.state, engine.upkeep, engine.dispatcher.loader
-        if loader.loading:
-            yield "load", loader.load_work
+        if loader.near:
+            yield "load", loader.near_work
+        if loader.far:
+            yield "open", loader.far_work
         if engine.flush_due():
             yield "flush", self._flush_work
         if state.jobs.running() and engine.jobs.due(now_ms):

@@ -1,7 +1,8 @@
 """Loading: the background part of dispatch, from hours on disk to the wheel.
 
-Opening hours and loading seconds, near ones first, past ones (a backlog after an outage) oldest
-first and many at a time; and copying loaded seconds of many messages in dispatch order.
+Loading the seconds that are due soon; beside it, opening hours and loading past seconds (a backlog
+after an outage), oldest first and many at a time; and copying loaded seconds of many messages in
+dispatch order. What reads files is a job.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.chain_reads import ChainReader, ChainSlice
 from delaylog.storage.columns import every, grouped
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import DiskFullError
@@ -28,13 +30,15 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.whole_rows import take_rows
-from delaylog.storage.work import IoJob, Work
-from delaylog.wheel import Entries, TimingWheel, no_entries, sort_entries
+from delaylog.storage.work import IoJob, ReadJob, Work
+from delaylog.wheel import Entries, TimingWheel, join_entries, no_entries, sort_entries
 
 SORT_INLINE_MAX: Final = 16_384
 PAST_ROWS_MAX: Final = 16_384
 """Messages of past seconds that are loaded together."""
-_PAST_WALKS: Final = 128
+NEAR_SECONDS: Final = 60
+"""Seconds that are overdue by no more are loaded in order with those that come; older ones are a
+backlog, and what is due now does not wait for it."""
 
 
 class Loader:
@@ -69,9 +73,12 @@ class Loader:
 
     def load_seconds(self, seconds: list[int], now_ms: int) -> None:
         """The wheel asks for these seconds."""
-        line = now_ms // 1000 - 2
+        line = now_ms // 1000 - NEAR_SECONDS
         past = [second for second in seconds if second < line]
-        self._loads.extend(second for second in seconds if second >= line)
+        near = [second for second in seconds if second >= line]
+        if near:
+            # What a short stall has left behind goes out in the order of its due times.
+            self._loads = deque(sorted([*self._loads, *near]))
         if past:
             # The present hour is opened before older ones; its past waits for theirs all the same.
             waiting = sorted([*self._past_loads, *past])
@@ -81,22 +88,54 @@ class Loader:
     @property
     def loading(self) -> bool:
         """Whether `load_work` has something to do."""
-        return bool(self._opens or self._loads or self._past_loads or self._past_opens)
+        return self.near or self.far
+
+    @property
+    def near(self) -> bool:
+        """Whether `near_work` has something to do."""
+        return bool(self._loads)
+
+    @property
+    def far(self) -> bool:
+        """Whether `far_work` has something to do."""
+        return bool(self._opens or self._past_loads or self._past_opens)
 
     def load_work(self) -> Work:
-        """Open hours and load seconds until nothing is asked for; near ones always go first."""
+        """Open hours and load seconds until nothing is asked for, near ones first: for a host that
+        does one after the other.
+        """
         while self.loading:
-            if self._loads:
-                yield from self._kept(self._load, self._loads, self._take_near())
-            elif self._opens:
-                yield from self._kept(self._open, self._opens, [self._opens.popleft()])
-            elif self._past_loads and not self._older_hours():
+            yield from self.near_work() if self.near else self._far_step()
+            yield None
+
+    def near_work(self) -> Work:
+        """Load seconds that are due soon, or were a moment ago, in order."""
+        while self._loads:
+            yield from self._kept(self._load, self._loads, self._take_near())
+            yield None
+
+    def far_work(self) -> Work:
+        """Open hours and load past seconds; `near_work` may run beside it and waits for none."""
+        while self.far:
+            yield from self._far_step()
+            yield None
+
+    def _far_step(self) -> Work:
+        if self._opens:
+            yield from self._kept(self._open, self._opens, [self._opens.popleft()])
+        elif self._past_loads and not self._older_hours():
+            yield from self._load_heads(self._past_loads[0] // HOUR_SECONDS)
+            if self._past_loads:
                 seconds = self._take_past()
                 load = self._load_past if len(seconds) > 1 else self._load
                 yield from self._kept(load, self._past_loads, seconds)
-            else:
-                yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
-            yield None
+        elif self._past_opens:
+            yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
+
+    def _load_heads(self, hour: int) -> Work:
+        """The heads of an hour's chains, which many hours of the past may have dropped again."""
+        if hour in self._state.hours.counts:
+            yield self._state.hours.hour(hour).load_seconds
 
     def _older_hours(self) -> bool:
         """Whether hours wait to be opened that are older than the oldest past second."""
@@ -197,7 +236,7 @@ class Loader:
             done = next(checks, "end") == "end"
 
         while not done:
-            yield check
+            yield ReadJob(check)
 
         yield folder.load_seconds
         seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
@@ -209,10 +248,11 @@ class Loader:
         last = state.exposed_rows(hour)
         frontier, marked = self._open_mark.get(hour, (0, 0))
         yield from self._drain_tail(hour)
+        yield from self._load_heads(hour)
         while seconds:
             second = seconds[0]
             upto = min(last, marked) if second < frontier else last
-            entries = yield from self._walk(hour, second, upto)
+            entries = yield from self._read(hour, [(second, upto)])
             if entries.count > SORT_INLINE_MAX:
                 box: list[Entries] = []
 
@@ -241,32 +281,40 @@ class Loader:
         frontier, marked = self._open_mark.get(hour, (0, 0))
         last = state.exposed_rows(hour)
         yield from self._drain_tail(hour)
-        entries = no_entries()
-        if hour in state.hours.counts:
-            folder = state.hours.hour(hour)
-            found: list[int] = []
-            for number, second in enumerate(seconds):
-                upto = min(last, marked) if second < frontier else last
-                for indexes in folder.walk_second(second % HOUR_SECONDS, upto):
-                    found += indexes
-                if number % _PAST_WALKS == 0:
-                    yield None
-            if found:
-                entries = yield from self._living(folder, np.sort(np.array(found, np.int64)))
-            yield None
+        yield from self._load_heads(hour)
+        chains = [(s, min(last, marked) if s < frontier else last) for s in seconds]
+        entries = yield from self._read(hour, chains)
         # The first slot holds them all; the others are loaded and empty.
         self._wheel.second_loaded(seconds[0], sort_entries(entries))
         for second in seconds[1:]:
             self._wheel.second_loaded(second, no_entries())
 
+    def _read(
+        self, hour: int, seconds: list[tuple[int, int]]
+    ) -> Generator[IoJob | float | None, None, Entries]:
+        """Living entries of the chains of some seconds of an hour, of each up to a row."""
+        state = self._state
+        if hour not in state.hours.counts:
+            return no_entries()
+        folder = state.hours.hour(hour)
+        parts: list[Entries] = []
+        with folder.reading():
+            chains = [(folder.head(second % HOUR_SECONDS), last) for second, last in seconds]
+            reader = ChainReader(state.fs, folder, chains)
+            while (part := (yield from reader.read())) is not None:
+                entries = yield from self._living(folder, part)
+                if entries.count:
+                    parts.append(entries)
+                yield None
+        return join_entries(parts) if parts else no_entries()
+
     def _living(
-        self, folder: DelayHour, index: Int64Array
+        self, folder: DelayHour, part: ChainSlice
     ) -> Generator[IoJob | float | None, None, Entries]:
         """Entries of rows that live, once every byte that will be served of them was checked."""
-        with folder.pinned():
-            rows = folder.read_rows(index)
-            for number in folder.unchecked_records(rows):
-                yield partial(folder.check_records, number)
+        index, rows = part.index, part.rows
+        for number in part.unchecked:
+            yield ReadJob(partial(folder.check_records, number))
         tags = rows["epoch_tag"].astype(np.int64)
         refs = (folder.hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
         due = rows["deliver_at"].astype(np.int64)
@@ -291,24 +339,3 @@ class Loader:
             for group in topic.groups.values() if topic is not None else ():
                 entries = folder.states(group.number).get(index[mine])
                 living[mine] |= group.free(take_rows(rows, mine), entries)
-
-    def _walk(
-        self, hour: int, second: int, last: int
-    ) -> Generator[IoJob | float | None, None, Entries]:
-        """Living entries of one second's chain up to row `last`."""
-        state = self._state
-        if hour not in state.hours.counts:
-            return no_entries()
-        folder = state.hours.hour(hour)
-        parts: list[Entries] = []
-        for indexes in folder.walk_second(second % HOUR_SECONDS, last):
-            if indexes:
-                index = np.array(indexes[::-1], np.int64)
-                entries = yield from self._living(folder, index)
-                if entries.count:
-                    parts.append(entries)
-            yield None
-        if not parts:
-            return no_entries()
-        columns = zip(*reversed(parts), strict=True)
-        return Entries(*(np.concatenate(column) for column in columns))

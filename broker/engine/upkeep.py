@@ -421,7 +421,7 @@ class Upkeep:
             if over():
                 if counts.rows:
                     yield from forget_hour(state.ids, state.hours.hour(hour))
-                if not over():
+                if not over() or state.hours.being_read(hour):
                     # Meanwhile the clock was set back, and the hour takes rows again, or an ended
                     # message of it was changed.
                     continue
