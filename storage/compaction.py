@@ -8,6 +8,7 @@ they came in (a start may cut there), and the files are exchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,20 +23,31 @@ from delaylog.storage.layout import INDEX_ENTRY, RowArray
 from delaylog.storage.work import Work
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What of an hour goes. The masks begin with row 1 and end where an extent does, in front of
+    the rows that a kept checkpoint may cut off.
+    """
+
+    gone: Mask
+    bare: Mask
+    """Rows that lose their record and stay."""
+    states: bool
+    """The states of rows that are gone go too: nothing may name the rows."""
+
+
 def compact_hour(
     fs: FileSystem,
     folder: DelayHour,
     alone: Callable[[Work], Work],
-    gone: Mask,
-    bare: Mask,
-    *,
-    states: bool,
+    removal: Removal,
+    stopping: Callable[[], bool],
 ) -> Work:
-    """Remove the rows of `gone`, and the records of those of `bare`; both begin with row 1.
+    """Remove rows of an hour. `alone` runs work while nothing is appended or synced.
 
-    They end where an extent does, in front of the rows that a kept checkpoint may cut off. `alone`
-    runs work while nothing is appended or synced. `states` = the states of removed rows go too.
+    When `stopping` says so, it is given up, and nothing has changed.
     """
+    gone, bare = removal.gone, removal.bare
     rewrite = HourRewrite(fs, folder.folder, folder.hour)
     try:
         box: list[HourReader] = []
@@ -46,8 +58,14 @@ def compact_hour(
             part = slice(first, min(first + REWRITE_ROWS, len(gone)))
             last = extents[int(np.searchsorted(ends, part.stop))]["position_last"]
             yield partial(_take, rewrite, box[0], gone[part], bare[part], int(last))
+            if stopping():
+                yield rewrite.drop
+                return
         while not folder.replaceable:
             yield 0.01
+            if stopping():
+                yield rewrite.drop
+                return
         yield from alone(_replace(folder, rewrite))
     except DiskFullError:
         rewrite.drop()
@@ -55,7 +73,7 @@ def compact_hour(
     finally:
         # Files that are left aside otherwise, the next compaction or a start finds.
         rewrite.close()
-    if states:
+    if removal.states:
         for column in folder.state_columns:
             yield partial(column.punch, gone)
 

@@ -40,12 +40,19 @@ class _Ranges:
     """
 
     def __init__(
-        self, starts: Int64Array, sizes: Int64Array, crcs: Int64Array, good: npt.NDArray[np.bool_]
+        self,
+        starts: Int64Array,
+        sizes: Int64Array,
+        crcs: Int64Array,
+        good_from: int,
+        holes: npt.NDArray[np.bool_],
     ) -> None:
+        """`holes` = ranges that have no bytes of their own: nothing of them can be wrong."""
         self.starts = starts
         self.sizes = sizes
         self.crcs = crcs
-        self.good = good
+        self.holes = holes
+        self.good = (np.arange(len(starts)) >= good_from) | holes
         self._first_bad = 0
 
     def append(self, start: int, size: int, crc: int) -> None:
@@ -54,6 +61,7 @@ class _Ranges:
         self.sizes = np.append(self.sizes, size)
         self.crcs = np.append(self.crcs, crc)
         self.good = np.append(self.good, True)
+        self.holes = np.append(self.holes, False)
 
     @property
     def whole(self) -> bool:
@@ -96,16 +104,16 @@ class ExtentChecks:
         self._folder = folder
         size = INDEX_ENTRY_SIZE
         column = {name: extents[name].astype(np.int64) for name in _COLUMNS}
-        # A hole has no bytes that could be wrong.
-        good = (np.arange(len(extents)) >= good_from) | (extents["flags"] & EXTENT_HOLE != 0)
+        holes = extents["flags"] & EXTENT_HOLE != 0
         self._index = _Ranges(
             (column["first_index"] - 1) * size,
             column["count"] * size,
             column["index_crc"],
-            good,
+            good_from,
+            holes,
         )
         self._log = _Ranges(
-            column["log_offset"], column["log_size"], column["log_crc"], good.copy()
+            column["log_offset"], column["log_size"], column["log_crc"], good_from, holes
         )
 
     def append(self, extent: RowArray) -> None:
@@ -153,6 +161,8 @@ class ExtentChecks:
         return self._check("delay.log", self._log, number)
 
     def _check(self, name: str, ranges: _Ranges, number: int) -> int:
+        if ranges.holes[number]:
+            return 0
         start, size = int(ranges.starts[number]), int(ranges.sizes[number])
         if range_crc(self._open_file(name), start, size) != int(ranges.crcs[number]):
             raise CorruptionError(

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import Mask, by_hour, every, hours_of, some
-from delaylog.storage.compaction import compact_hour
+from delaylog.storage.columns import by_hour, every, hours_of, some
+from delaylog.storage.compaction import Removal, compact_hour
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
 from delaylog.storage.file_system import FileSystem, parent_of
@@ -370,14 +370,12 @@ class HourStore:
 
     # ------------------------------------------------------------------ compaction
 
-    def compact(self, hour: int, gone: Mask, bare: Mask, *, states: bool) -> Work:
-        """Remove rows for good, and of others their records; see `compact_hour`.
-
-        `states` says that their states can go too: no ready queue and no wheel names the rows.
-        """
-        return compact_hour(
-            self._fs, self.hour(hour), self._flusher.replacing, gone, bare, states=states
-        )
+    def compact(
+        self, hour: int, removal: Removal, stopping: Callable[[], bool] = lambda: False
+    ) -> Work:
+        """Remove rows of an hour for good; see `compact_hour`."""
+        folder = self.hour(hour)
+        return compact_hour(self._fs, folder, self._flusher.replacing, removal, stopping)
 
     @property
     def near(self) -> frozenset[int]:

@@ -16,12 +16,14 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import Upkeep
 from delaylog.storage.columns import Mask, distinct, some
+from delaylog.storage.compaction import Removal
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.id_forgetting import SORTED_MAX, owned_ids
@@ -30,6 +32,7 @@ from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SHIFT,
     INDEX_BITS,
+    INDEX_ENTRY_SIZE,
     Cause,
     Int64Array,
     MessageState,
@@ -45,8 +48,8 @@ AGAIN_MS: Final = 300_000
 """Pause before an hour is read again in which too little was found."""
 ROWS_MIN: Final = 8_192
 """An hour with fewer rows to remove costs less than the work."""
-MARKS_MAX: Final = 64
-"""Hours that are marked at a time: a bit and a half a row."""
+MARKED_ROWS_MAX: Final = 1 << 28
+"""Rows of the hours that are marked at a time: two bits each."""
 _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
 _MOVED: Final = int(MessageState.MOVED)
@@ -59,11 +62,17 @@ _FINAL: Final = np.array(
 class Mark:
     """What of an hour may be removed, once both kept checkpoints are at `position`."""
 
-    gone: Mask
-    bare: Mask
+    rows: int
+    gone: npt.NDArray[np.uint8]
+    """A bit a row."""
+    bare: npt.NDArray[np.uint8]
     """Rows that lead to where their message is now: only their records go."""
     position: int
     counts: HourCounts
+
+    def mask(self, bits: npt.NDArray[np.uint8]) -> Mask:
+        """A byte a row."""
+        return np.unpackbits(bits, count=self.rows).view(np.bool_)
 
 
 class Compactor:
@@ -110,7 +119,7 @@ class Compactor:
             mark = self._marks.get(hour)
             if mark is not None and mark.position <= self._covered() and not self._upkeep.held():
                 del self._marks[hour]
-                yield from self._remove(hour, mark, clock)
+                yield from self._remove(hour, mark, clock, stopping)
         now_ms = clock()
         if now_ms < self._look_ms and now_ms >= self._look_ms - LOOK_MS:
             return
@@ -122,7 +131,7 @@ class Compactor:
         for number, (hour, counts) in enumerate(list(self._state.hours.counts.items())):
             if number % _LOOK_HOURS == 0:
                 yield None
-            if stopping() or len(self._marks) >= MARKS_MAX:
+            if stopping():
                 return
             if self._worth_a_look(hour, counts, clock()):
                 yield from self._look(hour, counts, clock)
@@ -141,6 +150,9 @@ class Compactor:
         there = counts.rows - self._removed.get(hour, 0)
         # A row lives once for each group that has to see it: this is the most that can have ended.
         ended = there - counts.living // self._groups_max
+        if sum(mark.rows for mark in self._marks.values()) + counts.rows > MARKED_ROWS_MAX:
+            if self._marks:
+                return False
         if ended < ROWS_MIN or 2 * ended <= there or hour in self._marks:
             return False
         if counts.ended and hour < state.hour_floor and not state.archive_hold:
@@ -189,7 +201,8 @@ class Compactor:
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
         if (new >= ROWS_MIN and 2 * new > last - removed) or (found and new):
-            self._marks[hour] = Mark(gone, bare, state.position, counts)
+            bits = np.packbits(gone), np.packbits(bare)
+            self._marks[hour] = Mark(last, *bits, state.position, counts)
         else:
             self._again_ms[hour] = clock() + AGAIN_MS
         return found
@@ -296,26 +309,43 @@ class Compactor:
 
     # ------------------------------------------------------------------ removing
 
-    def _remove(self, hour: int, mark: Mark, clock: Callable[[], int]) -> Work:
+    def _remove(
+        self,
+        hour: int,
+        mark: Mark,
+        clock: Callable[[], int],
+        stopping: Callable[[], bool],
+    ) -> Work:
         state = self._state
         if state.hours.counts.get(hour) is not mark.counts or not self._may(hour, clock()):
             return
-        yield from self._upkeep.apart(self._forget_ids(hour, mark))
+        folder, gone = state.hours.hour(hour), mark.mask(mark.gone)
+        kept = mark.rows - int(np.count_nonzero(gone))
+        needed = folder.log_size + kept * INDEX_ENTRY_SIZE + state.limits.disk_reserve_bytes
+        if state.fs.free_bytes(state.folder) < needed:
+            # Both the old files and the new ones are there for a while.
+            self._again_ms[hour] = clock() + AGAIN_MS
+            return
+        yield from self._upkeep.apart(self._forget_ids(hour, gone))
         # No hint leads to rows of hours that the wheel has not seen yet.
         ahead = hour > clock() // HOUR_MS
-        yield from state.hours.compact(hour, mark.gone, mark.bare, states=ahead)
-        removed = int(np.count_nonzero(mark.gone))
+        removal = Removal(gone, mark.mask(mark.bare), states=ahead)
+        before = folder.extent_count, folder.log_size
+        yield from state.hours.compact(hour, removal, stopping)
+        if before == (folder.extent_count, folder.log_size):
+            return
+        removed = mark.rows - kept
         self.rows += removed - self._removed.get(hour, 0)
         self.hours += 1
         self._removed[hour] = removed
         self._freed()
 
-    def _forget_ids(self, hour: int, mark: Mark) -> Work:
+    def _forget_ids(self, hour: int, removed: Mask) -> Work:
         """The id index forgets messages whose first rows are removed."""
         state = self._state
         found: list[OwnedIds] = []
-        for first in range(0, len(mark.gone), _SLICE_ROWS):
-            gone = mark.gone[first : first + _SLICE_ROWS]
+        for first in range(0, len(removed), _SLICE_ROWS):
+            gone = removed[first : first + _SLICE_ROWS]
             if some(gone):
                 yield partial(_gather, state.hours.hour(hour), first, gone, found)
             if sum(map(len, found)) >= SORTED_MAX:

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from delaylog.storage import compaction
+from delaylog.storage.compaction import Removal
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_store import HourStore
@@ -38,6 +40,12 @@ def add(store: HourStore, model: Model, rows: int, size: int = 40) -> None:
         due = [FIRST * HOUR_MS + (first + k) % 7 * 1000 + k for k in range(count)]
         model.add(store, due, [b"%06d" % (first + k) + b"x" * (size - 6) for k in range(count)], 0)
         run(store.flush(upto=1 << 62))
+
+
+@pytest.fixture(autouse=True, params=[16, 32_768])
+def rows_of_an_extent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few there are holes, which are extents of their own."""
+    monkeypatch.setattr(compaction, "REWRITE_ROWS", request.param)
 
 
 def every_third(n: int) -> np.ndarray:
@@ -71,7 +79,7 @@ def test_rows_that_are_left_are_what_they_were() -> None:
     store, model = filled(disk)
     gone = every_third(ROWS)
     size = store.hour(FIRST).log_size
-    run(store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False))
+    run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
     assert store.hour(FIRST).log_size < size * 0.4
     check(store, model, gone)
     add(store, model, 120)
@@ -93,7 +101,7 @@ def test_rows_that_come_while_files_are_written_aside() -> None:
     disk = FakeDisk()
     store, model = filled(disk)
     gone = every_third(ROWS)
-    work = store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False)
+    work = store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False))
     step = next(work)
     assert callable(step)
     step()
@@ -112,11 +120,11 @@ def test_a_second_compaction_and_one_of_everything() -> None:
     disk = FakeDisk()
     store, model = filled(disk)
     none = np.zeros(ROWS, np.bool_)
-    run(store.compact(FIRST, every_third(ROWS), none, states=False))
+    run(store.compact(FIRST, Removal(every_third(ROWS), none, states=False)))
     gone = np.arange(ROWS) % 6 != 0
-    run(store.compact(FIRST, gone, none, states=False))
+    run(store.compact(FIRST, Removal(gone, none, states=False)))
     check(store, model, gone)
-    run(store.compact(FIRST, ~none, none, states=False))
+    run(store.compact(FIRST, Removal(~none, none, states=False)))
     check(store, model, ~none)
     assert store.hour(FIRST).log_size == 0
     add(store, model, 10)
@@ -127,7 +135,7 @@ def test_rows_that_lose_only_their_records() -> None:
     disk = FakeDisk()
     store, model = filled(disk)
     bare = every_third(ROWS)
-    run(store.compact(FIRST, np.zeros(ROWS, np.bool_), bare, states=False))
+    run(store.compact(FIRST, Removal(np.zeros(ROWS, np.bool_), bare, states=False)))
     refs = np.array(model.refs, np.int64)
     rows = store.rows(refs)
     assert store.check_tags(refs, rows).all()
@@ -145,7 +153,7 @@ def test_a_reader_in_slices_keeps_its_files() -> None:
     before = chains(store)[2]
     walk = store.hour(FIRST).walk_second(2, ROWS, slice_rows=8)
     seen = next(walk)
-    work = store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False)
+    work = store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False))
     for _ in range(50):
         step = next(work)
         if callable(step):
@@ -167,7 +175,7 @@ def test_a_crash_at_any_operation(survival: Survival) -> None:
         disk.sync_all()
         disk.crash_at = disk.count + at
         try:
-            run(store.compact(FIRST, gone, np.zeros(ROWS, np.bool_), states=False))
+            run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
         except DiskCrashed:
             disk = disk.restart(survival, at)
         else:
@@ -211,10 +219,20 @@ def test_a_hundred_replacements_leave_little_behind(tmp_path: Path, rounds: int)
     living = per_round * (112 + 32 + 100)
     assert blocks(folder) > 0.9 * rounds * living
     gone = np.arange(rounds * per_round) < (rounds - 1) * per_round
-    run(store.compact(FIRST, gone, np.zeros(len(gone), np.bool_), states=True))
+    run(store.compact(FIRST, Removal(gone, np.zeros(len(gone), np.bool_), states=True)))
     os.sync()
     assert blocks(folder) - (folder / "second.index").stat().st_size < 1.5 * living
     check_states = store.get_states(np.array(model.refs[-per_round:], np.int64))
     assert not check_states["state"].any()
     assert PAGE_ROWS == 128
     store.close()
+
+
+def test_a_compaction_that_is_given_up() -> None:
+    """Nothing has changed, and nothing is left aside."""
+    disk = FakeDisk()
+    store, model = filled(disk)
+    removal = Removal(every_third(ROWS), np.zeros(ROWS, np.bool_), states=False)
+    run(store.compact(FIRST, removal, stopping=lambda: True))
+    check(store, model, np.zeros(ROWS, np.bool_))
+    assert not [name for name in disk.listdir(f"{FOLDER}/{hour_name(FIRST)}") if "tmp" in name]

@@ -14,6 +14,7 @@ import pytest
 from delaylog.broker.engine import compaction
 from delaylog.broker.engine.topics import purge
 from delaylog.broker.verify import Report, verify_folder
+from delaylog.storage import compaction as rewriting
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState
 
@@ -25,6 +26,7 @@ AHEAD = 5 * HOUR
 @pytest.fixture(autouse=True)
 def small(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "ROWS_MIN", 64)
+    monkeypatch.setattr(rewriting, "REWRITE_ROWS", 64)
     host.configure(merge="replace")
 
 
