@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from delaylog.storage.batch import Block, Column, MessageBatch, TextColumn, expand
 from delaylog.storage.columns import some
+from delaylog.storage.id_hash import UNKEYED, IdHash
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
@@ -66,11 +67,10 @@ def hash_column(column: TextColumn, n: int) -> npt.NDArray[np.uint64] | None:
     return hashes
 
 
-def id_hashes(batch: MessageBatch) -> npt.NDArray[np.uint64]:
+def id_hashes(batch: MessageBatch, id_hash: IdHash) -> npt.NDArray[np.uint64]:
     """Hashes of the ids of a batch that has some, made once."""
     if batch.id_hashes is None:
-        batch.id_hashes = hash_column(batch.id, batch.n)
-    assert batch.id_hashes is not None
+        batch.id_hashes = id_hash.column(batch.id, batch.n)
     return batch.id_hashes
 
 
@@ -167,6 +167,7 @@ def place_rows(
     leader_time_ms: int,
     position: int,
     sent_position: int | None = None,
+    id_hash: IdHash = UNKEYED,
 ) -> PlacedRows:
     """Index rows of an accepted batch, ordered by hour; a frame's whole effect on the hours.
 
@@ -196,7 +197,7 @@ def place_rows(
     retry = decision.max_retry if batch.max_retry is None else batch.max_retry
     rows["max_retry"] = _defaulted(retry, "retry", decision.max_retry)
     rows["epoch_tag"] = decision.tag
-    _fill_text(rows, batch)
+    _fill_text(rows, batch, id_hash)
     order: Int64Array | None = None
     if decision.accepted is not None:
         order = decision.accepted
@@ -215,11 +216,11 @@ def _defaulted(column: Column, kind: str, default: int) -> Column:
     return np.where(hit, default, column) if some(hit) else column
 
 
-def _fill_text(rows: RowArray, batch: MessageBatch) -> None:
+def _fill_text(rows: RowArray, batch: MessageBatch, id_hash: IdHash) -> None:
     n = batch.n
     if not batch.id.empty:
         rows["id_size"] = batch.id.size
-        rows["id_hash"] = id_hashes(batch)
+        rows["id_hash"] = id_hashes(batch, id_hash)
     if not batch.key.empty:
         rows["key_size"] = batch.key.size
         rows["key_hash"] = hash_column(batch.key, n)

@@ -28,7 +28,7 @@ from delaylog.storage.layout import (
     StateArray,
     ids_to_refs,
 )
-from delaylog.storage.rows import hash_column, heads_of
+from delaylog.storage.rows import heads_of
 from delaylog.storage.whole_rows import copy_rows, put_rows, take_rows
 
 _MOVED = int(MessageState.MOVED)
@@ -180,8 +180,7 @@ def find_texts(
     origins, chosen = ids_to_refs(ids.block, sizes)
     at = np.flatnonzero(chosen)
     if len(at):
-        hashes = hash_column(ids, n)
-        assert hashes is not None, "some ids are not empty"
+        hashes = state.id_hash.column(ids, n)
         origins[at] = state.ids.get_column(topic.number, hashes[at])
     found = find_origins(state, origins, topic, now_ms, group)
     at = at[found.known[at]]

@@ -18,6 +18,7 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.text_filter import TextFilter
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.id_hash import UNKEYED, IdHash
 from delaylog.storage.layout import (
     NEVER_MS,
     STATE_ENDED_FIRST,
@@ -62,8 +63,16 @@ class ListQuery:
 class RowFilter:
     """The test of rows and of their states, for one page at one moment."""
 
-    def __init__(self, query: ListQuery, topic: Topic, group: Group, now_ms: int) -> None:
+    def __init__(
+        self,
+        query: ListQuery,
+        topic: Topic,
+        group: Group,
+        now_ms: int,
+        id_hash: IdHash = UNKEYED,
+    ) -> None:
         self._topic = topic
+        self.id_hash = id_hash
         self._now_ms = now_ms
         self.group = group
         self._texts = TextFilter(query.tag, query.key)
@@ -161,12 +170,12 @@ def split_heads(raw: bytes, rows: RowArray, sizes: Int64Array) -> list[Head]:
     return out
 
 
-def check_heads(heads: list[Head], rows: RowArray, path: str) -> None:
+def check_heads(heads: list[Head], rows: RowArray, path: str, id_hash: IdHash) -> None:
     """Hold unchecked heads against the hashes in their rows, which were checked."""
     columns = [rows[name].tolist() for name in ("id_hash", "key_hash", "tag_mask", "offset")]
-    for head, id_hash, key_hash, mask, offset in zip(heads, *columns, strict=True):
+    for head, hashed, key_hash, mask, offset in zip(heads, *columns, strict=True):
         good = (
-            (not head.id or hash_u64(head.id) == id_hash)
+            (not head.id or id_hash.one(head.id) == hashed)
             and (not head.key or hash_u64(head.key) == key_hash)
             and (not head.tags or _tags_mask(head.tags) == mask)
         )

@@ -390,7 +390,7 @@ class HourList:
             part = take_rows(rows, filed)
             raw = self._folder.read_heads(part)
             heads = split_heads(raw, part, sizes[filed])
-            check_heads(heads, part, f"{self._folder.folder}/delay.log")
+            check_heads(heads, part, f"{self._folder.folder}/delay.log", self._filter.id_hash)
             for at, head in zip(filed.tolist(), heads, strict=True):
                 out[at] = head
         late = np.flatnonzero(named & (sources >= 0))

@@ -58,7 +58,7 @@ class Listing:
         self._state = state
         self._group = group or topic.default
         self._query = query
-        self._filter = RowFilter(query, topic, self._group, now_ms)
+        self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
         self._scan_rows_max = scan_rows_max
         self._second_rows_max = second_rows_max

@@ -74,7 +74,7 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
         return Merge()
     sizes = batch.id.sizes(batch.n)
     rows = np.flatnonzero(sizes)
-    hashes = id_hashes(batch)[rows]
+    hashes = id_hashes(batch, state.id_hash)[rows]
     living = _find(state, topic, batch, hashes, sizes[rows])
     first, last = _repeats(batch, rows, hashes)
     succeed = topic.settings.succeeds_leased(mode)

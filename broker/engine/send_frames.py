@@ -40,7 +40,7 @@ def apply_send(
     `sent_position` = where in the log they count as sent, if not by this frame.
     """
     state.producers.expire(leader_time_ms)
-    placed = place_rows(batch, decision, leader_time_ms, position, sent_position)
+    placed = place_rows(batch, decision, leader_time_ms, position, sent_position, state.id_hash)
     refs = state.hours.number(placed, end)
     rows = placed.rows
     if not batch.id.empty:

@@ -39,6 +39,7 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Tick
 from delaylog.storage.hot_seconds import HotSeconds
 from delaylog.storage.hour_store import HourStore
+from delaylog.storage.id_hash import UNKEYED, IdHash
 from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
@@ -118,6 +119,7 @@ class EngineState:
         """The log's feature level; see storage/levels.py."""
         self.id_key = b""
         """Key of the hashes of ids; b"" = hashed without one, as in a log of release 0.1.0."""
+        self.id_hash = UNKEYED
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
         self.epochs: list[tuple[int, int]] = []
@@ -189,6 +191,7 @@ class EngineState:
     def use_id_key(self, key: bytes) -> None:
         """Ids are hashed with this key; none has been hashed yet."""
         self.id_key = key
+        self.id_hash = IdHash(key)
 
     def retire(self, commit: int) -> None:
         """Lead no more: what stands behind `commit` was applied and may never be committed.

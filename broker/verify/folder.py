@@ -31,6 +31,7 @@ from delaylog.storage.checkpoint import (
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.id_hash import IdHash
 from delaylog.storage.id_index import DAMAGED_MARK
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -143,6 +144,8 @@ class _Newest:
     """Of each whole checkpoint, oldest first: what its keyspace comes back from, its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
     """Of the same: what they say about transactions."""
+    id_key: bytes = b""
+    """Key of the hashes of ids."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
@@ -175,6 +178,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             bool(members.get("sealed")),
             bases,
             staged,
+            members.get("id_key", b""),
         )
     return positions, newest
 
@@ -262,7 +266,17 @@ def _hours(
         if known.rows and known.ended and not _is_old(fs, f"{folder}/{name}", hour, newest):
             # Removed behind the checkpoint; new rows came after the clock was set back.
             known = HourCounts()
-        check = HourCheck(fs, folder, name, hour, known.rows, report, is_row, sealed=newest.sealed)
+        check = HourCheck(
+            fs,
+            folder,
+            name,
+            hour,
+            known.rows,
+            report,
+            is_row,
+            sealed=newest.sealed,
+            id_hash=IdHash(log.id_key or newest.id_key),
+        )
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.

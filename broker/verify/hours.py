@@ -16,6 +16,7 @@ from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_rewrite import path_of
+from delaylog.storage.id_hash import UNKEYED, IdHash
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_HOLE,
@@ -33,7 +34,7 @@ from delaylog.storage.layout import (
     RowArray,
     group_of_name,
 )
-from delaylog.storage.rows import hash_u64, seconds_of
+from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_seal import broken, unsealed
 
@@ -56,7 +57,9 @@ class HourCheck:
         is_row: IsRow,
         *,
         sealed: bool = True,
+        id_hash: IdHash = UNKEYED,
     ) -> None:
+        self._id_hash = id_hash
         self._fs = fs
         self._place = f"{folder}/{name}"
         self._name = name
@@ -244,7 +247,7 @@ class HourCheck:
         for row, start, size, value in zip(
             named.tolist(), *(column.tolist() for column in columns), strict=True
         ):
-            good[row] = hash_u64(body[start : start + size]) == value
+            good[row] = self._id_hash.one(body[start : start + size]) == value
         # A row whose record was removed keeps its hashes.
         unnamed = (rows["id_size"] == 0) & ((rows["size"] > 0) | (not self._rewritten))
         good[unnamed] = rows["id_hash"][unnamed] == 0

@@ -14,6 +14,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import FrameKind
+from delaylog.storage.levels import decode_level
 from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
 
 
@@ -28,6 +29,8 @@ class LogRange:
     """Positions of KEYSPACE frames."""
     transactions: list[int] = field(default_factory=list)
     """Positions of TXN frames."""
+    id_key: bytes = b""
+    """Key of the hashes of ids, where the log still holds the frame that gave it."""
 
 
 def verify_log(
@@ -47,6 +50,7 @@ def verify_log(
     changed = False
     keyspace: list[int] = []
     transactions: list[int] = []
+    id_key = b""
     end = bases[0]
     for at, base in enumerate(bases):
         name = f"log/{segment_name(base)}"
@@ -70,6 +74,8 @@ def verify_log(
                     keyspace.append(frame.header.position)
                 else:
                     changed |= late and kind not in (FrameKind.EPOCH_BEGIN, FrameKind.LEVEL)
+                if kind == FrameKind.LEVEL:
+                    id_key = decode_level(frame.payload)[1] or id_key
                 if kind == FrameKind.TXN:
                     transactions.append(frame.header.position)
                 yield
@@ -90,4 +96,4 @@ def verify_log(
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable to {durable_end}")
-    return LogRange(bases[0], end, changed, keyspace, transactions)
+    return LogRange(bases[0], end, changed, keyspace, transactions, id_key)
