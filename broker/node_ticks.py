@@ -80,6 +80,8 @@ class Ticks:
             node.spawn("states", engine.states_work)
         if engine.flush_due():
             node.spawn("flush", engine.flush_work)
+        if engine.far_due(now_ms):
+            node.spawn("far", engine.far_work)
         if state.garbage:
             node.spawn("discard", engine.discard_work)
 

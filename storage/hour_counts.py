@@ -17,6 +17,8 @@ class HourCounts:
     """Until when a row that ended here must stay readable."""
     guests: int = 0
     """Living rows of other hours whose origin is here."""
+    life: int = 0
+    """Tells an hour from one of the same name that was removed before; not in a checkpoint."""
 
     @property
     def ended(self) -> bool:

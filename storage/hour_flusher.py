@@ -120,9 +120,13 @@ class HourFlusher:
             self._pile.drop(hour, part)
 
     def states(
-        self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
+        self,
+        pages_max: int = 2_048,
+        *,
+        until_committed: Callable[[], Work] | None = None,
+        far: Callable[[Callable[[], Work] | None], Work] | None = None,
     ) -> Work:
-        """Write the state pages that are dirty when their column has its turn.
+        """Write the state pages that are dirty when their column has its turn; then `far` ones.
 
         A page holds the changes of every frame so far, so once it is copied out `until_committed`
         waits for those: a lease on disk that no log explains would never end. One flush runs at a
@@ -133,6 +137,8 @@ class HourFlusher:
         self.writes_states = True
         try:
             yield from self._flush_states(pages_max, until_committed)
+            if far is not None:
+                yield from far(until_committed)
         finally:
             self.writes_states = False
 

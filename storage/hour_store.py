@@ -8,21 +8,28 @@ goes to the files by its `HourFlusher`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.storage.columns import by_hour, every, hours_of, some
 from delaylog.storage.compaction import Removal, compact_hour
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import UnknownRefError
+from delaylog.storage.far_hour import FarHour
+from delaylog.storage.far_tier import FarTier
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_flusher import HourFlusher
 from delaylog.storage.hour_removal import HourRemovals
 from delaylog.storage.hour_rewrite import settle_rewrite
+from delaylog.storage.hour_split import fill_folder
+from delaylog.storage.hour_table import HourTable
 from delaylog.storage.hour_tail import TailPile
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
@@ -39,6 +46,8 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.rows import PlacedRows
+from delaylog.storage.run_merge import Keep
+from delaylog.storage.sorted_run import keys_of
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
@@ -47,12 +56,20 @@ from delaylog.storage.work import IoJob, Work
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
 
+NEAR_HOURS: Final = 24
+"""Hours from the present one on that have a folder each; later ones are kept by the far tier."""
+
 
 class HourStore:
     """Every hour of a data folder."""
 
     def __init__(
-        self, fs: FileSystem, folder: str, *, open_hours_max: int = OPEN_HOURS_MAX
+        self,
+        fs: FileSystem,
+        folder: str,
+        *,
+        open_hours_max: int = OPEN_HOURS_MAX,
+        near_hours: int = NEAR_HOURS,
     ) -> None:
         self._fs = fs
         self._folder = folder
@@ -62,37 +79,52 @@ class HourStore:
             # No checkpoint may survive a power cut that takes this name.
             fs.sync_folder(parent_of(folder))
         self._hours: dict[int, DelayHour] = {}
-        self.counts: dict[int, HourCounts] = {}
-        self.pile = TailPile()
+        self._near_hours = near_hours
+        self.counts = HourTable()
+        self.far = FarTier(fs, f"{folder}/far")
+        self.pile = TailPile(self.far.pile)
         self._where = Whereabouts()
         self._removals = HourRemovals(fs)
         self._flusher = HourFlusher(
             fs, folder, self._hours, self.pile, hour=self.hour, opened=self._opened
         )
+        self._near_until = -1
+        self._writes_far = False
+        self._splitting = False
 
     # ------------------------------------------------------------------ opening
 
-    def recover(self, counts: dict[int, HourCounts], position: int, epoch: int = 0) -> None:
+    def recover(
+        self,
+        counts: Mapping[int, HourCounts],
+        position: int,
+        epoch: int = 0,
+        far: Mapping[str, Any] | None = None,
+    ) -> None:
         """Cut every hour to the counts of a checkpoint at `position`; unknown folders go.
 
-        `epoch` = the leadership that took the checkpoint.
+        `epoch` = the leadership that took the checkpoint; `far` = what it says of far hours.
         """
-        self.counts = counts
+        near = self.counts
+        near.restore(counts, None if far is None else far["hours"])
+        if far is not None:
+            self.far.restore(far["tier"])
         present = {
             hour
             for name in self._fs.listdir(self._folder)
             if (hour := hour_of_name(name)) is not None
         }
-        for hour in sorted(present | set(counts)):
-            known = counts.get(hour)
+        for hour in sorted(present | set(near.near)):
+            known = near.near.get(hour)
             settle_rewrite(self._fs, self._path(hour))
             folder = DelayHour(self._fs, self._path(hour), hour, self._opened)
             may_be_gone = known and known.rows and known.ended
             if may_be_gone and not folder.holds_rows_before(position, epoch):
                 # It was removed after this checkpoint, and may have come to be again after the
                 # clock was set back; `cut` finishes what is left of it.
-                del counts[hour]
+                del near[hour]
                 known = None
+            # A far hour has no folder, but for one that a split after this checkpoint left.
             folder.cut(known.rows if known else 0)
             if known and known.rows:
                 self._hours[hour] = folder
@@ -120,6 +152,9 @@ class HourStore:
 
     def flushed(self, hour: int) -> int:
         """Rows of an hour that stand in its files."""
+        if self.counts.is_far(hour):
+            first = self.far.pile.first_index(hour)
+            return self.counts[hour].rows if first is None else first - 1
         found = self._hours.get(hour)
         return found.row_count if found is not None else 0
 
@@ -128,24 +163,24 @@ class HourStore:
     def number(self, placed: PlacedRows, end_position: int) -> Int64Array:
         """Give rows their global indexes and take them into the tails; returns their refs."""
         rows = placed.rows
-        firsts = []
-        for k, hour in enumerate(placed.hours):
+        near = bisect_left(placed.hours, self.counts.far_from)
+        firsts: list[int] = []
+        for k, hour in enumerate(placed.hours[:near]):
             n = placed.starts[k + 1] - placed.starts[k]
-            counts = self.counts.get(hour)
-            if counts is None:
-                counts = self.counts[hour] = HourCounts()
-            firsts.append(counts.rows + 1 - placed.starts[k])
+            counts = self.counts.make(hour)
+            firsts.append(counts.rows + 1)
             counts.rows += n
             counts.living += n
             counts.position = end_position
+        if near < len(placed.hours):
+            firsts += self._number_far(placed, near, end_position)
         if len(firsts) == 1:
             index = np.arange(firsts[0], firsts[0] + len(rows), dtype=np.int64)
             high: Int64Array | int = placed.hours[0] << HOUR_SHIFT
         else:
             lengths = np.diff(placed.starts)
-            index = np.arange(len(rows), dtype=np.int64) + np.repeat(
-                np.array(firsts, np.int64), lengths
-            )
+            shift = np.array(firsts, np.int64) - np.array(placed.starts[:-1], np.int64)
+            index = np.arange(len(rows), dtype=np.int64) + np.repeat(shift, lengths)
             high = np.repeat(np.array(placed.hours, np.int64) << HOUR_SHIFT, lengths)
         rows["global_index"] = index
         if placed.tag is not None:
@@ -156,10 +191,46 @@ class HourStore:
             fresh = rows["origin"] == 0
             rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
         if len(rows):
-            self.pile.add(placed)
+            self._take_in(placed, near)
             if len(firsts) == 1:
                 self._where.note(refs, placed.hours[0], index)
         return refs
+
+    def _number_far(self, placed: PlacedRows, first: int, end_position: int) -> list[int]:
+        """First row numbers in the hours of a frame from number `first` on, most of them far."""
+        hours = np.array(placed.hours[first:], np.int64)
+        lengths = np.diff(placed.starts[first:])
+        far = self.counts.far_mask(hours)
+        out = np.zeros(len(hours), np.int64)
+        if some(far):
+            out[far] = self.counts.take_numbers(hours[far], lengths[far], end_position)
+        for at in np.flatnonzero(~far).tolist():
+            counts, n = self.counts.make(int(hours[at])), int(lengths[at])
+            out[at] = counts.rows + 1
+            counts.rows += n
+            counts.living += n
+            counts.position = end_position
+        return out.tolist()
+
+    def _take_in(self, placed: PlacedRows, near: int) -> None:
+        """Rows wait in the tails of near hours, from hour number `near` on in the far pile."""
+        count = len(placed.hours)
+        if near == count:
+            self.pile.add(placed)
+            return
+        if near:
+            self.pile.add(placed.part(0, near))
+        hours = np.array(placed.hours[near:], np.int64)
+        far = self.counts.far_mask(hours)
+        hours = np.repeat(hours, np.diff(placed.starts[near:]))
+        rows = placed.rows[placed.starts[near] :]
+        if not every(far):
+            for k in np.flatnonzero(~far).tolist():
+                self.pile.add(placed.part(near + k, near + k + 1))
+            mask = np.repeat(far, np.diff(placed.starts[near:]))
+            hours, rows = hours[mask], take_rows(rows, mask)
+        if len(rows):
+            self.far.pile.add(hours, rows, placed.data, placed.position)
 
     def count_living(
         self,
@@ -172,11 +243,7 @@ class HourStore:
 
         A row lives once for each group that has to see it.
         """
-        for hour, n in by_hour.items():
-            counts = self.counts[hour]
-            counts.living += times * n
-            counts.position = max(counts.position, end_position)
-            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+        self._count("living", by_hour, times, end_position, keep_until_ms)
 
     def count_guests(
         self, by_hour: Mapping[int, int], times: int, end_position: int, keep_until_ms: int = 0
@@ -185,25 +252,45 @@ class HourStore:
 
         The way to an ended row leads through its origin, which is kept as long as the row.
         """
+        self._count("guests", by_hour, times, end_position, keep_until_ms)
+
+    def _count(
+        self,
+        name: str,
+        by_hour: Mapping[int, int],
+        times: int,
+        end_position: int,
+        keep_until_ms: int,
+    ) -> None:
+        far: list[int] = []
         for hour, n in by_hour.items():
-            counts = self.counts.setdefault(hour, HourCounts())
-            counts.guests += times * n
+            if self.counts.is_far(hour):
+                far.append(hour)
+                continue
+            counts = self.counts.make(hour)
+            setattr(counts, name, getattr(counts, name) + times * n)
             counts.position = max(counts.position, end_position)
             counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+        if far:
+            hours = np.array(far, np.int64)
+            values = np.array([by_hour[hour] for hour in far], np.int64)
+            self.counts.add(name, hours, times * values)
+            self.counts.touch(hours, end_position, keep_until_ms)
 
     def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
         """Rows that had ended changed and stay readable for so long."""
-        for hour in hours_of(refs):
-            counts = self.counts[hour]
-            counts.position = end_position
-            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+        self._count("living", dict.fromkeys(hours_of(refs), 0), 1, end_position, keep_until_ms)
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
         """Remember that a frame changed states of these rows."""
-        if len(refs):
-            only = self._where.of(refs).hour
-            for hour in hours_of(refs) if only is None else (only,):
-                self.counts[hour].position = end_position
+        if len(refs) == 0:
+            return
+        only = self._where.of(refs).hour
+        if only is not None and only < self.counts.far_from:
+            self.counts.near[only].position = end_position
+        else:
+            hours = hours_of(refs) if only is None else [only]
+            self._count("living", dict.fromkeys(hours, 0), 1, end_position, 0)
 
     # ------------------------------------------------------------------ look-ups
 
@@ -219,9 +306,7 @@ class HourStore:
                 return np.ones(len(refs), np.bool_)
         else:
             hours, which = np.unique(refs >> HOUR_SHIFT, return_inverse=True)
-            found = (self.counts.get(hour) for hour in hours.tolist())
-            rows = (0 if counts is None else counts.rows for counts in found)
-            last = np.fromiter(rows, np.int64, len(hours))[which]
+            last = self.counts.row_counts(hours)[which]
         return (index >= 1) & (index <= last)  # type: ignore[return-value]
 
     def rows(self, refs: Int64Array) -> RowArray:
@@ -230,7 +315,33 @@ class HourStore:
         A row whose epoch tag is not the ref's belongs to another leadership: its `epoch_tag`
         tells, see `check_tags`.
         """
-        return self._by_hour(refs, self._rows_of_hour, INDEX_ENTRY)
+        far = self._far_mask(refs)
+        if far is None:
+            return self._by_hour(refs, self._rows_of_hour, INDEX_ENTRY)
+        return self._both(refs, far, self.rows, self.far.read_rows, INDEX_ENTRY)
+
+    def _far_mask(self, refs: Int64Array) -> npt.NDArray[np.bool_] | None:
+        """Which refs are kept by the far tier; None if none is."""
+        if len(refs) == 0 or int(refs.max()) >> HOUR_SHIFT < self.counts.far_from:
+            return None
+        far = self.counts.far_mask(refs >> HOUR_SHIFT)
+        return far if some(far) else None
+
+    def _both(
+        self,
+        refs: Int64Array,
+        far: npt.NDArray[np.bool_],
+        near: Callable[[Int64Array], RowArray],
+        read: Callable[[Int64Array], RowArray],
+        dtype: np.dtype,
+    ) -> RowArray:
+        """Entries of refs, those of `far` ones by their keys."""
+        if every(far):
+            return read(keys_of(refs))
+        out = np.empty(len(refs), dtype)
+        put_rows(out, far, read(keys_of(refs[far])))
+        put_rows(out, ~far, near(refs[~far]))
+        return out
 
     def check_tags(self, refs: Int64Array, rows: RowArray) -> Int64Array:
         """Mask of refs that name the row they point at."""
@@ -243,11 +354,29 @@ class HourStore:
         def read(hour: int, indexes: Int64Array, run: slice | None) -> StateArray:
             return self.hour(hour).states(group).get(indexes, run)
 
-        return self._by_hour(refs, read, STATE_ENTRY)
+        far = self._far_mask(refs)
+        if far is None:
+            return self._by_hour(refs, read, STATE_ENTRY)
+        return self._both(
+            refs,
+            far,
+            partial(self.get_states, group=group),
+            partial(self.far.get_states, group=group),
+            STATE_ENTRY,
+        )
 
     def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
         """Store state entries, one for all or one each, in memory (see StateColumn)."""
         if len(refs) == 0:
+            return
+        far = self._far_mask(refs)
+        if far is not None:
+            each = len(entries) > 1
+            mine = take_rows(entries, far) if each else entries
+            self.far.put_states(keys_of(refs[far]), sealed(mine), group)
+            if not every(far):
+                rest = take_rows(entries, ~far) if each else entries
+                self.put_states(refs[~far], rest, group)
             return
         only, index, run = self._where.of(refs)
         if only is not None:
@@ -304,6 +433,9 @@ class HourStore:
         """The records of `refs` (whose rows are given), one after another."""
         if len(refs) == 0:
             return b""
+        far = self._far_mask(refs)
+        if far is not None:
+            return self._records_of_both(refs, rows, far)
         only, index, run = self._where.of(refs)
         if only is not None:
             flushed = self.flushed(only)
@@ -332,21 +464,54 @@ class HourStore:
             rows["size"].astype(np.int64),
         )
 
+    def _records_of_both(
+        self, refs: Int64Array, rows: RowArray, far: npt.NDArray[np.bool_]
+    ) -> bytes:
+        away = self.far.records(keys_of(refs[far]), take_rows(rows, far))
+        if every(far):
+            return away
+        here = self.records(refs[~far], take_rows(rows, ~far))
+        sizes = rows["size"].astype(np.int64)
+        return scatter_back([away, here], [np.flatnonzero(far), np.flatnonzero(~far)], sizes)
+
+    def view(self, hour: int) -> DelayHour | FarHour:
+        """An hour as those read it who walk through its rows."""
+        return FarHour(self, hour) if self.counts.is_far(hour) else self.hour(hour)
+
     # ------------------------------------------------------------------ flushing
 
     def flush(self, *, upto: int, hour: int | None = None) -> Work:
-        """Append tails (frames below `upto`, which must be durable); see `HourFlusher.tails`."""
-        return self._flusher.tails(upto=upto, hour=hour)
+        """Append tails (frames below `upto`, which must be durable); see `HourFlusher.tails`.
+
+        Of all hours, unless `hour` is given.
+        """
+        if hour is None:
+            yield from self._flush_far(upto)
+        yield from self._flusher.tails(upto=upto, hour=hour)
+
+    def _flush_far(self, upto: int) -> Work:
+        while self._writes_far:
+            yield 0.001
+        self._writes_far = True
+        try:
+            # A checkpoint names whole runs, so none may straddle its position.
+            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
+                yield from self.far.flush(limit)
+        finally:
+            self._writes_far = False
 
     def flush_states(
         self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
     ) -> Work:
         """Write the state pages that are dirty; see `HourFlusher.states`."""
-        return self._flusher.states(pages_max, until_committed=until_committed)
+        return self._flusher.states(
+            pages_max, until_committed=until_committed, far=self.far.flush_states
+        )
 
     def sync(self) -> Work:
         """Write second indexes and make every touched file durable, hour by hour."""
         yield from self._flusher.sync()
+        yield from self.far.sync()
         for folder in self._opened.oldest():
             if folder.close_idle_files() and not self._flusher.writes_states:
                 for column in folder.state_columns:
@@ -363,8 +528,8 @@ class HourStore:
 
     @property
     def dirty_state_bytes(self) -> int:
-        """Bytes of state pages that are newer than their files."""
-        return 4096 * sum(
+        """Bytes of states that are newer than their files."""
+        return self.far.changed_bytes + 4096 * sum(
             column.dirty_pages for hour in self._hours.values() for column in hour.state_columns
         )
 
@@ -394,6 +559,74 @@ class HourStore:
             if hour in self._hours:
                 self._hours[hour].mapped = True
         self._opened.near = near
+        if near:
+            self.look_ahead(min(near))
+
+    # ------------------------------------------------------------------ far hours
+
+    def look_ahead(self, hour: int) -> None:
+        """`hour` is the present one: the border of the far tier follows it by `split_work`."""
+        last = hour + self._near_hours - 1
+        border = self.counts.far_from
+        if border > last + 1 + self._near_hours:
+            # The first time, or after the clock was set back by more than a few hours.
+            self.counts.set_border(last + 1)
+        self._near_until = last
+
+    @property
+    def split_due(self) -> bool:
+        """Whether hours have come near that the far tier still keeps."""
+        return self.counts.far_from <= self._near_until
+
+    def split_work(self) -> Work:
+        """Give folders to the hours that have come near."""
+        return self.bring_near(self._near_until)
+
+    def bring_near(self, last: int) -> Work:
+        """Give a folder to every far hour up to `last`, oldest first; see hour_split.py."""
+        while self._splitting:
+            yield 0.001
+        self._splitting = True
+        try:
+            while (hour := self.counts.next_far(last)) is not None:
+                yield from self._split(hour)
+            if self.counts.far_from <= last:
+                self.counts.bring_near(last)
+        finally:
+            self._splitting = False
+
+    def _split(self, hour: int) -> Work:
+        folder = DelayHour(self._fs, self._path(hour), hour, self._opened)
+        # An earlier try may have ended half-way, for lack of space.
+        folder.cut(0)
+        try:
+            flushed = partial(self.flushed, hour)
+            yield from fill_folder(self._fs, self.far, folder, flushed)
+            while self.far.frozen or self._writes_far or flushed() > folder.row_count:
+                yield 0.001
+                yield from fill_folder(self._fs, self.far, folder, flushed)
+        except BaseException:
+            folder.close()
+            raise
+        # From here to the end nothing yields: look-ups find the hour in one place or the other.
+        states = self.far.hour_states(hour)
+        chunks = self.far.pile.pop_hour(hour)
+        self.counts.bring_near(hour)
+        if folder.row_count or states:
+            self._hours[hour] = folder
+        folder.mapped = hour in self._opened.near
+        for group, (indexes, entries) in states.items():
+            folder.states(group).put(indexes, entries)
+        self.pile.adopt(hour, chunks)
+        self.far.leave(hour)
+
+    def merge_due(self) -> bool:
+        """Whether runs of the far tier are to be merged."""
+        return self.far.merge_due(self.counts)
+
+    def merge_work(self, keep: Keep | None = None) -> Work:
+        """Merge runs; `keep` tells which rows are still needed."""
+        return self.far.merge_work(self.counts, keep)
 
     def rest(self, hour: int) -> None:
         """Give back what a pass over an hour's states made resident, unless it is near.
@@ -436,6 +669,7 @@ class HourStore:
         for folder in self._hours.values():
             folder.close()
         self._hours.clear()
+        self.far.close()
 
 
 def _bounds(indexes: Int64Array, run: slice | None) -> tuple[int, int]:

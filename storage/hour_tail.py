@@ -12,7 +12,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from delaylog.storage.gather import gather, scatter_back
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
+
+if TYPE_CHECKING:
+    from delaylog.storage.far_pile import FarPile
 
 _ROWS_PER_HOUR_MIN: Final = 64
 _DIRECT_HOURS_MAX: Final = 4
@@ -154,10 +157,17 @@ class HourTail:
 class TailPile:
     """All tails, with the loose blocks and the bytes they take."""
 
-    def __init__(self) -> None:
+    def __init__(self, far: FarPile) -> None:
+        """`far` = what waits of far hours."""
+        self._far = far
         self._tails: dict[int, HourTail] = {}
         self._loose: list[PlacedRows] = []
-        self.size_bytes = 0
+        self._size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all rows and records that wait."""
+        return self._size_bytes + self._far.size_bytes
 
     def add(self, placed: PlacedRows) -> None:
         """Take rows (numbered already) in; they are visible at once."""
@@ -165,7 +175,7 @@ class TailPile:
         n = len(rows)
         if not n:
             return
-        self.size_bytes += len(placed.data) + n * INDEX_ENTRY.itemsize + _OVERHEAD_BYTES
+        self._size_bytes += len(placed.data) + n * INDEX_ENTRY.itemsize + _OVERHEAD_BYTES
         hours = len(placed.hours)
         if hours > _DIRECT_HOURS_MAX and n < hours * _ROWS_PER_HOUR_MIN:
             self._loose.append(placed)
@@ -184,6 +194,13 @@ class TailPile:
             tail.add(TailChunk(first, rows, placed.data, whole, placed.position, extra))
             extra = 0
 
+    def adopt(self, hour: int, chunks: list[TailChunk]) -> None:
+        """Take in the rows of an hour that is no longer a far one."""
+        for chunk in chunks:
+            self._tails.setdefault(hour, HourTail()).add(chunk)
+            size = int(chunk.rows["size"].sum(dtype=np.int64))
+            self._size_bytes += size + len(chunk.rows) * INDEX_ENTRY.itemsize
+
     def tail(self, hour: int) -> HourTail | None:
         """The tail of an hour; breaks loose blocks up first."""
         if self._loose:
@@ -201,7 +218,7 @@ class TailPile:
             k = bisect_left(placed.hours, hour)
             if k < len(placed.hours) and placed.hours[k] == hour:
                 out.append((placed.rows[placed.starts[k] : placed.starts[k + 1]], placed.data))
-        return out
+        return out + self._far.hour_parts(hour)
 
     def _break_up(self) -> None:
         """Turn every loose block into chunks of its hours."""
@@ -221,7 +238,7 @@ class TailPile:
     @property
     def empty(self) -> bool:
         """No row waits to be flushed."""
-        return not self._tails and not self._loose
+        return not self._tails and not self._loose and self._far.empty
 
     def take(self, *, upto: int, hour: int | None = None) -> list[tuple[int, list[TailChunk]]]:
         """Chunks of frames below position `upto`, per hour; they stay here until `drop`.
@@ -272,11 +289,11 @@ class TailPile:
         if not tail.chunks:
             del self._tails[hour]
         if not self._tails and not self._loose:
-            self.size_bytes = 0
+            self._size_bytes = 0
         else:
             rows = sum(len(chunk.rows) for chunk in chunks)
             size = sum(int(chunk.rows["size"].sum()) + chunk.extra_bytes for chunk in chunks)
-            self.size_bytes -= size + rows * INDEX_ENTRY.itemsize
+            self._size_bytes -= size + rows * INDEX_ENTRY.itemsize
 
 
 def _extra_bytes(placed: PlacedRows) -> int:

@@ -304,6 +304,15 @@ EXTENT_REWRITTEN: Final = 1
 EXTENT_HOLE: Final = 2
 """Every row of the range was removed: its index is a hole of the file, and is not checked."""
 
+# --------------------------------------------------------------------------- far tier
+
+RUN_HEADER: Final = struct.Struct("<IHHQQQQIII12x")
+RUN_HEADER_SIZE: Final = 64
+assert RUN_HEADER.size == RUN_HEADER_SIZE
+RUN_MAGIC: Final = 0x4E524C44  # "DLRN"
+RUN_BLOCK: Final = np.dtype([("rows_crc", "<u4"), ("log_crc", "<u4"), ("log_start", "<u8")])
+assert RUN_BLOCK.itemsize == 16
+
 # --------------------------------------------------------------------------- stand-alone files
 
 FILE_HEADER: Final = struct.Struct("<IHHQQII")

@@ -100,6 +100,14 @@ class PlacedRows:
     tag: int | None = None
     due_span_ms: tuple[int, int] | None = None
 
+    def part(self, first: int, last: int) -> PlacedRows:
+        """The rows of the hours numbered [first, last), with the same data."""
+        a, b = self.starts[first], self.starts[last]
+        order = np.arange(a, b) if self.order is None else self.order[a:b]
+        starts = [start - a for start in self.starts[first : last + 1]]
+        hours = self.hours[first:last]
+        return PlacedRows(self.rows[a:b], self.data, hours, starts, order, self.position)
+
 
 def due_column(batch: MessageBatch, leader_time_ms: int) -> Column:
     """Due times: what was asked for, never before the leader's time."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from delaylog.storage.columns import every
 from delaylog.storage.layout import (
     HOUR_SECONDS,
+    NO_TAG,
     SECOND_ENTRY,
     SECOND_MAGIC,
     Int64Array,
@@ -58,13 +59,16 @@ class SecondIndex:
         """Fill `pre_global_index` and `local_index` of new rows in log order; what heads become.
 
         One stable sort over seconds: a row's predecessor is the one before it in the same second
-        of this flush, else the kept head. Nothing of the index changes until `apply`.
+        of this flush, else the kept head. Rows that a compaction removed are in no
+        chain. Nothing of the index changes until `apply`.
         """
         order = np.argsort(seconds.astype(np.uint16), kind="stable")
+        living = rows["epoch_tag"] != NO_TAG
+        if not every(living):
+            order = order[living[order]]
         sorted_seconds = seconds[order]
-        n = len(rows)
-        first = np.empty(n, np.bool_)
-        first[0] = True
+        n = len(order)
+        first = np.ones(n, np.bool_)
         np.not_equal(sorted_seconds[1:], sorted_seconds[:-1], out=first[1:])
         starts = np.flatnonzero(first)
         distinct = sorted_seconds[starts]
@@ -78,7 +82,7 @@ class SecondIndex:
         rows["pre_global_index"][order] = pre
         rows["local_index"][order] = local
         last = indexes[starts + lengths - 1]
-        return ChainUpdate(distinct, last, lengths, self.covers + n)
+        return ChainUpdate(distinct, last, lengths, self.covers + len(rows))
 
     def apply(self, update: ChainUpdate) -> None:
         """Advance the heads over rows that are now in the file."""
@@ -88,6 +92,7 @@ class SecondIndex:
 
     def rewind(self, cut: RowArray, hour: int, covers: int) -> None:
         """Undo rows that recovery cuts off: each second falls back to its first cut row's `pre`."""
+        cut = _living(cut)
         seconds = seconds_of(cut, hour)
         distinct, firsts, lengths = np.unique(seconds, return_index=True, return_counts=True)
         self.newest[distinct] = cut["pre_global_index"][firsts]
@@ -113,10 +118,15 @@ def rebuild(parts: list[tuple[RowArray, int]]) -> SecondIndex:
     index = SecondIndex()
     for rows, hour in parts:
         index.covers += len(rows)
-        if not every(rows["global_index"]):
-            rows = take_rows(rows, rows["global_index"] != 0)
+        rows = _living(rows)
         seconds = seconds_of(rows, hour)
         # Later rows win an assignment with repeated subscripts, and later means newer here.
         index.newest[seconds] = rows["global_index"]
         index.count[seconds] = rows["local_index"]
     return index
+
+
+def _living(rows: RowArray) -> RowArray:
+    """Rows without those that a compaction removed."""
+    living = (rows["epoch_tag"] != NO_TAG) & (rows["global_index"] != 0)
+    return rows if every(living) else take_rows(rows, living)

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.wheel.delay_queue import DelayQueue
+from delaylog.wheel.far_slots import FarSlots
 from delaylog.wheel.second_slot import (
     Entries,
     Int64Array,
@@ -31,6 +32,9 @@ HOUR_MS: Final = 3_600_000
 HOUR_SECONDS: Final = 3_600
 PRELOAD_MS: Final = 10_000
 OPEN_AHEAD_MS: Final = 60_000
+FAR_HOURS: Final = 48
+"""Hours further ahead than this have a flag instead of a slot."""
+_FAR: Final = -1
 _HOUR: Final = 0
 _LOAD: Final = 1
 _RELEASE: Final = 2
@@ -62,6 +66,7 @@ class TimingWheel:
         self._preload_ms = preload_ms
         self._open_ahead_ms = open_ahead_ms
         self._hours: set[int] = set()
+        self._far = FarSlots()
         self._opened: set[int] = set()
         self._opening: set[int] = set()
         self._stored_from: dict[int, int] = {}
@@ -121,10 +126,35 @@ class TimingWheel:
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
         """Hours that hold stored entries, none of them in seconds before `stored_from`."""
         self._hold()
-        for hour in set(hours) - self._hours - self._opened - self._opening:
+        line = self._far_line()
+        new = set(hours) - self._hours - self._opened - self._opening
+        far = [hour for hour in new if hour > line]
+        if far:
+            self._note_far(np.array(far, np.int64))
+        for hour in new.difference(far):
             self._hours.add(hour)
             self._stored_from[hour] = stored_from
             self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
+
+    def _far_line(self) -> int:
+        """The last hour that gets a slot."""
+        return self._now_ms // HOUR_MS + FAR_HOURS
+
+    def _note_far(self, hours: Int64Array) -> None:
+        """Flag far hours. When they come nearer they become slots, all of whose entries are stored:
+        every one was added before its second was near.
+        """
+        self._far.add(hours)
+        first = self._far.first()
+        assert first is not None, "some were flagged"
+        self._queue.push((_FAR, 0), (first - FAR_HOURS) * HOUR_MS)
+
+    def _lower_far(self) -> None:
+        """Give slots to the far hours that have come nearer."""
+        self.note_hours(self._far.pop_upto(self._far_line()))
+        first = self._far.first()
+        if first is not None:
+            self._queue.push((_FAR, 0), (first - FAR_HOURS) * HOUR_MS)
 
     def add(
         self,
@@ -190,9 +220,13 @@ class TimingWheel:
     def _needs_no_slot(self, second: int) -> bool:
         """Whether there is none, and one would be dropped as soon as it runs empty."""
         hour = second // HOUR_SECONDS
-        if hour in self._hours or hour in self._opening:
+        if self._waits(hour):
             return False
         return all(slot.second != second for slot in self._ring[second % HOUR_SECONDS])
+
+    def _waits(self, hour: int) -> bool:
+        """Whether an hour has stored entries and was not opened yet."""
+        return hour in self._hours or hour in self._opening or hour in self._far
 
     def _hold(self) -> None:
         """Have what passes wait in its slot: there is more that belongs before or behind it."""
@@ -215,6 +249,10 @@ class TimingWheel:
                 self.note_hours((hour,), self.frontier())
                 return
         hour_of = seconds // HOUR_SECONDS
+        far = hour_of > self._far_line()
+        if far.any():
+            self._note_far(hour_of[far])
+            seconds, hour_of = seconds[~far], hour_of[~far]
         hours = set(_distinct(hour_of))
         lowered = hours & (self._opened | self._opening)
         self.note_hours(hours - lowered, self.frontier())
@@ -257,7 +295,9 @@ class TimingWheel:
         while limit > 0 and (key := self._queue.pop_due(now_ms)) is not None:
             self.turns += 1
             level, number = key
-            if level == _HOUR:
+            if level == _FAR:
+                self._lower_far()
+            elif level == _HOUR:
                 self._hours.discard(number)
                 self._opening.add(number)
                 work.open_hours.append(number)
@@ -288,7 +328,7 @@ class TimingWheel:
             self._queue.push((_RELEASE, slot.second), head)
         elif slot.idle:
             hour = slot.second // HOUR_SECONDS
-            if hour not in self._hours and hour not in self._opening:
+            if not self._waits(hour):
                 self._ring[slot.second % HOUR_SECONDS].remove(slot)
 
     def hour_opened(self, hour: int, seconds: Iterable[int]) -> list[int]:

@@ -92,6 +92,8 @@ class Chores:
             yield "lay out", loader.lay_out_work
         if engine.states_due():
             yield "states", engine.states_work
+        if engine.far_due(now_ms):
+            yield "far", engine.far_work
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", lambda: upkeep.checkpoint(node.clock.now_ms)
         short = upkeep.short_of_space

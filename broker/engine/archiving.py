@@ -37,7 +37,7 @@ def look(state: EngineState, now_ms: int) -> ArchiveStanding:
     """How far the archive is now. Looks at every hour's counts, at no row."""
     floor = archivable = state.hour_floor
     held: list[int] = []
-    for hour, counts in state.hours.counts.items():
+    for hour, counts in state.hours.counts.near.items():
         if hour >= floor:
             continue
         if not _over(counts, now_ms):
@@ -99,7 +99,7 @@ def release(
 
 def _check_copy(state: EngineState, through: int, copy: Copy) -> None:
     rows = 0
-    for hour, counts in state.hours.counts.items():
+    for hour, counts in state.hours.counts.near.items():
         if not counts.rows or not state.archive_released <= hour < through:
             continue
         rows += counts.rows

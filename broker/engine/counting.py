@@ -127,7 +127,7 @@ class WaitingCounts:
             mask &= topic == self._topics[0].number
         at = np.flatnonzero(mask)
         number = DEFAULT_GROUP if self._group is None else self._group.number
-        entries = self._state.hours.hour(hour).states(number).get(index[at])
+        entries = self._state.hours.view(hour).states(number).get(index[at])
         free = entries["state"] == STATE_NONE
         for number in self._state.special & self._counts.keys():
             mine = np.flatnonzero(topic[at] == number)

@@ -46,8 +46,7 @@ class Dispatcher:
         `shown_position` = up to where rows were shown before, to one who drove until now.
         """
         state = self._state
-        living = [hour for hour, counts in state.hours.counts.items() if counts.living > 0]
-        self._wheel.note_hours(living)
+        self._wheel.note_hours(state.hours.counts.living_hours().tolist())
         self.loader.now_ms = now_ms
         self.loader.shown_position = max(state.committed(), shown_position)
         self._move_near(now_ms // HOUR_MS)

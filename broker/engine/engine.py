@@ -40,6 +40,7 @@ from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.hour_store import HourStore
 from delaylog.storage.id_index import IdIndex
+from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
 from delaylog.storage.space_reserve import SpaceReserve
@@ -403,6 +404,19 @@ class Engine:
         """Write changed state pages, each after the frames that explain it are durable."""
         yield from self.state.hours.flush_states(until_committed=self.state.until_committed)
         self._state_bytes = self.state.hours.dirty_state_bytes
+
+    def far_due(self, now_ms: int) -> bool:
+        """Hours have come near that the far tier keeps, or its runs are to be merged."""
+        if self.state.following:
+            # Who leads is told by its dispatcher.
+            self.state.hours.look_ahead(now_ms // HOUR_MS)
+        return self.state.hours.split_due or self.state.hours.merge_due()
+
+    def far_work(self) -> Work:
+        """Give near hours folders of their own, then merge runs."""
+        if self.state.hours.split_due:
+            yield from self.state.hours.split_work()
+        yield from self.state.hours.merge_work()
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -103,14 +103,14 @@ class Forecast:
     def _dues(self, hour: int) -> Iterator[Int64Array]:
         """Due times of an hour's rows that wait, in parts."""
         hours = self._state.hours
-        known = hours.counts.get(hour)
-        folder = hours.hour(hour)
+        life = hours.counts.life(hour)
+        folder = hours.view(hour)
         # Nothing may come between these two: the tail begins behind the last row of the files.
         last = hours.flushed(hour)
         parts = [rows for rows, _ in hours.pile.parts(hour)]
         for first, stop in candidates(folder, last, self._filter, 0):
             for start in range(first, stop + 1, _SLICE_ROWS):
-                if hours.counts.get(hour) is not known:
+                if hours.counts.life(hour) != life:
                     return
                 index = np.arange(start, min(start + _SLICE_ROWS, stop + 1), dtype=np.int64)
                 yield self._waiting(hour, folder.read_rows(index))
@@ -122,14 +122,14 @@ class Forecast:
                 stop += 1
             rows = concat_rows(parts[first:stop])
             first = stop
-            if hours.counts.get(hour) is not known:
+            if hours.counts.life(hour) != life:
                 return
             yield self._waiting(hour, rows[rows["global_index"] > last])
 
     def _waiting(self, hour: int, rows: RowArray) -> Int64Array:
         mask = self._filter.rows(rows)
         due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
-        states = self._state.hours.hour(hour).states(self._group.number)
+        states = self._state.hours.view(hour).states(self._group.number)
         mask, _ = self._filter.states(due, rows["sent_position"][mask], states.get(index))
         out: Int64Array = due[mask].astype(np.int64)
         return out

@@ -18,10 +18,10 @@ def rebuild_ids(state: EngineState, working: Callable[[str, int, int], None]) ->
     """Put the ids of all rows, with bounded memory."""
     ids, hours = state.ids, state.hours
     ids.clear()
-    done, total = 0, sum(counts.rows for counts in hours.counts.values())
-    for hour, counts in sorted(hours.counts.items()):
-        if counts.rows:
-            for rows in hours.hour(hour).scan_rows():
+    done, total = 0, hours.counts.row_total
+    for hour in hours.counts:
+        if hours.counts[hour].rows:
+            for rows in hours.view(hour).scan_rows():
                 put_newest_ids(state, rows)
                 done += len(rows)
                 working("rebuilding the id index", done, total)

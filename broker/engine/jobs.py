@@ -164,7 +164,7 @@ class Jobs:
         """The hour that a job is at, None when it is through."""
         known = self._state.hours.counts
         if job.hours is None:
-            job.hours = deque(sorted(hour for hour in known if hour >= job.hour))
+            job.hours = deque(hour for hour in known if hour >= job.hour)
         while job.hours and (job.hours[0] < job.hour or job.hours[0] not in known):
             job.hours.popleft()
         if not job.hours:

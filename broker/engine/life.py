@@ -17,6 +17,7 @@ import numpy as np
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.far_hour import FarHour
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
@@ -38,6 +39,7 @@ LIFE_SECONDS: Final = 2.0
 """Time for the log; it holds some hundred MiB of frames."""
 SECOND_ROWS_MAX: Final = 65_536
 """Rows of a second among which a moved row is looked for."""
+_SCAN_ROWS: Final = 4_096
 _FRAMES_A_SLICE: Final = 1_000
 _KINDS: Final = frozenset((FrameKind.LEASE, FrameKind.SETTLE, FrameKind.MOVE))
 _MOVES: Final = {
@@ -256,7 +258,7 @@ class Lives:
     ) -> Generator[IoJob | float | None, None, RowArray]:
         """Rows of a message in an hour that are due at a time."""
         hours, origin = self._state.hours, life.found.origin
-        folder, known = hours.hour(hour), hours.counts[hour]
+        life_of_hour, folder = hours.counts.life(hour), hours.view(hour)
         last = hours.flushed(hour)
 
         def mine(rows: RowArray) -> RowArray:
@@ -264,7 +266,12 @@ class Lives:
             return out
 
         out = [mine(rows) for rows, _ in hours.pile.parts(hour)]
-        if last:
+        if isinstance(folder, FarHour):
+            for start in range(1, last + 1, _SCAN_ROWS):
+                numbers = np.arange(start, min(start + _SCAN_ROWS, last + 1), dtype=np.int64)
+                out.append(mine(folder.read_rows(numbers)))
+                yield None
+        elif last:
             second = max(due // 1000 - hour * (HOUR_MS // 1000), 0)
             if int(folder.seconds().count[second]) <= SECOND_ROWS_MAX:
                 for index in folder.walk_second(second, last, slice_rows=1_024):
@@ -273,7 +280,7 @@ class Lives:
                         assert int(seconds_of(rows[:1], hour)[0]) == second, "chains keep a second"
                         out.append(mine(rows))
                     yield None
-                    if hours.counts.get(hour) is not known:
+                    if hours.counts.life(hour) != life_of_hour:
                         break
         found = [rows for rows in out if len(rows)]
         return np.concatenate(found) if found else np.zeros(0, life.found.row.dtype)

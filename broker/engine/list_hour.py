@@ -21,6 +21,7 @@ from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.far_hour import FarHour
 from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -60,7 +61,7 @@ class HourList:
         self,
         run: PageRun,
         filter_: RowFilter,
-        folder: DelayHour,
+        folder: DelayHour | FarHour,
         tail: TailView,
         last: int,
         *,
@@ -90,8 +91,8 @@ class HourList:
             return (yield from self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
-        if self._run.place.chain:
-            yield from self._hot_second(self._run.place.second)
+        if self._run.place.chain and isinstance(self._folder, DelayHour):
+            yield from self._hot_second(self._folder, self._run.place.second)
             if self._run.over:
                 return False
         runs = candidates(self._folder, self._last, self._filter, self._run.place.due)
@@ -99,9 +100,9 @@ class HourList:
         rows_max = self._scan_rows_max
         if not self._filter.selective:
             rows_max = min(rows_max, max(SCAN_ROWS_FEW, 16 * self._run.left))
-        if count <= rows_max:
+        if count <= rows_max or isinstance(self._folder, FarHour):
             return (yield from self._scan(runs))
-        return (yield from self._walk())
+        return (yield from self._walk(self._folder))
 
     # ------------------------------------------------------------------ reading an hour through
 
@@ -162,9 +163,9 @@ class HourList:
 
     # ------------------------------------------------------------------ walking its seconds
 
-    def _walk(self) -> Generator[None, None, bool]:
+    def _walk(self, folder: DelayHour) -> Generator[None, None, bool]:
         run, tail = self._run, self._tail
-        in_files = self._folder.seconds().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
+        in_files = folder.seconds().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
         tail_seconds = self._seconds(tail.due)
         counts = in_files + np.bincount(tail_seconds, minlength=HOUR_SECONDS)
         # Behind the last row that a second can have begins the next one.
@@ -180,14 +181,14 @@ class HourList:
             if counts[second] > self._second_rows_max:
                 if not (yield from self._look_at(index, first, second - 1)):
                     return False
-                yield from self._hot_second(second)
+                yield from self._hot_second(folder, second)
                 index, first, held = [], second + 1, 0
                 if run.over:
                     return False
                 continue
             held += int(counts[second])
             if in_files[second]:
-                for part in self._folder.walk_second(second, self._last, slice_rows=_WALK_ROWS):
+                for part in folder.walk_second(second, self._last, slice_rows=_WALK_ROWS):
                     index += part
                     yield
             if held >= _WALK_ROWS:
@@ -223,7 +224,7 @@ class HourList:
         )
         return out
 
-    def _hot_second(self, second: int) -> Steps:
+    def _hot_second(self, folder: DelayHour, second: int) -> Steps:
         """Go through a second of very many rows, newest first, from where the place is in it."""
         run, tail = self._run, self._tail
         before = run.place.chain
@@ -241,7 +242,7 @@ class HourList:
             behind = before if before <= self._last else 0
             if behind:
                 self._check_chain(behind, second)
-            for found in self._folder.walk_second(
+            for found in folder.walk_second(
                 second, self._last, before=behind, slice_rows=_WALK_ROWS
             ):
                 index = np.array(found, np.int64)

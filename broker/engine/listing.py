@@ -107,7 +107,8 @@ class Listing:
         known = hours.counts.get(hour)
         if known is None or known.rows == 0:
             return True
-        folder = hours.hour(hour)
+        life = hours.counts.life(hour)
+        folder = hours.view(hour)
         if not self._filter.unhandled and folder.states(self._group.number).absent:
             return True
         # Nothing may come between these two: the tail begins behind the last row of the files.
@@ -136,7 +137,7 @@ class Listing:
                 self._run.end()
                 yield None
                 self._run.begin()
-                if hours.counts.get(hour) is not known:
+                if hours.counts.life(hour) != life:
                     raise _HourGone
         finally:
             hours.rest(hour)

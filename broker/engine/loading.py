@@ -220,6 +220,7 @@ class Loader:
     def _open(self, hours: list[int]) -> Work:
         state = self._state
         hour = hours[0]
+        yield from state.hours.bring_near(hour)
         yield from self._drain_tail(hour)
         now_hour = self.now_ms // HOUR_MS
         if hour not in state.hours.counts:

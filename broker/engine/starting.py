@@ -13,6 +13,7 @@ from delaylog.broker.engine.keyspace_files import LoadedKeyspace, base_of, load_
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import restore
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.layout import HOUR_MS
 
 
 def stand_at(
@@ -37,6 +38,8 @@ def stand_at(
         _restore_keyspace(state, saved, loaded, working)
     else:
         state.hours.recover({}, 0)
+    # What is replayed goes to hours and to the far tier as it did.
+    state.hours.look_ahead(state.wheel.now(0) // HOUR_MS)
     if state.ids.set_aside:
         progress(f"the id index is set aside: {state.ids.set_aside}")
     if state.ids.position < start:

@@ -83,8 +83,9 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "series": state.series.snapshot(),
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
-            for hour, counts in state.hours.counts.items()
+            for hour, counts in state.hours.counts.near.items()
         },
+        "far": {"hours": state.hours.counts.saved()},
         "leases": state.leases.snapshot(),
         "claims": state.claims.snapshot(),
         "producers": state.producers.snapshot(),
@@ -194,7 +195,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         state.mark_special(topic)
         follow_settings(topic)
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
-    state.hours.recover(counts, position, saved["epoch"])
+    state.hours.recover(counts, position, saved["epoch"], saved.get("far"))
     if not saved.get("sealed"):
         # States carried no seals when this was written. Entries that have one keep it.
         state.hours.seal_states()
@@ -243,6 +244,8 @@ class Upkeep:
         """The newest two checkpoints."""
         self._kept_files: list[str] = []
         """The snapshots of the keyspace that they name."""
+        self._kept_tiers: list[dict[str, Any]] = []
+        """The runs of the far tier that they name."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
@@ -314,6 +317,7 @@ class Upkeep:
         state = self._state
         self.checkpoint_running = True
         try:
+            state.hours.far.frozen = True
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
             later = floor > state.hour_floor or state.producers.has_expired(now_ms)
@@ -336,6 +340,7 @@ class Upkeep:
             yield from state.hours.flush_states(until_committed=state.until_committed)
             yield from state.hours.sync()
 
+            small["far"]["tier"] = tier = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
 
             def finish() -> None:
@@ -345,6 +350,8 @@ class Upkeep:
 
             yield finish
             state.ids.end_flush()
+            state.hours.far.frozen = False
+            self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
             self.checkpoint_position = position
             self._published_bytes = published_bytes
             self.checkpoint_ms = clock()
@@ -353,9 +360,12 @@ class Upkeep:
             if not self.held():
                 yield self._drop_segments
                 yield self._drop_snapshots
+                if len(self.kept) >= KEPT:
+                    yield from state.hours.far.collect(self._kept_tiers)
                 yield from self._drop_hours(clock(), released)
         finally:
             state.hours.boundary = 0
+            state.hours.far.frozen = False
             self.checkpoint_running = False
 
     def apart(self, work: Work) -> Work:
@@ -382,6 +392,8 @@ class Upkeep:
             found = read_checkpoint(fs, f"{folder}/{name}")
             if found is not None:
                 self._kept_files.append(base_of(*found).file)
+                if "far" in found[0]:
+                    self._kept_tiers.append(found[0]["far"]["tier"])
         self._drop_segments()
         # Nobody else writes here: what is unfinished was given up.
         keep_all = len(self.kept) < KEPT
@@ -406,7 +418,7 @@ class Upkeep:
         if len(self.kept) < KEPT:
             return
         covered = min(self.kept_positions)
-        for hour, counts in sorted(state.hours.counts.items()):
+        for hour, counts in sorted(state.hours.counts.near.items()):
             if hour >= state.hour_floor:
                 break
 

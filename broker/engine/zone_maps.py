@@ -6,14 +6,20 @@ import numpy as np
 
 from delaylog.broker.engine.list_filter import RowFilter
 from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.far_hour import FarHour
 
 
 def candidates(
-    folder: DelayHour, last: int, wanted: RowFilter, due_from: int
+    folder: DelayHour | FarHour, last: int, wanted: RowFilter, due_from: int
 ) -> list[tuple[int, int]]:
-    """Ranges (first, last) of rows up to `last` that may match and are due from `due_from` on."""
+    """Ranges (first, last) of rows up to `last` that may match and are due from `due_from` on.
+
+    Far hours have no zone maps: their rows are few, or else all are read.
+    """
     if last == 0:
         return []
+    if isinstance(folder, FarHour):
+        return [(1, last)]
     extents = folder.extents()
     topic, tag = np.uint64(wanted.topic_bit), np.uint64(wanted.tag_bits)
     first, count = extents["first_index"].astype(np.int64), extents["count"].astype(np.int64)

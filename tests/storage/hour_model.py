@@ -33,10 +33,16 @@ def run(work: Work) -> None:
             step()
 
 
-def open_store(disk: FakeDisk, counts: dict[int, HourCounts] | None = None) -> HourStore:
+def open_store(
+    disk: FakeDisk,
+    counts: dict[int, HourCounts] | None = None,
+    *,
+    far: dict[str, Any] | None = None,
+    near_hours: int = 24,
+) -> HourStore:
     disk.mkdir("data")
-    store = HourStore(disk, FOLDER)
-    store.recover(counts or {}, 1 << 62)
+    store = HourStore(disk, FOLDER, near_hours=near_hours)
+    store.recover(counts or {}, 1 << 62, far=far)
     return store
 
 

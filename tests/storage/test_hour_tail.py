@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from delaylog.storage.far_pile import FarPile
 from delaylog.storage.hour_tail import HourTail, TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.rows import PlacedRows
@@ -26,7 +27,7 @@ def loose_block(number: int, rows_an_hour: int) -> PlacedRows:
 
 def test_a_look_up_during_a_sort_wins() -> None:
     """The sorted copy is thrown away when its blocks were broken up and others came meanwhile."""
-    pile = TailPile()
+    pile = TailPile(FarPile())
     pile.add(loose_block(1, 2))
     pile.add(loose_block(2, 3))
     blocks = pile.begin_merge(10)
@@ -43,7 +44,7 @@ def test_a_look_up_during_a_sort_wins() -> None:
 
 def test_parts_leave_loose_blocks_whole() -> None:
     """Every row of an hour with its block, from chunks and loose blocks; nothing is broken up."""
-    pile = TailPile()
+    pile = TailPile(FarPile())
     pile.add(loose_block(1, 2))
     pile.add(loose_block(2, 3))
     assert pile.tail(0) is not None

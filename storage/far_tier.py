@@ -1,0 +1,389 @@
+"""The far tier: messages due more than a day ahead, of any number of hours, in few files.
+
+A folder per hour cannot carry years: one flush of the tails would touch nearly all of them. Rows
+of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows keep their hour
+and row number, so refs mean the same here and there; when an hour comes near, its rows are read
+from all runs and appended to a folder of its own (hour_split.py). States of far rows are few
+(cancelled, moved, replaced): newest in memory, then in runs, a stack for each group.
+
+The structure is a log-structured merge tree (O'Neil et al., 1996) with tiered compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.storage.columns import some
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.far_pile import FarPile, sorted_blocks
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.gather import scatter_back
+from delaylog.storage.hour_table import HourTable
+from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    INDEX_MASK,
+    NO_TAG,
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
+    Int64Array,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.run_merge import Keep, merge, stack_runs
+from delaylog.storage.run_stack import OpenRuns, RunStack
+from delaylog.storage.sorted_run import RunFacts, hour_key, write_run
+from delaylog.storage.state_seal import broken
+from delaylog.storage.whole_rows import put_rows
+from delaylog.storage.work import Work
+
+OPEN_RUNS_MAX: Final = 24
+"""Runs that stay open: two descriptors each."""
+STATE_BYTES_EACH: Final = 200
+"""Memory of a changed state until it is in a run: an entry of a dict and its bytes."""
+_FORGET_KEYS: Final = 65_536
+"""Keys looked up before the pages of the runs' keys are given back."""
+_DEAD_ROWS_MIN: Final = 65_536
+
+StateDict = dict[int, bytes]
+
+
+class FarTier:
+    """Everything about rows in far hours."""
+
+    def __init__(self, fs: FileSystem, folder: str, *, open_runs_max: int = OPEN_RUNS_MAX) -> None:
+        self._fs = fs
+        self.folder = folder
+        self.pile = FarPile()
+        self._open = OpenRuns(fs, folder, open_runs_max)
+        self.rows = RunStack(INDEX_ENTRY, self._open)
+        self.states: dict[int, RunStack] = {}
+        self._changed: dict[int, StateDict] = {}
+        self._writing: dict[int, StateDict] = {}
+        self._next_number = 1
+        self._in_flight: set[int] = set()
+        """Numbers of runs that are being written, or read beside the loop."""
+        self.frozen = False
+        """A checkpoint is being taken: no merge begins, since it could mix rows of both sides."""
+        self._merging = False
+        self._looked_up = 0
+
+    # ------------------------------------------------------------------ rows
+
+    def read_rows(self, keys: Int64Array) -> RowArray:
+        """Copies of the rows with these keys; one that was compacted away is a tombstone."""
+        out = np.zeros(len(keys), INDEX_ENTRY)
+        left = self.pile.fill_rows(out, np.arange(len(keys)), keys)
+        left = self.rows.fill_rows(out, left, keys)
+        if len(left):
+            put_rows(out, left, tombstones(keys[left] & INDEX_MASK))
+        self._count(len(keys))
+        return out
+
+    def records(self, keys: Int64Array, rows: RowArray) -> bytes:
+        """The records of `rows`, which `read_rows` gave in the same turn, one after another."""
+        parts: list[tuple[Int64Array, bytes]] = []
+        left = self.pile.fill_records(parts, np.arange(len(keys)), keys, rows)
+        left = self.rows.fill_records(parts, left, keys, rows)
+        if some(rows["size"][left]):
+            raise CorruptionError("records are missing", path=self.folder, position=0)
+        parts.append((left, b""))
+        self._count(len(keys))
+        sizes = rows["size"].astype(np.int64)
+        return scatter_back([data for _, data in parts], [at for at, _ in parts], sizes)
+
+    def _count(self, keys: int) -> None:
+        self._looked_up += keys
+        if self._looked_up >= _FORGET_KEYS:
+            self._looked_up = 0
+            self._open.forget()
+
+    # ------------------------------------------------------------------ states
+
+    def get_states(self, keys: Int64Array, group: int) -> StateArray:
+        """Copies of state entries, without their seals."""
+        out = np.zeros(len(keys), STATE_ENTRY)
+        left = np.arange(len(keys))
+        for changed in (self._changed.get(group), self._writing.get(group)):
+            if changed and len(left):
+                found = [changed.get(key) for key in keys[left].tolist()]
+                here = np.array([entry is not None for entry in found], np.bool_)
+                if some(here):
+                    raw = b"".join([entry for entry in found if entry is not None])
+                    put_rows(out, left[here], np.frombuffer(raw, STATE_ENTRY))
+                    left = left[~here]
+        stack = self.states.get(group)
+        if stack is not None and len(left):
+            stack.fill_rows(out, left, keys)
+            self._count(len(left))
+        if some(broken(out)):
+            raise CorruptionError("a broken state", path=self.folder, position=0)
+        out["seal"] = 0
+        return out
+
+    def put_states(self, keys: Int64Array, entries: StateArray, group: int) -> None:
+        """Store sealed entries, one for all or one each, in memory."""
+        changed = self._changed.setdefault(group, {})
+        raw = entries.tobytes()
+        if len(entries) == 1:
+            changed.update(dict.fromkeys(keys.tolist(), raw))
+            return
+        size = STATE_ENTRY_SIZE
+        cut = [raw[at : at + size] for at in range(0, len(raw), size)]
+        changed.update(zip(keys.tolist(), cut, strict=True))
+
+    def untouched(self, group: int) -> bool:
+        """Whether no far row has a state in a group."""
+        return not (self._changed.get(group) or self._writing.get(group) or self.states.get(group))
+
+    @property
+    def groups(self) -> set[int]:
+        """Groups in which a far row may have a state."""
+        return self._changed.keys() | self._writing.keys() | self.states.keys()
+
+    @property
+    def changed_bytes(self) -> int:
+        """Memory of states that are not in a run yet."""
+        return STATE_BYTES_EACH * sum(len(changed) for changed in self._changed.values())
+
+    # ------------------------------------------------------------------ flushing
+
+    def _take_number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        self._in_flight.add(number)
+        return number
+
+    def flush(self, upto: int) -> Work:
+        """Write rows of frames below `upto`, which must be durable, as a run."""
+        blocks = self.pile.take(upto)
+        if not blocks:
+            return
+        number, box = self._take_number(), list[RunFacts]()
+
+        def write() -> None:
+            positions = (
+                min(int(block.positions.min()) for block in blocks),
+                max(int(block.positions.max()) for block in blocks),
+            )
+            keys, rows, records = sorted_blocks(blocks)
+            self._fs.mkdir(self.folder)
+            box.append(
+                write_run(self._fs, self._open.path(number), number, keys, rows, records, positions)
+            )
+
+        try:
+            yield write
+        except BaseException:
+            self.pile.thaw(blocks)
+            raise
+        finally:
+            self._in_flight.discard(number)
+        self.rows.push(box)
+        self.pile.drop(blocks)
+
+    def flush_states(self, until_committed: Callable[[], Work] | None = None) -> Work:
+        """Write changed states as runs, behind the frames that explain them."""
+        if not any(self._changed.values()):
+            return
+        assert not self._writing, "one flush of states at a time"
+        self._writing, self._changed = self._changed, {}
+        box: list[tuple[int, RunFacts]] = []
+        numbers = {group: self._take_number() for group in self._writing}
+
+        def write() -> None:
+            self._fs.mkdir(self.folder)
+            for group, changed in self._writing.items():
+                keys = np.fromiter(changed, np.int64, len(changed))
+                rows = np.frombuffer(b"".join(changed.values()), STATE_ENTRY)
+                order = np.argsort(keys)
+                number = numbers[group]
+                path = self._open.path(number)
+                rows = rows[order]
+                box.append(
+                    (group, write_run(self._fs, path, number, keys[order], rows, b"", (0, 0)))
+                )
+
+        try:
+            if until_committed is not None:
+                yield from until_committed()
+            yield write
+        except BaseException:
+            for group, older in self._writing.items():
+                self._changed[group] = older | self._changed.get(group, {})
+            self._writing = {}
+            raise
+        finally:
+            self._in_flight.difference_update(numbers.values())
+        for group, facts in box:
+            self._stack(group).push([facts])
+        self._writing = {}
+
+    def _stack(self, group: int) -> RunStack:
+        stack = self.states.get(group)
+        if stack is None:
+            stack = self.states[group] = RunStack(STATE_ENTRY, self._open)
+        return stack
+
+    def sync(self) -> Work:
+        """Make the names of new runs durable; their bytes are since they were written."""
+        if self._fs.exists(self.folder):
+            yield lambda: self._fs.sync_folder(self.folder)
+
+    # ------------------------------------------------------------------ merging
+
+    def merge_due(self, counts: HourTable) -> bool:
+        """Whether sets are to be merged."""
+        if self.frozen:
+            return False
+        return self._mostly_dead(counts) or any(
+            stack.crowded() is not None for stack in self._stacks()
+        )
+
+    def _mostly_dead(self, counts: HourTable) -> bool:
+        rows = self.rows.rows
+        return rows > _DEAD_ROWS_MIN and rows > 2 * counts.far_living + _DEAD_ROWS_MIN
+
+    def merge_work(self, counts: HourTable, keep: Keep | None = None) -> Work:
+        """Merge what is to be merged; rows of hours that are near by now are left out."""
+        if self._merging:
+            return
+        self._merging = True
+        try:
+            yield from self._merge_all(counts, keep)
+        finally:
+            self._merging = False
+
+    def _merge_all(self, counts: HourTable, keep: Keep | None) -> Work:
+        first_key = hour_key(counts.far_from)
+        for stack in self._stacks():
+            dead = stack is self.rows and self._mostly_dead(counts)
+            picked = slice(0, len(stack.sets)) if dead else stack.crowded()
+            while picked is not None and not self.frozen:
+                sets = stack.sets[picked]
+                numbers = [run.number for run in stack_runs(sets)]
+                self._in_flight.update(numbers)
+
+                def number(numbers: list[int] = numbers) -> int:
+                    numbers.append(self._take_number())
+                    return numbers[-1]
+
+                try:
+                    yield from merge(
+                        self._fs,
+                        stack,
+                        sets,
+                        first_key=first_key,
+                        path=self._open.path,
+                        number=number,
+                        keep=keep if stack is self.rows else None,
+                    )
+                finally:
+                    self._in_flight.difference_update(numbers)
+                self._open.drop(run.number for run in stack_runs(sets))
+                picked = stack.crowded()
+
+    # ------------------------------------------------------------------ an hour leaves
+
+    def runs_of(self, hour: int) -> list[RunFacts]:
+        """Runs that may hold rows of an hour."""
+        first, last = hour_key(hour), hour_key(hour + 1) - 1
+        runs = self.rows.runs()
+        return [run for run in runs if run.first_key <= last and run.last_key >= first]
+
+    @contextmanager
+    def pinned(self, runs: list[RunFacts]) -> Iterator[None]:
+        """Keep the files of runs while a job reads them."""
+        numbers = {run.number for run in runs} - self._in_flight
+        self._in_flight |= numbers
+        try:
+            yield
+        finally:
+            self._in_flight -= numbers
+
+    def leave(self, hour: int) -> None:
+        """Hours up to `hour` have folders of their own: runs that hold nothing else are dropped."""
+        for stack in (self.rows, *self.states.values()):
+            before = stack.runs()
+            stack.drop_below(hour_key(hour + 1))
+            self._open.drop({run.number for run in before} - {run.number for run in stack.runs()})
+
+    def hour_states(self, hour: int) -> dict[int, tuple[Int64Array, StateArray]]:
+        """By group: row numbers of an hour that have a state, and their sealed entries."""
+        out = {}
+        first, last = hour_key(hour), hour_key(hour + 1) - 1
+        for group in self.groups:
+            keys: set[int] = set()
+            for changed in (self._changed.get(group, {}), self._writing.get(group, {})):
+                keys.update(key for key in changed if first <= key <= last)
+            stack = self.states.get(group)
+            for facts in stack.runs() if stack is not None else ():
+                if facts.first_key <= last and facts.last_key >= first:
+                    run = self._open.get(facts, STATE_ENTRY)
+                    keys.update(run.keys_between(*run.span(first, last)).tolist())
+            if keys:
+                found = np.array(sorted(keys), np.int64)
+                out[group] = (found & INDEX_MASK, self.get_states(found, group))
+        return out
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def saved(self, position: int) -> dict[str, Any]:
+        """What a checkpoint at `position` says: rows of later frames come again by replay."""
+        return {
+            "next": self._next_number,
+            "rows": self.rows.saved(wanted=lambda run: run.position_last < position),
+            "states": {group: stack.saved() for group, stack in self.states.items()},
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Stand where a checkpoint stood; files of later runs are removed."""
+        self._next_number = saved["next"]
+        self.rows.restore(saved["rows"])
+        for group, sets in saved["states"].items():
+            self._stack(group).restore(sets)
+        if self._fs.exists(self.folder):
+            self._remove_others(named_runs(saved), None)
+
+    def collect(self, saved: list[dict[str, Any]]) -> Work:
+        """Remove files that neither the tier nor a kept checkpoint needs."""
+        if not self._fs.exists(self.folder):
+            return
+        needed = {f"{run.number}.run" for stack in self._stacks() for run in stack.runs()}
+        needed |= {f"{number}.run" for number in self._in_flight}
+        for one in saved:
+            needed |= named_runs(one)
+        below = self._next_number
+        yield lambda: self._remove_others(needed, below)
+
+    def _remove_others(self, needed: set[str], below: int | None) -> None:
+        """Remove files that are not needed; those with numbers from `below` on may be."""
+        for name in self._fs.listdir(self.folder):
+            number = name.split(".")[0]
+            old = below is None or not number.isdigit() or int(number) < below
+            if name not in needed and old and name.removesuffix(".tmp") not in needed:
+                self._fs.unlink(f"{self.folder}/{name}")
+
+    def _stacks(self) -> list[RunStack]:
+        return [self.rows, *self.states.values()]
+
+    def close(self) -> None:
+        """Close every file."""
+        self._open.close()
+
+
+def named_runs(saved: dict[str, Any]) -> set[str]:
+    """Names of the files that a checkpoint needs of the tier."""
+    sets = [*saved["rows"], *(one for sets in saved["states"].values() for one in sets)]
+    return {f"{facts[0]}.run" for _, runs in sets for facts in runs}
+
+
+def tombstones(indexes: Int64Array) -> RowArray:
+    """Rows that were compacted away: no ref has their tag, no chain names them."""
+    rows = np.zeros(len(indexes), INDEX_ENTRY)
+    rows["global_index"] = indexes
+    rows["epoch_tag"] = NO_TAG
+    return rows

@@ -1,0 +1,185 @@
+"""Merging of sorted runs: several sets become one, rows nobody needs are left out.
+
+Background work in slices: reading and writing are jobs for any thread, with files of their own;
+which rows stay is decided between them, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.columns import every
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.gather import gather
+from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.run_stack import OpenRuns, RunSet, RunStack
+from delaylog.storage.sorted_run import RunFacts, write_run
+from delaylog.storage.whole_rows import concat_rows, take_rows
+from delaylog.storage.work import Work
+
+Keep = Callable[[Int64Array, RowArray], npt.NDArray[np.bool_]]
+"""Which rows, given by key, are still needed."""
+
+SLICE_ROWS: Final = 4_096
+"""Rows that are read from each set at a time."""
+RUN_ROWS_MAX: Final = 131_072
+RUN_BYTES_MAX: Final = 32 << 20
+"""A merged run is closed at either: it is written from memory."""
+_OPEN_MAX: Final = 16
+
+
+@dataclass(slots=True)
+class _Slice:
+    keys: Int64Array
+    rows: RowArray
+    records: bytes
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far a set has been read."""
+
+    runs: tuple[RunFacts, ...]
+    which: int = 0
+    at: int = 0
+
+
+@dataclass(slots=True)
+class _Output:
+    parts: list[_Slice] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+    def add(self, part: _Slice) -> None:
+        self.parts.append(part)
+        self.rows += len(part.keys)
+        self.size += len(part.records)
+
+
+def merge(
+    fs: FileSystem,
+    stack: RunStack,
+    sets: list[RunSet],
+    *,
+    first_key: int,
+    path: Callable[[int], str],
+    number: Callable[[], int],
+    keep: Keep | None,
+) -> Work:
+    """Replace neighbouring `sets` of a stack by one; rows below `first_key` are left out.
+
+    `number` gives the number of a new run, `path` its file.
+    """
+    folder = path(0).rpartition("/")[0]
+    reader = OpenRuns(fs, folder, _OPEN_MAX)
+    cursors = [_Cursor(one.runs) for one in sets]
+    runs = stack_runs(sets)
+    positions = min(run.position_first for run in runs), max(run.position_last for run in runs)
+    written: list[RunFacts] = []
+    output = _Output()
+
+    def write() -> None:
+        new = number()
+        keys = np.concatenate([part.keys for part in output.parts])
+        rows = concat_rows([part.rows for part in output.parts])
+        records = b"".join([part.records for part in output.parts])
+        if rows.dtype == INDEX_ENTRY:
+            sizes = rows["size"].astype(np.int64)
+            rows["offset"] = np.cumsum(sizes) - sizes
+        written.append(write_run(fs, path(new), new, keys, rows, records, positions))
+
+    try:
+        while True:
+            box: list[_Slice | None] = []
+            yield lambda box=box: box.append(_next_slice(stack, reader, cursors))  # type: ignore[misc]
+            part = box[0]
+            if part is None:
+                break
+            mask = part.keys >= first_key
+            if keep is not None:
+                mask &= keep(part.keys, part.rows)
+            if not every(mask):
+                part = _kept(part, mask)
+            output.add(part)
+            if output.rows >= RUN_ROWS_MAX or output.size >= RUN_BYTES_MAX:
+                yield write
+                output = _Output()
+        if output.rows:
+            yield write
+        if written:
+            yield lambda: fs.sync_folder(folder)
+        stack.replace(sets, tuple(written))
+    finally:
+        reader.close()
+
+
+def stack_runs(sets: list[RunSet]) -> list[RunFacts]:
+    """All runs of some sets."""
+    return [run for one in sets for run in one.runs]
+
+
+def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _Slice | None:
+    """The next rows of all sets, by key; of several with one key the newest set's."""
+    heads: list[tuple[Any, _Cursor, int]] = []
+    bound: int | None = None
+    for cursor in cursors:
+        if cursor.which < len(cursor.runs):
+            run = reader.get(cursor.runs[cursor.which], stack.dtype)
+            stop = min(cursor.at + SLICE_ROWS, run.facts.rows)
+            last = int(run.keys_between(stop - 1, stop)[0])
+            bound = last if bound is None else min(bound, last)
+            heads.append((run, cursor, stop))
+    if bound is None:
+        return None
+    parts: list[_Slice] = []
+    for run, cursor, stop in heads:
+        keys = run.keys_between(cursor.at, stop)
+        count = int(np.searchsorted(keys, bound, side="right"))
+        if count:
+            at = np.arange(cursor.at, cursor.at + count)
+            rows = run.rows(at).copy()
+            records = b""
+            if stack.dtype == INDEX_ENTRY:
+                offsets, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+                records = run.records(at, offsets, sizes)
+                rows["offset"] = np.cumsum(sizes) - sizes
+            parts.append(_Slice(keys[:count], rows, records))
+        cursor.at += count
+        if cursor.at == run.facts.rows:
+            cursor.which, cursor.at = cursor.which + 1, 0
+    return _woven(parts)
+
+
+def _woven(parts: list[_Slice]) -> _Slice:
+    """Slices of several sets, oldest first, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate([part.keys for part in parts])
+    rows = concat_rows([part.rows for part in parts])
+    records = b"".join([part.records for part in parts])
+    if rows.dtype == INDEX_ENTRY:
+        bases = np.cumsum([0, *(len(part.records) for part in parts)])[:-1]
+        rows["offset"] += np.repeat(bases, [len(part.keys) for part in parts]).astype(np.uint64)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    newest = np.ones(len(keys), np.bool_)
+    newest[:-1] = keys[1:] != keys[:-1]
+    return _picked(keys[newest], take_rows(rows, order[newest]), records)
+
+
+def _kept(part: _Slice, mask: npt.NDArray[np.bool_]) -> _Slice:
+    return _picked(part.keys[mask], take_rows(part.rows, mask), part.records)
+
+
+def _picked(keys: Int64Array, rows: RowArray, records: bytes) -> _Slice:
+    """A slice of rows whose records lie somewhere in `records`."""
+    if rows.dtype == INDEX_ENTRY:
+        sizes = rows["size"].astype(np.int64)
+        records = gather(records, rows["offset"].astype(np.int64), sizes)
+        rows["offset"] = np.cumsum(sizes) - sizes
+    return _Slice(keys, rows, records)

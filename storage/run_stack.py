@@ -1,0 +1,191 @@
+"""A stack of run sets: what the far tier has on disk of one kind (rows, or a group's states).
+
+A set is one or more runs with ascending, disjoint ranges of keys. A flush pushes a set of level 0;
+once eight sets of a level lie side by side, a merge makes them one of the next level, so a row is
+rewritten once per factor of eight that the stack grows. The newest set that has a key wins.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.sorted_run import RunFacts, SortedRun, fill
+
+FAN_IN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunSet:
+    """Runs with ascending, disjoint ranges of keys."""
+
+    level: int
+    runs: tuple[RunFacts, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
+
+
+class OpenRuns:
+    """Runs that are open, the least recently used closed first; two descriptors each."""
+
+    def __init__(self, fs: FileSystem, folder: str, open_max: int) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._open_max = open_max
+        self._open: OrderedDict[int, SortedRun] = OrderedDict()
+
+    def path(self, number: int) -> str:
+        """The file of a run."""
+        return f"{self._folder}/{number}.run"
+
+    def get(self, facts: RunFacts, dtype: np.dtype[Any]) -> SortedRun:
+        """The run, opened if it is not."""
+        run = self._open.get(facts.number)
+        if run is None:
+            while len(self._open) >= self._open_max:
+                self._open.popitem(last=False)[1].close()
+            run = SortedRun(self._fs, self.path(facts.number), dtype, facts)
+            self._open[facts.number] = run
+        else:
+            self._open.move_to_end(facts.number)
+        return run
+
+    @property
+    def descriptors(self) -> int:
+        """File descriptors in use."""
+        return 2 * len(self._open)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Close runs that are no longer part of the tier."""
+        for number in numbers:
+            run = self._open.pop(number, None)
+            if run is not None:
+                run.close()
+
+    def forget(self) -> None:
+        """Give back the pages of all maps."""
+        for run in self._open.values():
+            run.forget()
+
+    def close(self) -> None:
+        """Close all."""
+        self.drop(list(self._open))
+
+
+class RunStack:
+    """Sets of runs of one layout, oldest first."""
+
+    def __init__(self, dtype: np.dtype[Any], open_runs: OpenRuns) -> None:
+        self.dtype = dtype
+        self.sets: list[RunSet] = []
+        self._open = open_runs
+
+    @property
+    def rows(self) -> int:
+        """Rows in all runs."""
+        return sum(one.rows for one in self.sets)
+
+    def runs(self) -> list[RunFacts]:
+        """Every run."""
+        return [run for one in self.sets for run in one.runs]
+
+    def push(self, runs: Iterable[RunFacts]) -> None:
+        """A flush wrote these."""
+        self.sets.append(RunSet(0, tuple(runs)))
+
+    # ------------------------------------------------------------------ look-ups
+
+    def fill_rows(self, out: RowArray, left: Int64Array, keys: Int64Array) -> Int64Array:
+        """Put the newest row of each key into `out`; returns the places still missing."""
+        for run in self._newest_first():
+            if len(left) == 0:
+                break
+            left = fill(out, left, keys, self._open.get(run, self.dtype))
+        return left
+
+    def _newest_first(self) -> Iterable[RunFacts]:
+        for one in reversed(self.sets):
+            yield from one.runs
+
+    def fill_records(
+        self,
+        parts: list[tuple[Int64Array, bytes]],
+        left: Int64Array,
+        keys: Int64Array,
+        rows: RowArray,
+    ) -> Int64Array:
+        """Append (places, their records) of what is here; returns the places still missing."""
+        for facts in self._newest_first():
+            if len(left) == 0:
+                break
+            mine = keys[left]
+            near = np.flatnonzero((mine >= facts.first_key) & (mine <= facts.last_key))
+            if len(near) == 0:
+                continue
+            run = self._open.get(facts, self.dtype)
+            at = run.find(mine[near])
+            found = at >= 0
+            here = near[found]
+            if len(here) == 0:
+                continue
+            places = left[here]
+            offsets = rows["offset"][places].astype(np.int64)
+            sizes = rows["size"][places].astype(np.int64)
+            parts.append((places, run.records(at[found], offsets, sizes)))
+            rest = np.ones(len(left), np.bool_)
+            rest[here] = False
+            left = left[rest]
+        return left
+
+    # ------------------------------------------------------------------ merging
+
+    def crowded(self) -> slice | None:
+        """The oldest sets of one level that are to be merged, if there are enough of them."""
+        start = 0
+        for at in range(1, len(self.sets) + 1):
+            if at == len(self.sets) or self.sets[at].level != self.sets[start].level:
+                if at - start >= FAN_IN:
+                    return slice(start, at)
+                start = at
+        return None
+
+    def replace(self, old: list[RunSet], runs: tuple[RunFacts, ...]) -> None:
+        """`old`, neighbours in the stack, were merged into `runs`."""
+        at = self.sets.index(old[0])
+        assert self.sets[at : at + len(old)] == old, "merged sets are neighbours"
+        level = max(one.level for one in old) + 1
+        self.sets[at : at + len(old)] = [RunSet(level, runs)] if runs else []
+
+    def drop_below(self, key: int) -> None:
+        """Forget runs whose keys all lie below `key`."""
+        kept = []
+        for one in self.sets:
+            runs = tuple(run for run in one.runs if run.last_key >= key)
+            if runs:
+                kept.append(RunSet(one.level, runs))
+        self.sets = kept
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def saved(self, *, wanted: Callable[[RunFacts], bool] = lambda run: True) -> list[Any]:
+        """The sets as plain values, of runs that are `wanted`."""
+        out = []
+        for one in self.sets:
+            runs = [list(astuple(run)) for run in one.runs if wanted(run)]
+            if runs:
+                out.append([one.level, runs])
+        return out
+
+    def restore(self, saved: list[Any]) -> None:
+        """Take over what `saved` gave."""
+        self.sets = [
+            RunSet(level, tuple(RunFacts(*facts) for facts in runs)) for level, runs in saved
+        ]

@@ -1,0 +1,269 @@
+"""Sorted runs: the immutable files of the far tier.
+
+A run holds rows of many hours in the order of their keys (hour, row number), each row's record
+behind them in the same order. It is written once, whole, and never changed; a merge writes new
+runs and drops old ones. Rows are checked in blocks of 1,024, a block before its first use.
+
+    0     RUN_HEADER (64): counts, log positions, checksums of the keys and of the block table
+    64    keys i64, ascending: hour << 32 | row number
+    ...   rows (INDEX_ENTRY or STATE_ENTRY); `offset` of an index row counts from the first record
+    ...   RUN_BLOCK (16) per block: checksums of its rows and of its records, where those begin
+    ...   records, one after another
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.columns import consecutive, distinct, some
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.file_system import File, FileSystem, Mapping
+from delaylog.storage.gather import read_spans
+from delaylog.storage.layout import (
+    FILE_VERSION,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY,
+    INDEX_MASK,
+    RUN_BLOCK,
+    RUN_HEADER,
+    RUN_HEADER_SIZE,
+    RUN_MAGIC,
+    Int64Array,
+    RowArray,
+)
+from delaylog.storage.whole_rows import put_rows
+
+BLOCK_ROWS: Final = 1_024
+_READ_GAP_BYTES: Final = 4_096
+_KEY_SIZE: Final = 8
+
+
+def keys_of(refs: Int64Array) -> Int64Array:
+    """(hour, row number) of refs, as numbers that sort by both."""
+    out: Int64Array = refs >> HOUR_SHIFT << INDEX_BITS | refs & INDEX_MASK
+    return out
+
+
+def hour_key(hour: int) -> int:
+    """The least key of an hour."""
+    return hour << INDEX_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a checkpoint says about a run."""
+
+    number: int
+    rows: int
+    log_size: int
+    first_key: int
+    last_key: int
+    position_first: int
+    position_last: int
+    """Positions of the first and the last frame whose rows are here."""
+
+
+def write_run(
+    fs: FileSystem,
+    path: str,
+    number: int,
+    keys: Int64Array,
+    rows: RowArray,
+    records: bytes,
+    positions: tuple[int, int],
+) -> RunFacts:
+    """Write a run aside and rename it. Any thread. `rows["offset"]` counts within `records`."""
+    blocks = _blocks(rows, records)
+    raw_keys, raw_rows = keys.astype("<i8").tobytes(), rows.view(np.uint8).data
+    table = blocks.tobytes()
+    head: tuple[int, ...] = (
+        RUN_MAGIC,
+        FILE_VERSION,
+        rows.dtype.itemsize,
+        len(rows),
+        len(records),
+        *positions,
+        crc32c(raw_keys),
+        crc32c(table),
+    )
+    raw = RUN_HEADER.pack(*head, crc32c(RUN_HEADER.pack(*head, 0)))
+    aside = f"{path}.tmp"
+    if fs.exists(aside):
+        fs.unlink(aside)
+    file = fs.open(aside, create=True)
+    try:
+        parts = [part for part in (raw, raw_keys, raw_rows, table, records) if len(part)]
+        file.pwritev(parts, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    fs.rename(aside, path)
+    return RunFacts(number, len(rows), len(records), int(keys[0]), int(keys[-1]), *positions)
+
+
+def _blocks(rows: RowArray, records: bytes) -> np.ndarray[Any, Any]:
+    starts = np.arange(0, len(rows), BLOCK_ROWS)
+    blocks = np.zeros(len(starts), RUN_BLOCK)
+    with_records = rows.dtype == INDEX_ENTRY
+    offsets = rows["offset"].astype(np.int64) if with_records else np.zeros(len(rows), np.int64)
+    bounds = [*offsets[starts].tolist(), len(records)]
+    view, raw, width = memoryview(records), rows.view(np.uint8).data, rows.dtype.itemsize
+    for at, start in enumerate(starts.tolist()):
+        stop = min(start + BLOCK_ROWS, len(rows))
+        blocks[at] = (
+            crc32c(raw[start * width : stop * width]),
+            crc32c(view[bounds[at] : bounds[at + 1]]),
+            bounds[at],
+        )
+    return blocks
+
+
+class SortedRun:
+    """An open run. Reads belong to one thread; another one opens a run of its own."""
+
+    def __init__(self, fs: FileSystem, path: str, dtype: np.dtype[Any], facts: RunFacts) -> None:
+        self.facts = facts
+        self._path = path
+        self._dtype = dtype
+        self._file: File = fs.open(path)
+        self._map: Mapping | None = None
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self) -> None:
+        facts = self.facts
+        raw = self._file.pread(RUN_HEADER_SIZE, 0)
+        fields = RUN_HEADER.unpack(raw) if len(raw) == RUN_HEADER_SIZE else (0,) * 10
+        magic, version, width, rows, log_size, _, _, keys_crc, table_crc, crc = fields
+        whole = magic == RUN_MAGIC and version == FILE_VERSION
+        whole = whole and crc == crc32c(RUN_HEADER.pack(*fields[:-1], 0))
+        if not whole or (width, rows, log_size) != (
+            self._dtype.itemsize,
+            facts.rows,
+            facts.log_size,
+        ):
+            raise CorruptionError("a damaged run", path=self._path, position=0)
+        self._rows_start = RUN_HEADER_SIZE + rows * _KEY_SIZE
+        table_start = self._rows_start + rows * width
+        table = self._file.pread(-(-rows // BLOCK_ROWS) * RUN_BLOCK.itemsize, table_start)
+        self._log_start = table_start + len(table)
+        self._map = self._file.map_read(0, self._rows_start)
+        keys_raw = memoryview(self._map.buffer)[RUN_HEADER_SIZE : self._rows_start]
+        sound = crc32c(keys_raw) == keys_crc and crc32c(table) == table_crc
+        keys_raw.release()
+        if not sound or self._file.size() < self._log_start + log_size:
+            raise CorruptionError("a damaged run", path=self._path, position=RUN_HEADER_SIZE)
+        blocks = np.frombuffer(table, RUN_BLOCK)
+        self._blocks = blocks
+        self._rows_good = np.zeros(len(blocks), np.bool_)
+        self._log_good = np.zeros(len(blocks), np.bool_)
+
+    @property
+    def _keys(self) -> Int64Array:
+        assert self._map is not None, "the run is open"
+        return np.frombuffer(self._map.buffer, "<i8", self.facts.rows, RUN_HEADER_SIZE)
+
+    def find(self, keys: Int64Array) -> Int64Array:
+        """Where rows with these keys are; -1 for those that are not here."""
+        mine = self._keys
+        at = np.searchsorted(mine, keys)
+        at[at == len(mine)] = 0
+        at[mine[at] != keys] = -1
+        return at
+
+    def span(self, first_key: int, last_key: int) -> tuple[int, int]:
+        """(first, behind the last) row with a key from `first_key` to `last_key`."""
+        a, b = np.searchsorted(self._keys, [first_key, last_key + 1]).tolist()
+        return a, b
+
+    def keys_between(self, start: int, stop: int) -> Int64Array:
+        """Copies of the keys of rows [start, stop)."""
+        return self._keys[start:stop].astype(np.int64)
+
+    def forget(self) -> None:
+        """Give back the pages of the keys."""
+        if self._map is not None:
+            self._map.forget(0, self._rows_start)
+
+    def rows(self, at: Int64Array) -> RowArray:
+        """Copies of the rows at places."""
+        width, start = self._dtype.itemsize, self._rows_start
+        self._check(at // BLOCK_ROWS, self._rows_good, self._check_rows)
+        if consecutive(at):
+            raw = self._file.pread(len(at) * width, start + int(at[0]) * width)
+            return np.frombuffer(raw, self._dtype)
+        starts = at * width + start
+        raw = read_spans(
+            self._file.pread, starts, np.full(len(at), width, np.int64), gap=_READ_GAP_BYTES
+        )
+        return np.frombuffer(raw, self._dtype)
+
+    def records(self, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
+        """The records, or the begins of records, of the rows at places `at`."""
+        self._check(at // BLOCK_ROWS, self._log_good, self._check_records)
+        return read_spans(self._file.pread, offsets + self._log_start, sizes, gap=_READ_GAP_BYTES)
+
+    def _check(self, blocks: Int64Array, good: Any, check: Any) -> None:
+        if not good[blocks].all():
+            for number in distinct(blocks[~good[blocks]]).tolist():
+                check(number)
+                good[number] = True
+
+    def _check_rows(self, number: int) -> None:
+        width = self._dtype.itemsize
+        first = number * BLOCK_ROWS
+        count = min(BLOCK_ROWS, self.facts.rows - first)
+        offset = self._rows_start + first * width
+        self._compare(offset, count * width, int(self._blocks["rows_crc"][number]))
+
+    def _check_records(self, number: int) -> None:
+        start = int(self._blocks["log_start"][number])
+        last = number + 1 == len(self._blocks)
+        end = self.facts.log_size if last else int(self._blocks["log_start"][number + 1])
+        crc = int(self._blocks["log_crc"][number])
+        self._compare(self._log_start + start, end - start, crc)
+
+    def _compare(self, offset: int, size: int, crc: int) -> None:
+        if crc32c(self._file.pread(size, offset)) != crc:
+            raise CorruptionError(
+                "a block that is not the one written", path=self._path, position=offset
+            )
+
+    def verify(self) -> Sequence[int]:
+        """Check every block; returns how many there are."""
+        for number in range(len(self._blocks)):
+            self._check_rows(number)
+            self._check_records(number)
+        return range(len(self._blocks))
+
+    def close(self) -> None:
+        """Unmap and close."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        self._file.close()
+
+
+def fill(out: RowArray, left: Int64Array, keys: Int64Array, run: SortedRun) -> Int64Array:
+    """Put the rows that `run` has into `out`; returns the places that are still missing."""
+    mine = keys[left]
+    near = (mine >= run.facts.first_key) & (mine <= run.facts.last_key)
+    if not some(near):
+        return left
+    at = run.find(mine[near])
+    here = np.flatnonzero(near)[at >= 0]
+    if len(here) == 0:
+        return left
+    put_rows(out, left[here], run.rows(at[at >= 0]))
+    rest = np.ones(len(left), np.bool_)
+    rest[here] = False
+    return left[rest]

@@ -1,0 +1,308 @@
+"""Far hours against the plain model: rows keep their numbers and are found wherever they are.
+
+Purpose: the far tier, its merges and splits, and what a checkpoint says about it.
+Method: the frames of test_hour_store, of which only the first hours are near; flushes, merges and
+splits come at random points, every look-up is compared with lists and dicts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.storage import far_tier, run_merge, run_stack
+from delaylog.storage.errors import CorruptionError, DiskFullError
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_store import HourStore
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
+from tests.storage.fake_disk import FakeDisk
+from tests.storage.hour_model import (
+    FIRST,
+    FOLDER,
+    Model,
+    check_chains,
+    check_look_ups,
+    open_store,
+    replay,
+    run,
+)
+from tests.storage.test_hour_store import files_of, frame, put_some_states
+
+LAST = FIRST + 24
+
+
+@pytest.fixture(autouse=True)
+def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_stack, "FAN_IN", 2)
+    monkeypatch.setattr(run_merge, "SLICE_ROWS", 7)
+    monkeypatch.setattr(run_merge, "RUN_ROWS_MAX", 16)
+
+
+def far_store(disk: FakeDisk, **saved: Any) -> HourStore:
+    store = open_store(disk, near_hours=2, **saved)
+    store.set_near([FIRST, FIRST + 1])
+    return store
+
+
+def saved(store: HourStore, position: int) -> dict[str, Any]:
+    near = {hour: HourCounts(c.rows, c.living) for hour, c in store.counts.near.items()}
+    return {
+        "counts": near,
+        "far": {"hours": store.counts.saved(), "tier": store.far.saved(position)},
+    }
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_against_a_model(data: st.DataObject) -> None:
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    for _ in range(data.draw(st.integers(1, 14), label="steps")):
+        step = data.draw(st.sampled_from("fffffsslupnmp"), label="step")
+        if step == "f" or not model.refs:
+            model.add(store, *data.draw(frame(), label="frame"))
+        elif step == "s":
+            put_some_states(store, model, data)
+        elif step == "l":
+            wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
+            check_look_ups(store, model, wanted)
+        elif step == "u":
+            run(store.flush(upto=data.draw(st.integers(0, model.position))))
+        elif step == "n":
+            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
+        elif step == "m":
+            run(store.merge_work())
+        else:
+            run(store.flush_states(pages_max=data.draw(st.integers(1, 3))))
+            assert store.dirty_state_bytes == 0
+    check_look_ups(store, model, model.refs[::-1])
+    run(store.flush(upto=model.position))
+    run(store.merge_work())
+    assert store.pile.empty
+    assert store.pile.size_bytes == 0
+    check_look_ups(store, model, data.draw(st.permutations(model.refs)))
+    run(store.bring_near(LAST))
+    run(store.flush(upto=model.position))
+    check_chains(store, model)
+    check_look_ups(store, model, model.refs)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_between_the_slices(data: st.DataObject) -> None:
+    """Flushes, merges and splits side by side, with frames and look-ups between their slices."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    works = []
+    for _ in range(data.draw(st.integers(4, 60), label="steps")):
+        step = data.draw(st.sampled_from("flsunmprrrrrr"), label="step")
+        if step == "f" or not model.refs:
+            model.add(store, *data.draw(frame(), label="frame"))
+        elif step == "s":
+            put_some_states(store, model, data)
+        elif step == "l":
+            check_look_ups(store, model, model.refs)
+        elif step == "u":
+            works.append(store.flush(upto=model.position))
+        elif step == "n":
+            works.append(store.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
+        elif step == "m":
+            works.append(store.merge_work())
+        elif step == "p":
+            works.append(store.flush_states())
+        elif works:
+            work = data.draw(st.sampled_from(works), label="work")
+            job = next(work, "end")
+            if job == "end":
+                works.remove(work)
+            elif callable(job):
+                job()
+    check_look_ups(store, model, model.refs)
+    while works:
+        for work in list(works):
+            job = next(work, "end")
+            if job == "end":
+                works.remove(work)
+            elif callable(job):
+                job()
+    check_look_ups(store, model, model.refs)
+    run(store.bring_near(LAST))
+    run(store.flush(upto=model.position))
+    check_chains(store, model)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_cut_and_replay(data: st.DataObject) -> None:
+    """Stand at a checkpoint and add the later frames again: the same rows, and the same folders."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    for _ in range(data.draw(st.integers(1, 5))):
+        model.add(store, *data.draw(frame()))
+        if data.draw(st.booleans(), label="flush"):
+            run(store.flush(upto=model.position))
+        if data.draw(st.booleans(), label="near"):
+            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
+        run(store.merge_work())
+    put_some_states(store, model, data)
+    known = dict(model.states)
+    counts = store.counts.saved()
+    near = {hour: HourCounts(c.rows, c.living) for hour, c in store.counts.near.items()}
+    checkpoint = store.boundary = model.position
+    store.far.frozen = True
+    if data.draw(st.booleans(), label="late frame"):
+        model.add(store, *data.draw(frame()))
+    run(store.flush(upto=model.position))
+    run(store.flush_states())
+    run(store.sync())
+    far = {"hours": counts, "tier": store.far.saved(checkpoint)}
+    store.boundary, store.far.frozen = 0, False
+    for _ in range(data.draw(st.integers(0, 4))):
+        model.add(store, *data.draw(frame()))
+        if data.draw(st.booleans(), label="flush"):
+            run(store.flush(upto=model.position))
+        if data.draw(st.booleans(), label="near"):
+            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
+        run(store.merge_work())
+        run(store.far.collect([far["tier"]]))
+    check_look_ups(store, model, model.refs)
+    run(store.bring_near(LAST))
+    run(store.flush(upto=model.position))
+    before = files_of(disk, sorted(model.hours), store)
+    store.close()
+    again = open_store(disk, near, far=far, near_hours=2)
+    again.set_near([FIRST, FIRST + 1])
+    replay(again, model, checkpoint)
+    model.states = known
+    check_look_ups(again, model, model.refs)
+    run(again.bring_near(LAST))
+    run(again.flush(upto=model.position))
+    check_chains(again, model)
+    assert files_of(disk, sorted(model.hours), again) == before
+    check_look_ups(again, model, model.refs)
+
+
+def far_frames(store: HourStore, model: Model, count: int = 4) -> None:
+    """Frames over twenty hours, each in a run of its own."""
+    for number in range(count):
+        due = [(FIRST + k % 20) * HOUR_MS + k * 700 for k in range(40)]
+        model.add(store, due, [b"body %d" % (k * number) for k in range(40)], FIRST)
+        run(store.flush(upto=model.position))
+
+
+def test_full_disk() -> None:
+    """ENOSPC in any write of a flush, a merge or a split leaves every row where it is found."""
+    for fault in range(1, 90, 4):
+        disk = FakeDisk(fault)
+        store, model = far_store(disk), Model()
+        far_frames(store, model, 2)
+        due = [(FIRST + k % 20) * HOUR_MS + k * 700 for k in range(40)]
+        model.add(store, due, [b"b%d" % k for k in range(40)], FIRST)
+        disk.full_at = frozenset([disk.count + fault])
+        for make in (
+            lambda store=store, model=model: store.flush(upto=model.position),
+            store.merge_work,
+            lambda store=store: store.bring_near(LAST),
+        ):
+            with contextlib.suppress(DiskFullError):
+                run(make())
+            check_look_ups(store, model, model.refs)
+        run(store.flush(upto=model.position))
+        run(store.bring_near(LAST))
+        check_chains(store, model)
+
+
+def test_rows_that_nobody_needs_are_dropped() -> None:
+    """A compaction drops them: their refs are unknown then, and the others keep their numbers."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model)
+    dead = [ref for ref in model.refs if (ref & 0xFFFFFFFF) % 3 == 1]
+    entries = np.zeros(1, STATE_ENTRY)
+    entries["state"] = MessageState.DELETED
+    store.put_states(np.array(dead, np.int64), entries)
+
+    def keep(keys: Any, _rows: Any) -> Any:
+        return store.far.get_states(keys, 1)["state"] != MessageState.DELETED
+
+    before = store.far.rows.rows
+    run(store.merge_work(keep))
+    far = [ref for ref in dead if store.counts.is_far(ref >> 43)]
+    assert store.far.rows.rows == before - len(far)
+    gone = np.array(far, np.int64)
+    assert not store.check_tags(gone, store.rows(gone)).any()
+    living = [ref for ref in model.refs if ref not in set(dead)]
+    check_look_ups(store, model, living)
+    run(store.bring_near(LAST))
+    assert not store.check_tags(gone, store.rows(gone)).any()
+    check_look_ups(store, model, living)
+    for hour in {ref >> 43 for ref in far}:
+        folder = store.hour(hour)
+        kept = folder.seconds()
+        walked = sorted(
+            index
+            for second in np.flatnonzero(kept.count).tolist()
+            for part in folder.walk_second(second, 1 << 32)
+            for index in part
+        )
+        assert walked == sorted(ref & 0xFFFFFFFF for ref in living if ref >> 43 == hour)
+        assert (folder.rebuild_seconds().newest == kept.newest).all()
+
+
+@pytest.mark.parametrize("where", [8, 70, 700, -3])
+def test_rot_is_found(where: int) -> None:
+    """A flipped bit of a run is an error before anything of it is believed."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 1)
+    store.close()
+    path = f"{FOLDER}/far/1.run"
+    size = len(disk.content(path))
+    disk.flip(path, (where % size) * 8)
+    far = [ref for ref in model.refs if store.counts.is_far(ref >> 43)]
+    refs = np.array(far, np.int64)
+    with pytest.raises(CorruptionError):
+        store.records(refs, store.rows(refs))
+
+
+def test_the_border_follows_the_clock() -> None:
+    """Hours get folders as they come near; a clock set back by a year makes later hours far."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 1)
+    assert store.counts.far_from == FIRST + 2
+    store.set_near([FIRST + 5, FIRST + 6])
+    assert store.split_due
+    run(store.split_work())
+    assert not store.split_due
+    assert store.counts.far_from == FIRST + 7
+    assert disk.exists(store.hour(FIRST + 6).folder)
+    store.set_near([FIRST - 9_000, FIRST - 8_999])
+    assert store.counts.far_from == FIRST - 8_998
+    assert not store.counts.is_far(FIRST + 6), "it keeps its folder"
+    assert store.counts.is_far(FIRST + 7)
+    far_frames(store, model, 1)
+    check_look_ups(store, model, model.refs)
+
+
+def test_numbers_of_files_are_not_used_twice() -> None:
+    """A run that was being written when the process died is removed, and its number free again."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 1)
+    run(store.sync())
+    kept = saved(store, model.position)
+    position = model.position
+    far_frames(store, model, 1)
+    store.close()
+    again = far_store(disk, **kept)
+    assert [name for name in disk.listdir(f"{FOLDER}/far") if name.endswith(".run")] == ["1.run"]
+    replay(again, model, position)
+    run(again.flush(upto=model.position))
+    check_look_ups(again, model, model.refs)
+    assert far_tier.named_runs(saved(again, model.position)["far"]["tier"]) == {"1.run", "2.run"}
