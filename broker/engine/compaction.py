@@ -128,7 +128,7 @@ class Compactor:
         self._groups_max = max(groups, default=1) or 1
         if self._state.erasing:
             yield from self._erase(clock, stopping)
-        for number, (hour, counts) in enumerate(list(self._state.hours.counts.items())):
+        for number, (hour, counts) in enumerate(list(self._state.hours.counts.near.items())):
             if number % _LOOK_HOURS == 0:
                 yield None
             if stopping():
@@ -187,7 +187,7 @@ class Compactor:
                 stop = min(first + _SLICE_ROWS, last + 1)
                 box: list[RowArray] = []
                 yield partial(_read, folder, first, stop - 1, box)
-                if state.hours.counts.get(hour) is not counts:
+                if state.hours.counts.near.get(hour) is not counts:
                     return found
                 part = slice(first - 1, stop - 1)
                 gone[part], bare[part] = self._judge(folder, box[0], clock())
@@ -317,7 +317,7 @@ class Compactor:
         stopping: Callable[[], bool],
     ) -> Work:
         state = self._state
-        if state.hours.counts.get(hour) is not mark.counts or not self._may(hour, clock()):
+        if state.hours.counts.near.get(hour) is not mark.counts or not self._may(hour, clock()):
             return
         folder, gone = state.hours.hour(hour), mark.mask(mark.gone)
         kept = mark.rows - int(np.count_nonzero(gone))

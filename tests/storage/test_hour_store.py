@@ -325,7 +325,7 @@ def test_state_file_survives() -> None:
     store.put_states(refs, entries)
     run(store.flush_states())
     run(store.sync())
-    again = open_store(disk.restart("nothing"), store.counts)
+    again = open_store(disk.restart("nothing"), store.counts.near)
     assert (again.get_states(refs)["state"] == MessageState.ACKED).all()
 
 

@@ -61,7 +61,7 @@ def test_rot_in_rows_is_refused_when_read() -> None:
 def test_missing_bytes_below_a_checkpoint(name: str) -> None:
     """Recovery refuses an hour that is shorter than its checkpoint says."""
     disk, store, _ = small_store()
-    counts = dict(store.counts)
+    counts = dict(store.counts.near)
     path = f"{store.hour(FIRST).folder}/{name}"
     store.close()
     disk.open(path).truncate(len(disk.content(path)) - 1)
@@ -73,7 +73,7 @@ def test_damaged_second_index_is_rebuilt() -> None:
     """Any flipped bit of second.index, or its loss: the same heads as before."""
     disk, store, model = small_store()
     run(store.sync())
-    counts = dict(store.counts)
+    counts = dict(store.counts.near)
     path = f"{store.hour(FIRST).folder}/second.index"
     store.close()
     for bit in (0, 40, 70, 130, 200, 250, 32 * 8, 9_000, 57_631 * 8):
@@ -101,7 +101,7 @@ def test_an_hour_removed_behind_a_checkpoint() -> None:
     run(store.sync())
     for hour in store.counts:
         store.counts[hour].living = 0
-    before = dict(store.counts)
+    before = dict(store.counts.near)
     start = disk.count
     store.remove(FIRST)
     steps = disk.count - start
@@ -130,7 +130,7 @@ def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
     """Rows of a later leadership were torn, and the hour was removed; earlier ones are damaged."""
     disk, store, _ = small_store()
     run(store.sync())
-    counts = dict(store.counts)
+    counts = dict(store.counts.near)
     counts[FIRST].living = 0
     path = f"{store.hour(FIRST).folder}/extents"
     store.close()
@@ -147,7 +147,7 @@ def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
 
 def test_a_lost_hour_with_living_rows_is_an_error() -> None:
     disk, store, _ = small_store()
-    counts = dict(store.counts)
+    counts = dict(store.counts.near)
     folder = store.hour(FIRST).folder
     store.close()
     disk.remove_tree(folder)

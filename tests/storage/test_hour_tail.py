@@ -87,7 +87,7 @@ def _frame(number: int, hours: list[int], refused: int = 0) -> PlacedRows:
 def test_a_pile_that_is_never_empty_weighs_what_is_in_it(way: str) -> None:
     """Traffic without a pause: what is flushed leaves the sum, its overhead included."""
     hours = list(range(3 if way == "chunks" else 10))
-    pile = TailPile()
+    pile = TailPile(FarPile())
     pile.add(_frame(1, hours, refused=1))
     alone = pile.size_bytes
     for number in range(2, 50):
