@@ -558,11 +558,7 @@ class HourStore:
         for hour in near:
             if hour in self._hours:
                 self._hours[hour].mapped = True
-<<<<<<< HEAD
         self._opened.near = near
-=======
-        self._near = near
->>>>>>> 0d17a1d (tests: a store is reopened from the counts of its near hours)
         if near:
             self.look_ahead(min(near))
 

@@ -25,6 +25,8 @@ FAN_IN: Final = 8
 class RunSet:
     """Runs with ascending, disjoint ranges of keys."""
 
+    number: int
+    """Stays while runs whose time has come are dropped from the set."""
     level: int
     runs: tuple[RunFacts, ...]
 
@@ -87,6 +89,11 @@ class RunStack:
         self.dtype = dtype
         self.sets: list[RunSet] = []
         self._open = open_runs
+        self._sets_made = 0
+
+    def _set(self, level: int, runs: Iterable[RunFacts]) -> RunSet:
+        self._sets_made += 1
+        return RunSet(self._sets_made, level, tuple(runs))
 
     @property
     def rows(self) -> int:
@@ -99,7 +106,7 @@ class RunStack:
 
     def push(self, runs: Iterable[RunFacts]) -> None:
         """A flush wrote these."""
-        self.sets.append(RunSet(0, tuple(runs)))
+        self.sets.append(self._set(0, runs))
 
     # ------------------------------------------------------------------ look-ups
 
@@ -159,10 +166,14 @@ class RunStack:
 
     def replace(self, old: list[RunSet], runs: tuple[RunFacts, ...]) -> None:
         """`old`, neighbours in the stack, were merged into `runs`."""
-        at = self.sets.index(old[0])
-        assert self.sets[at : at + len(old)] == old, "merged sets are neighbours"
+        numbers = {one.number for one in old}
+        at = [place for place, one in enumerate(self.sets) if one.number in numbers]
+        if not at:
+            # All of their hours have come near meanwhile.
+            return
+        assert at[-1] - at[0] + 1 == len(at), "merged sets are neighbours"
         level = max(one.level for one in old) + 1
-        self.sets[at : at + len(old)] = [RunSet(level, runs)] if runs else []
+        self.sets[at[0] : at[-1] + 1] = [self._set(level, runs)] if runs else []
 
     def drop_below(self, key: int) -> None:
         """Forget runs whose keys all lie below `key`."""
@@ -170,7 +181,7 @@ class RunStack:
         for one in self.sets:
             runs = tuple(run for run in one.runs if run.last_key >= key)
             if runs:
-                kept.append(RunSet(one.level, runs))
+                kept.append(RunSet(one.number, one.level, runs))
         self.sets = kept
 
     # ------------------------------------------------------------------ checkpoints
@@ -187,5 +198,5 @@ class RunStack:
     def restore(self, saved: list[Any]) -> None:
         """Take over what `saved` gave."""
         self.sets = [
-            RunSet(level, tuple(RunFacts(*facts) for facts in runs)) for level, runs in saved
+            self._set(level, (RunFacts(*facts) for facts in runs)) for level, runs in saved
         ]
