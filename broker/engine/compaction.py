@@ -275,7 +275,7 @@ class Compactor:
             if topic is not None and topic.erased <= covered
         }
         left: set[int] = set()
-        for hour, counts in list(state.hours.counts.items()):
+        for hour, counts in list(state.hours.counts.near.items()):
             wanted = {
                 number: position
                 for number, position in erased.items()

@@ -21,7 +21,7 @@ from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
-from delaylog.storage.far_hour import FarHour
+from delaylog.storage.far_hour import FarHour, FarStates
 from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -81,7 +81,7 @@ class HourList:
         self._start_ms = folder.hour * HOUR_MS
 
     @property
-    def _states(self) -> StateColumn:
+    def _states(self) -> StateColumn | FarStates:
         # Asked for anew: it may have been closed between two slices.
         return self._folder.states(self._filter.group.number)
 
