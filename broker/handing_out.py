@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
@@ -16,12 +17,6 @@ from delaylog.broker.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
 """Who does not wait for messages still waits that long for a cluster to let them out."""
-
-DUE_SECONDS: Final = 1.0
-"""Who does not wait still waits that long for what was due when it asked: older messages of other
-topics may have to be released first, or loaded."""
-LOADING_SECONDS: Final = 0.002
-"""Poll interval while messages are being loaded."""
 
 
 async def hand_out(

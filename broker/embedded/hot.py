@@ -16,6 +16,7 @@ import numpy as np
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, News, Pause, Safe
 from delaylog.broker.engine import settling
+from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.broker.engine.receiving import receive
@@ -218,6 +219,7 @@ def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
 async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:
     """Take what is ready in a topic, waiting for it up to `wait_ms`."""
     until = monotonic() + call.wait_ms / 1000
+    due_until = 0.0 if call.wait_ms else monotonic() + DUE_SECONDS
     begun_ms = now_ms = node.clock.now_ms()
     while True:
         state = node.engine.state
@@ -250,6 +252,11 @@ async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) 
             if (topic.number, group.number) in state.woken:
                 # There was more than one call looks through.
                 await Pause()
+                now_ms = node.clock.now_ms()
+                continue
+            if monotonic() < due_until and node.engine.has_due(begun_ms):
+                # What was due when the call came is being loaded.
+                await News(LOADING_SECONDS)
                 now_ms = node.clock.now_ms()
                 continue
         left = until - monotonic()

@@ -25,6 +25,11 @@ from delaylog.storage.layout import (
 from delaylog.wheel import Entries, join_entries
 
 RELEASE_MAX: Final = 16_384
+DUE_SECONDS: Final = 1.0
+"""Who does not wait still waits that long for what was due when it asked: older messages of other
+topics may have to be released first, or loaded."""
+LOADING_SECONDS: Final = 0.002
+"""Poll interval while messages are being loaded."""
 
 
 class Dispatcher:
