@@ -14,8 +14,9 @@ import msgpack
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_file
+from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
 from delaylog.storage.levels import FIRST_LEVEL, refuse_newer
+from delaylog.storage.packing import packed_parts
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
@@ -93,7 +94,7 @@ def write_checkpoint(
     """
     behind = 0 if log_from is None else position - log_from
     assert 0 <= behind <= position, "nothing behind its position is part of a checkpoint"
-    payload = msgpack.packb(state)
+    parts = list(packed_parts(state))
     level = state.get("level", FIRST_LEVEL)
     # Release 0.1.0 ignores members that it does not know, so it must not take the file at all.
     needs = 0 if level == FIRST_LEVEL else level
@@ -104,7 +105,8 @@ def write_checkpoint(
         fs.unlink(aside)
     file = fs.open(aside, create=True)
     try:
-        file.pwritev([seal_file(CHECKPOINT_MAGIC, payload, a=position, b=behind, level=needs)], 0)
+        head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=needs)
+        file.pwritev([head, *parts], 0)
         file.fdatasync()
     finally:
         file.close()
@@ -120,7 +122,7 @@ def kept_checkpoints(fs: FileSystem, folder: str) -> list[Kept]:
     kept = []
     for name in checkpoint_names(fs, folder)[-KEPT:]:
         raw = fs.open(f"{folder}/{name}")
-        opened = open_file(CHECKPOINT_MAGIC, raw.pread(raw.size(), 0))
+        opened = open_file(CHECKPOINT_MAGIC, memoryview(raw.pread(raw.size(), 0)))
         raw.close()
         if opened is not None:
             _, position, behind = opened

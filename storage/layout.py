@@ -23,13 +23,16 @@ always deliberate.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
+
+_Data = TypeVar("_Data", bytes, memoryview)
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 RowArray: TypeAlias = npt.NDArray[np.void]
@@ -376,9 +379,18 @@ def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int 
 
     `level` = the feature level a reader needs; 0 = any. Release 0.1.0 takes 0 only.
     """
-    head = FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, len(payload), 0)
-    crc = crc32c(payload, crc32c(head))
-    return FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, len(payload), crc) + payload
+    return seal_parts(magic, [payload], a=a, b=b, level=level) + payload
+
+
+def seal_parts(
+    magic: int, parts: Sequence[bytes], *, a: int = 0, b: int = 0, level: int = 0
+) -> bytes:
+    """The header of such a file alone; `parts` are its payload, one after another."""
+    size = sum(map(len, parts))
+    crc = crc32c(FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, size, 0))
+    for part in parts:
+        crc = crc32c(part, crc)
+    return FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, size, crc)
 
 
 def level_of_file(data: bytes) -> int:
@@ -387,8 +399,10 @@ def level_of_file(data: bytes) -> int:
     return level
 
 
-def open_file(magic: int, data: bytes) -> tuple[bytes, int, int] | None:
-    """The payload and the two numbers of a sealed file, or None if any byte is wrong."""
+def open_file(magic: int, data: _Data) -> tuple[_Data, int, int] | None:
+    """The payload (of a view: a view) and the two numbers of a sealed file, or None if any byte is
+    wrong.
+    """
     if len(data) < FILE_HEADER_SIZE:
         return None
     found, version, level, a, b, size, crc = FILE_HEADER.unpack_from(data)

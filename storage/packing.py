@@ -1,0 +1,41 @@
+"""Packs large states as msgpack in parts.
+
+`msgpack.packb` keeps the interpreter's lock from the first byte to the last, so a thread that packs
+a checkpoint of 200 MB stops the event loop for a second. Between two parts the loop may run. The
+bytes are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgpack
+
+PART_ITEMS: Final = 256
+"""Items of one part: some tenths of a millisecond."""
+_LEVELS: Final = 2
+"""How deep long lists and maps are looked for: the members of a state, and theirs."""
+
+
+def packed_parts(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
+    """The parts of `msgpack.packb(value)`."""
+    if levels and isinstance(value, Mapping):
+        yield msgpack.Packer().pack_map_header(len(value))
+        if levels == _LEVELS:
+            for name, member in value.items():
+                yield msgpack.packb(name)
+                yield from packed_parts(member, levels - 1)
+        else:
+            yield from _in_parts([thing for pair in value.items() for thing in pair])
+    elif levels and isinstance(value, (list, tuple)) and len(value) > PART_ITEMS:
+        yield msgpack.Packer().pack_array_header(len(value))
+        yield from _in_parts(value)
+    else:
+        yield msgpack.packb(value)
+
+
+def _in_parts(items: list[Any] | tuple[Any, ...]) -> Iterator[bytes]:
+    packer = msgpack.Packer()
+    for first in range(0, len(items), PART_ITEMS):
+        yield b"".join(map(packer.pack, items[first : first + PART_ITEMS]))
