@@ -52,6 +52,9 @@ class Trio:
         self._session: aiohttp.ClientSession | None = None
         cluster = folder / "cluster.toml"
         self._write_files(cluster)
+        if hosts is not None:
+            # Addresses of network namespaces that nobody else is in.
+            options = ("--insecure=no-auth", *options)
         self.nodes = {
             node: ChildBroker(
                 folder / f"node-{node}",

@@ -98,3 +98,18 @@ def test_unread_answers_do_not_gather(broker: Any, topic: str) -> None:
 def _resident(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+def test_slow_clients_hold_nobody_up(broker: Any, topic: str) -> None:
+    """Heads and bodies that come byte by byte, from many at once; others are served meanwhile."""
+    path = f"/v1/topics/{topic}/messages"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    with idle(broker, 400) as sockets:
+        for number, sock in enumerate(sockets):
+            sock.sendall(head + (b"Content-Length: 31\r\n\r\n" if number % 2 else b""))
+        for byte in (b"{", b'"', b"b"):
+            for number, sock in enumerate(sockets):
+                sock.sendall(byte if number % 2 else b"x")
+            for _ in range(10):
+                broker.post(path, LATER)
+    assert broker.counts(topic)["waiting"] == 30
