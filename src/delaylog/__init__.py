@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from delaylog.broker.embedded import open_async_broker as open_async
     from delaylog.broker.embedded import open_broker as open  # noqa: A004
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["ManualClock", "WallClock", "__version__", "open", "open_async"]
 
 _EMBEDDED = {
