@@ -81,6 +81,10 @@ class _Protocol(RequestHandler):
             super().log_exception(*args, **options)
 
 
+CONNECTIONS_OWN: Final = 16
+"""Redis clients do not take these: whoever looks at the broker's health gets in."""
+
+
 class Server(web.Server):
     """A caller that goes away cancels its call: a long poll must not take what nobody reads."""
 
@@ -178,7 +182,9 @@ class HttpFace:
         return 0 if self._server is None else len(self._server.connections)
 
     def _has_room(self) -> bool:
-        if self.connections + self.other_connections() < self._connections_max:
+        own = self.connections
+        others = self.other_connections() if own >= CONNECTIONS_OWN else 0
+        if own + others < self._connections_max:
             return True
         self._metrics.problems.labels("not_ready").inc()
         return False
