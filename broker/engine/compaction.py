@@ -44,7 +44,7 @@ from delaylog.storage.work import IoJob, Work
 
 LOOK_MS: Final = 30_000
 """Pause between two looks at all hours."""
-AGAIN_MS: Final = 300_000
+AGAIN_MS: Final = 120_000
 """Pause before an hour is read again in which too little was found."""
 ROWS_MIN: Final = 8_192
 """An hour with fewer rows to remove costs less than the work."""
@@ -200,7 +200,8 @@ class Compactor:
         state.hours.rest(hour)
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
-        if (new >= ROWS_MIN and 2 * new > last - removed) or (found and new):
+        # More than half have ended, but some of them within their keep time.
+        if (new >= ROWS_MIN and 3 * new > last - removed) or (found and new):
             bits = np.packbits(gone), np.packbits(bare)
             self._marks[hour] = Mark(last, *bits, state.position, counts)
         else:
