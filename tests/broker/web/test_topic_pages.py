@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from delaylog.client import Client, PlainClient
 from tests.broker.conftest import Broker
 
-NAMES = sorted([*(f"a{k}" for k in range(5)), "b", "ba", "bb", "é"])
+NAMES = sorted([*(f"a{k}" for k in range(5)), "b", "ba", "bb", "z"])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def space(broker: Broker) -> str:
     for name in NAMES:
-        broker.call("PUT", f"/v1/ns/pages/topics/{quote(name)}", {})
+        broker.call("PUT", f"/v1/ns/pages/topics/{name}", {})
     return "/v1/ns/pages/topics"
 
 
