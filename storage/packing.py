@@ -8,6 +8,7 @@ bytes are the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgpack
@@ -16,6 +17,21 @@ PART_ITEMS: Final = 256
 """Items of one part: some tenths of a millisecond."""
 _LEVELS: Final = 2
 """How deep long lists and maps are looked for: the members of a state, and theirs."""
+
+
+@dataclass(slots=True)
+class PackedList:
+    """A list whose items are packed already."""
+
+    count: int
+    blocks: list[bytes] = field(default_factory=list)
+    """Items, one after another; a block holds whole ones."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for block in self.blocks:
+            unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
+            unpacker.feed(block)
+            yield from unpacker
 
 
 def packed_parts(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
@@ -31,6 +47,9 @@ def packed_parts(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:
     elif levels and isinstance(value, (list, tuple)) and len(value) > PART_ITEMS:
         yield msgpack.Packer().pack_array_header(len(value))
         yield from _in_parts(value)
+    elif isinstance(value, PackedList):
+        yield msgpack.Packer().pack_array_header(value.count)
+        yield from value.blocks
     else:
         yield msgpack.packb(value)
 

@@ -302,6 +302,7 @@ class Compactor:
         for number in erased.keys() - left:
             topic = topics[number]
             if topic is not None and state.log.first_position >= erased[number]:
+                state.before_change(number)
                 topic.erased_here = erased[number]
                 if not topic.erasing:
                     state.erasing.discard(number)

@@ -31,6 +31,7 @@ def apply_move(
     old: RowArray | None = None,
 ) -> Int64Array:
     """Rows live on in new rows; returns the new refs. `old` = the rows, if they are at hand."""
+    state.before_change(decision.topic)
     refs = decision.refs
     old = state.hours.rows(refs) if old is None else old
     data = state.hours.records(refs, old)

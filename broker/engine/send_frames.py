@@ -48,6 +48,7 @@ def apply_send(
     if isinstance(decision.topic, int):
         topic = state.by_number.get(decision.topic)
         if topic is not None:
+            state.before_change(decision.topic)
             _count_sent(state, topic, refs, placed, sent_position)
             whole = placed.order is None
             topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
@@ -62,6 +63,7 @@ def apply_send(
         for number, mine in grouped(rows["topic"].astype(np.int64)):
             topic = state.by_number.get(number)
             if topic is not None:
+                state.before_change(number)
                 _count_sent(state, topic, refs[mine])
     if decision.producer is not None and decision.sequence is not None:
         _remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)

@@ -30,6 +30,7 @@ from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.topic_names import TopicNames
+from delaylog.broker.engine.topic_packing import TopicPacking
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
@@ -100,6 +101,8 @@ class EngineState:
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.names = TopicNames()
+        self.packing: TopicPacking | None = None
+        """While a checkpoint is taken: its topics."""
         self.next_topic = 1
         self.series = Series(limits.metrics_topics_max)
         self.leases = LeaseTable()
@@ -317,6 +320,11 @@ class EngineState:
             found = [number for number in distinct(numbers).tolist() if number in self.special]
             few = np.array(found, np.int64)
         return among(numbers, few)
+
+    def before_change(self, number: int) -> None:
+        """What a checkpoint keeps of a topic or its groups is about to change."""
+        if self.packing is not None:
+            self.packing.before_change(number)
 
     def mark_special(self, topic: Topic) -> None:
         """Groups or floors of a topic changed."""

@@ -33,6 +33,7 @@ def apply_lease(
 
     Where none has moved, those are the refs themselves, the same array.
     """
+    state.before_change(decision.topic)
     refs = decision.refs
     # Attempts are most often alike, and with them all of the entries.
     entries = np.zeros(1 if isinstance(decision.attempts, int) else len(refs), STATE_ENTRY)
@@ -64,6 +65,7 @@ def apply_lease(
 
 def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
     """Rows take the states the frame says."""
+    state.before_change(decision.topic)
     refs, entries = decision.refs, decision.entries
     state.hours.put_states(refs, entries, decision.group)
     group = state.group(decision.topic, decision.group)

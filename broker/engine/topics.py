@@ -203,6 +203,7 @@ def _append(
 def apply_topic(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """A topic is made, changed or dropped."""
     number = members["number"]
+    state.before_change(number)
     if members.get("dropped"):
         topic = state.by_number.pop(number, None)
         if topic is not None:
@@ -237,6 +238,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
 
 def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """A named group is made, changed or dropped."""
+    state.before_change(members["topic"])
     topic = state.by_number[members["topic"]]
     number = members["number"]
     if members.get("dropped"):
@@ -271,6 +273,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
 
 def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """What waits or is ready in a group has ended; by force also what is leased."""
+    state.before_change(members["topic"])
     topic = state.by_number[members["topic"]]
     group = topic.groups[members["group"]]
     refs, origins = state.leases.open_rows(topic.number, group.number)

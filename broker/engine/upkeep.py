@@ -12,12 +12,12 @@ import msgpack
 
 from delaylog.broker.engine.applying import apply_hour_floor
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group, GroupCounts
-from delaylog.broker.engine.key_gate import NO_KEYS
 from delaylog.broker.engine.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topic_packing import TopicPacking
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
@@ -39,13 +39,13 @@ from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
-_COUNT_FIELDS = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
-    """All small state, whole, at the log's present end. It is written later, so nothing in it may
-    be what the state goes on with.
+    """All small state at the log's present end. It is written later, so nothing in it may be what
+    the state goes on with. Topics are packed by `state.packing`, in slices.
     """
+    state.packing = TopicPacking(state.by_number, state.series)
     return {
         "sealed": True,
         "told_ms": now_ms,
@@ -59,27 +59,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
         "next_topic": state.next_topic,
         "lease_number": state.lease_number,
-        "topics": [
-            {
-                "number": topic.number,
-                "ns": topic.namespace,
-                "name": topic.name,
-                "settings": topic.settings.as_dict(),
-                "made": topic.made,
-                "paused": topic.paused,
-                "prioritised": topic.prioritised,
-                "own_backoffs": topic.own_backoffs,
-                "sent": topic.sent,
-                "bytes_sent": topic.bytes_sent,
-                "keep": topic.keep_until_ms,
-                "last_hour": topic.last_hour,
-                "next_group": topic.next_group,
-                "other": topic.number not in state.series.topics,
-                "erased": [topic.erased, topic.erased_here],
-                "groups": [_saved_group(group) for group in topic.groups.values()],
-            }
-            for topic in state.by_number.values()
-        ],
+        "topics": state.packing.topics,
         "series": state.series.snapshot(),
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
@@ -112,22 +92,6 @@ def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
     if "epochs" in saved:
         return [(epoch, start) for epoch, start in saved["epochs"]]
     return [(saved["epoch"] << EPOCH_NODE_BITS, 0)]
-
-
-def _saved_group(group: Group) -> dict[str, Any]:
-    return {
-        "number": group.number,
-        "name": group.name,
-        "born": group.born,
-        "ephemeral": group.ephemeral,
-        "floor": group.floor,
-        "gate": NO_KEYS if group.made_gate is None else group.gate.snapshot(),
-        "purged_ms": group.purged_ms,
-        "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
-        "hours": group.hours.pack(),
-        "guests": group.guests.pack(),
-        "other": group.counts.sums is not None,
-    }
 
 
 def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> None:
@@ -332,6 +296,9 @@ class Upkeep:
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
+            if state.packing is not None:
+                yield from state.packing.work()
+                state.packing = None
             yield from state.until_committed()
             if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
@@ -366,6 +333,7 @@ class Upkeep:
         finally:
             state.hours.boundary = 0
             state.hours.far.frozen = False
+            state.packing = None
             self.checkpoint_running = False
 
     def apart(self, work: Work) -> Work:

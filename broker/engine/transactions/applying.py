@@ -43,6 +43,7 @@ def apply_transaction(
 def count_committed(state: EngineState, one: Unpublished) -> None:
     """Rows count as living from their commit on, wherever they are on their way."""
     for number, rows, _ in by_topic(one.parts):
+        state.before_change(number)
         topic = state.by_number.get(number)
         for group in topic.groups.values() if topic is not None else ():
             group.counts.add("living", rows)
@@ -54,6 +55,7 @@ def uncount_committed(state: EngineState, one: Unpublished, number: int, rows: i
     A group with a floor behind the commit has them counted no more: its purge ended them, or it
     was born later.
     """
+    state.before_change(number)
     topic = state.by_number.get(number)
     for group in topic.groups.values() if topic is not None else ():
         if group.floor <= one.position:

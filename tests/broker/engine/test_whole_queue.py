@@ -241,6 +241,9 @@ class QueueMachine(Deliveries):
 def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     """A checkpoint's members that frames decide, in an order of their own."""
     out = snapshot(state, now_ms)
+    for _ in state.packing.work():
+        pass
+    state.packing, out["topics"] = None, list(out["topics"])
     for name in ("told_ms", "epoch", "epochs", "tick", "hour_floor_top"):
         del out[name]
     # They move along while nothing changes the keyspace, and nothing is staged.

@@ -1,0 +1,84 @@
+"""A checkpoint holds all topics as of one log position, whatever changes while they are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine import topic_packing, topics
+from delaylog.broker.engine.topic_packing import TopicPacking
+
+HOUR = 3_600_000
+
+
+def packed_at_once(state: Any) -> list[Any]:
+    packing = TopicPacking(state.by_number, state.series)
+    for _ in packing.work():
+        pass
+    found = list(packing.topics)
+    assert len(found) == packing.topics.count
+    return found
+
+
+def changes(host: Any) -> list[Callable[[], object]]:
+    """Everything that changes what a checkpoint keeps of the host's topic."""
+    state = host.engine.state
+
+    def settle(how: Callable[..., object], **options: Any) -> None:
+        how(host.receive(2), **options)
+
+    def drop() -> None:
+        topics.drop_topic(state, host.topic, host.now_ms)
+
+    return [
+        lambda: host.send(3),
+        lambda: host.send(3, delay=[0, HOUR, 30 * HOUR], ids=["x", "y", "z"]),
+        lambda: host.configure(max_retry=3),
+        lambda: topics.pause(state, host.topic, host.now_ms, paused=True),
+        lambda: topics.pause(state, host.topic, host.now_ms, paused=False),
+        lambda: settle(host.ack),
+        lambda: settle(host.nack),
+        lambda: settle(host.nack, delay=HOUR),
+        lambda: host.receive(1),
+        lambda: host.cancel(["x"]),
+        lambda: host.reschedule(["y"], host.now_ms + 50 * HOUR),
+        lambda: topics.put_group(state, host.topic, "named", host.now_ms),
+        lambda: topics.purge(
+            state, host.topic, list(host.topic.groups.values()), host.now_ms, force=True
+        ),
+        drop,
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_topics_are_those_of_one_position(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Method: random changes between slices of a topic each, compared with packing at once."""
+    monkeypatch.setattr(topic_packing, "SLICE_TOPICS", 1)
+    monkeypatch.setattr(topic_packing, "BLOCK_BYTES", 600)
+    host, random = open_host(), Random(seed)
+    state = host.engine.state
+    names = [f"t{k}" for k in range(6)]
+    for name in names:
+        host.topic_name = name
+        host.configure()
+        host.send(3, delay=[0, HOUR, 30 * HOUR], ids=["x", "y", "z"])
+    for _ in range(20):
+        host.topic_name = random.choice(names)
+        if host.engine.topic(host.topic_name) is not None:
+            random.choice(changes(host)[:-1])()
+    expected = packed_at_once(state)
+    state.packing = packing = TopicPacking(state.by_number, state.series)
+    for _ in packing.work():
+        for _ in range(3):
+            host.topic_name = random.choice(names)
+            if host.engine.topic(host.topic_name) is None:
+                host.configure()
+            random.choice(changes(host))()
+    state.packing = None
+    assert list(packing.topics) == expected
+    assert packed_at_once(state) != expected, "something did change"
