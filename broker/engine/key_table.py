@@ -22,6 +22,10 @@ SLOT_BITS_MIN: Final = 8
 SPARSE: Final = 8
 """At least so many slots a key."""
 _GROWTH_BITS: Final = 2
+SLOTS_KEPT: Final = 1 << 14
+"""Tables up to this size (147 KB) keep their slots when their keys go."""
+_EMPTY_SHARE: Final = 16
+"""Larger ones shrink when they have this many times the slots that their keys need."""
 _NO_KEYS: Final = np.zeros(0, np.uint64)
 _NO_MASK: Final = np.zeros(0, np.bool_)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -147,6 +151,8 @@ class KeyTable:
             here = each[self._keys[each] == keys]
             self._keys[here] = 0
             self._count -= len(here)
+        if len(self._keys) > max(SLOTS_KEPT, self._count * SPARSE * _EMPTY_SHARE):
+            self._resize(self._count * SPARSE, SLOT_BITS_MIN)
 
     def _remove_more(self, slot: int, key: int) -> None:
         more = self._more.get(slot & ~1)
@@ -161,12 +167,14 @@ class KeyTable:
     def _make_room(self, count: int) -> None:
         wanted = (self._count + count) * SPARSE
         if wanted > len(self._keys):
-            keys = self.column()
-            bits = max(64 - int(self._shift), SLOT_BITS_MIN)
-            while 1 << bits < wanted:
-                bits += _GROWTH_BITS
-            self._begin(bits)
-            self.add(keys)
+            self._resize(wanted, max(64 - int(self._shift), SLOT_BITS_MIN))
+
+    def _resize(self, wanted: int, bits: int) -> None:
+        keys = self.column()
+        while 1 << bits < wanted:
+            bits += _GROWTH_BITS
+        self._begin(bits)
+        self.add(keys)
 
     def column(self) -> Keys:
         """All keys, in no order."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,3 +55,25 @@ def test_many_keys_share_few_slots() -> None:
         table.remove(keys.astype(np.uint64))
         assert len(table) == 0
         assert not table._more
+
+
+def test_a_table_shrinks_when_its_keys_have_gone() -> None:
+    """A burst of 200,000 keys under lease leaves no 36 MB behind; those that stay are found."""
+    table = KeyTable()
+    keys = np.random.default_rng(3).integers(1, 1 << 63, 200_000).astype(np.uint64)
+    tracemalloc.start()
+    try:
+        table.add(keys)
+        full, _ = tracemalloc.get_traced_memory()
+        for at in range(10, len(keys), 1_000):
+            table.remove(keys[at : at + 1_000])
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(table) == 10
+    assert table.find(keys[:11]).tolist() == [True] * 10 + [False]
+    assert left < full / 20
+    table.remove(keys[:10])
+    assert len(table) == 0
+    table.add(keys[:50])
+    assert table.find(keys[:51]).tolist() == [True] * 50 + [False]
