@@ -13,12 +13,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from aiohttp import web
+from multidict import istr
 
 from delaylog.broker.web.problems import Problem
 
 _LOOPBACK: Final = frozenset(
     {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}
 )
+_HOST, _ORIGIN, _SITE, _ENCODING, _FRAMING = map(
+    istr, ("Host", "Origin", "Sec-Fetch-Site", "Content-Encoding", "Transfer-Encoding")
+)
+"""Looked up at every request: an `istr` is folded once."""
 _HOSTS_KEPT: Final = 256
 """`Host` headers remembered as good: each has a port, and numeric ones are without number."""
 
@@ -35,20 +40,20 @@ class RequestChecks:
     def check(self, request: web.BaseRequest) -> None:
         """Raise a Problem for a request that may not be carried out."""
         headers = request.headers
-        host = headers.get("Host")
+        host = headers.get(_HOST)
         if host is not None and host not in self._good:
             self._check_host(host)
-        origin = headers.get("Origin")
-        if origin is not None or "Sec-Fetch-Site" in headers:
-            self._check_page(host, origin, headers.get("Sec-Fetch-Site"))
-        encoding = headers.get("Content-Encoding")
+        origin = headers.get(_ORIGIN)
+        if origin is not None or _SITE in headers:
+            self._check_page(host, origin, headers.get(_SITE))
+        encoding = headers.get(_ENCODING)
         if encoding is not None and encoding.strip().lower() not in ("", "identity"):
             raise Problem(
                 "unsupported",
                 f"Content-Encoding {encoding[:64]!a} is not read: send the body as it is",
             )
-        if "Transfer-Encoding" in headers:
-            _check_framing(headers.getall("Transfer-Encoding"))
+        if _FRAMING in headers:
+            _check_framing(headers.getall(_FRAMING))
 
     def _check_host(self, host: str) -> None:
         name = host_name(host)
