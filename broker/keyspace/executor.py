@@ -48,6 +48,8 @@ ANSWER_BYTES_MAX: Final = 640 << 20
 """What one turn may answer a client: the largest string and some more. A client that makes more of
 it, by a transaction or by many large values at once, is closed before that is put together.
 """
+_PIECES_COUNTED: Final = 64
+"""Arrays are added up when they have come to more pieces than this."""
 MULTI_BYTES_MAX: Final = 64 << 20
 """The commands between MULTI and EXEC; Redis has no such limit."""
 _QUEUED_BYTES: Final = 200
@@ -157,7 +159,7 @@ class Executor:
         number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None and self.may_grow() is None
         done = 0
-        room = REPLY_BYTES_A_TURN
+        room, counted = REPLY_BYTES_A_TURN, len(out)
         if len(commands) >= _MANY_MIN and not special:
             command = find(commands[0][0])
             if (
@@ -223,9 +225,10 @@ class Executor:
             elif reply is WRITTEN:
                 continue
             else:
-                told = len(out)
                 encode_into(out, reply, resp)
-                room -= sum(map(len, out[told:]))
+                if len(out) - counted > _PIECES_COUNTED:
+                    room -= sum(map(len, out[counted:]))
+                    counted = len(out)
             if keyspace.ready:
                 self.serve_waiting()
                 run.session, run.database = session, session.database
