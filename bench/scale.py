@@ -56,6 +56,8 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
             Column("idle CPU", "idle_cpu", percent),
             Column("late p50 ms", "late_p50_ms", milliseconds),
             Column("late p99 ms", "late_p99_ms", milliseconds),
+            Column("/metrics KiB", "metrics_kib", whole),
+            Column("in ms", "metrics_ms", milliseconds),
             Column("restart s", "restart_s", seconds),
         ],
         notes=[
@@ -162,7 +164,12 @@ def _figures(
     time.sleep(IDLE_S)
     idle = (broker.cpu_seconds() - before_s) / IDLE_S
     late = run_apart(_probe, broker.port).value
+    begun = time.perf_counter()
+    scraped = _scrape(broker.port)
+    metrics_ms = (time.perf_counter() - begun) * 1_000
     return {
+        "metrics_kib": len(scraped) / 1024,
+        "metrics_ms": metrics_ms,
         "count": count,
         "made_s": made_s,
         "rss": resident.total,
@@ -180,15 +187,19 @@ def _restart(broker: ServerProcess) -> float:
     return broker.ready_at - broker.started_at
 
 
-def _metric(port: int, name: str) -> float:
+def _scrape(port: int) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/metrics")
-        for line in connection.getresponse().read().decode().splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.split()[1])
+        return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def _metric(port: int, name: str) -> float:
+    for line in _scrape(port).splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.split()[1])
     raise LoadError(f"there is no metric {name}")
 
 
