@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine import control
-from delaylog.broker.engine.errors import EngineError, NotLeadingError
+from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.job_filter import Filter
@@ -76,18 +76,14 @@ def begin_job(
 def end_job(state: EngineState, job: Job, outcome: str, now_ms: int) -> None:
     """The job is done, cancelled or failed; nothing for one that has ended."""
     if job.running:
-        before = job.state, job.ended_ms
-        job.state, job.ended_ms = outcome, now_ms
-        try:
-            _append_progress(state, job, now_ms)
-        except NotLeadingError:
-            # No frame says so: it goes on, here or where it is led on.
-            job.state, job.ended_ms = before
-            raise
+        _append_progress(state, job, {"state": outcome, "ended_ms": now_ms}, now_ms)
 
 
-def _append_progress(state: EngineState, job: Job, now_ms: int) -> None:
-    state.append(FrameKind.JOB, [msgpack.packb(job.progress())], now_ms)
+def _append_progress(state: EngineState, job: Job, changed: dict[str, Any], now_ms: int) -> None:
+    """Append what changes of a job, and do what the frame says. Raises NotLeadingError."""
+    members = job.progress() | changed
+    position, _ = state.append(FrameKind.JOB, [msgpack.packb(members)], now_ms)
+    state.jobs.apply(members, position)
 
 
 class Jobs:
@@ -201,14 +197,16 @@ class Jobs:
                 if len(mine):
                     codes = self._act(job, topic, found.take(mine), now_ms)
                     done[mine[codes == control.DONE]] = True
-            job.matched += len(at)
-            job.done += int(np.count_nonzero(done))
-            job.too_late += len(at) - int(np.count_nonzero(done))
+            acted, following = int(np.count_nonzero(done)), (last & INDEX_MASK) + 1
             job.allowed -= len(at)
-            following = (last & INDEX_MASK) + 1
-            job.scanned += following - job.index
-            job.index = following
-            _append_progress(state, job, now_ms)
+            changed = {
+                "matched": job.matched + len(at),
+                "done": job.done + acted,
+                "too_late": job.too_late + len(at) - acted,
+                "scanned": job.scanned + following - job.index,
+                "index": following,
+            }
+            _append_progress(state, job, changed, now_ms)
         return whole
 
     def _matches(self, job: Job, found: FoundColumns) -> npt.NDArray[np.bool_]:

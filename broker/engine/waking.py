@@ -26,7 +26,14 @@ def known_rows(state: EngineState, refs: Int64Array) -> tuple[Int64Array, RowArr
 def put_back(
     state: EngineState, topic: Topic, group: Group, refs: Int64Array, *, failed: bool
 ) -> None:
-    """Messages are ready again at once."""
+    """Messages are ready again at once, before the frame that frees them is committed.
+
+    That is safe where rows of a SEND are not: they were committed and due before, so none is early.
+    A frame that hands one out stands behind the frame that freed it, so it is never committed
+    alone. If this node loses both, the next leader still knows the lease that was settled or
+    expired here, and hands the message out again after it: a repeat, as when any LEASE frame that
+    was answered is lost, and never a loss.
+    """
     refs, rows = known_rows(state, refs)
     if len(refs):
         group.ready.put_back(refs, rows, failed=failed)

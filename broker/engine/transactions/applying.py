@@ -20,7 +20,7 @@ def apply_transaction(
     head, tail = unpack(payload)
     op = head["op"]
     if op == TxnOp.PART:
-        table.stage(StagedPart.decode(head), position, len(tail))
+        apply_part(state, StagedPart.decode(head), position, len(tail))
     elif op == TxnOp.BEGIN:
         table.begin(
             head["txn"],
@@ -38,6 +38,11 @@ def apply_transaction(
         table.end(head["txn"], "expired", leader_time_ms)
     elif op == TxnOp.FORGET:
         table.forget(head["before"])
+
+
+def apply_part(state: EngineState, staged: StagedPart, position: int, size: int) -> None:
+    """A part of `size` bytes stands in the log, whose frame begins at `position`."""
+    state.transactions.stage(staged, position, size)
 
 
 def count_committed(state: EngineState, one: Unpublished) -> None:

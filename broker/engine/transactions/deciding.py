@@ -22,7 +22,7 @@ from delaylog.broker.engine.quotas import QuotaError, check_quota
 from delaylog.broker.engine.sending import check_batch
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic
-from delaylog.broker.engine.transactions.applying import apply_transaction
+from delaylog.broker.engine.transactions.applying import apply_part, apply_transaction
 from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import Staged
 from delaylog.broker.engine.transactions.table import (
@@ -157,7 +157,7 @@ def stage(
         expires_ms=min(now_ms + one.ttl_ms, one.began_ms + state.limits.transaction_age_ms),
     )
     position, _ = state.append(FrameKind.TXN, staged.encode(wire), now_ms)
-    state.transactions.stage(staged, position, len(wire))
+    apply_part(state, staged, position, len(wire))
     return True
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine import jobs
-from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
 from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.job_table import ENDED_KEPT, Job
 from delaylog.broker.engine.jobs import TooManyJobsError, begin_job, end_job
@@ -279,3 +279,21 @@ def test_limits(host) -> None:
     table = host.engine.state.jobs
     assert len(table.by_number) == ENDED_KEPT
     assert begin(host, "cancel").number == last.number + 1
+
+
+def test_a_job_is_as_its_frames_say(host: Any) -> None:
+    """A frame that cannot be appended changes nothing of a job, and a replay shows the same."""
+    host.send(10, delay=60_000, ids=[f"m{k}" for k in range(10)])
+    state = host.engine.state
+    job = begin_job(state, host.topic, "cancel", Filter(), host.now_ms)
+    before = job.progress()
+    state.may_append = lambda: False
+    with pytest.raises(NotLeadingError):
+        end_job(state, job, "cancelled", host.now_ms)
+    assert job.progress() == before
+    state.may_append = lambda: True
+    host.engine.run_inline(host.engine.jobs.work(lambda: host.now_ms))
+    shown = [one.progress() for one in state.jobs.by_number.values()]
+    assert (job.done, job.state) == (10, "done")
+    host.restart()
+    assert [one.progress() for one in host.engine.state.jobs.by_number.values()] == shown
