@@ -31,7 +31,7 @@ class Stub:
     def query(self, *_declared: Any) -> dict[str, str]:
         return self._query
 
-    async def members(self) -> Any:
+    async def members(self, _values_max: int | None = None) -> Any:
         return self._members
 
     def now_ms(self) -> int:
