@@ -17,7 +17,7 @@ from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import ReadJob, Work
 
 SLICE_SECONDS: Final = 0.002
@@ -82,6 +82,11 @@ class Background:
         try:
             await self._drive(work)
             self._waiting_for_space.discard(name)
+        except NoDescriptorError as error:
+            log.warning(
+                "background work waits for a descriptor", extra={"work": name, "why": str(error)}
+            )
+            await asyncio.sleep(DISK_RETRY_SECONDS)
         except DiskFullError as error:
             if name not in self._waiting_for_space:
                 self._waiting_for_space.add(name)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from delaylog.broker.position_waiters import PositionWaiters, Told
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.log_thread import LogThread
 from delaylog.storage.physical_log import PhysicalLog
 
@@ -100,6 +100,13 @@ class LogCommits:
 
     def _commit_turn(self) -> None:
         self._scheduled = False
+        try:
+            self._commit()
+        except Exception as error:
+            # Nobody else would hear of it, and whoever waits would wait for ever.
+            self._on_fatal(error)
+
+    def _commit(self) -> None:
         self._on_turn()
         if self._written_is_safe:
             # The dial's promise: answers follow the write, the fsync follows within 50 ms.
@@ -150,7 +157,11 @@ class LogCommits:
             return
         self.disk_full = False
         self.commits += 1
-        self._on_synced()
+        try:
+            self._on_synced()
+        except Exception as bug:
+            self._on_fatal(bug)
+            return
         if self.waiters and self._log.durable_position < self._log.written_position:
             # `write_through` wrote behind this job's back: nothing is pending, and no tick comes
             # for it on the way out.
@@ -160,7 +171,9 @@ class LogCommits:
         if not isinstance(error, DiskFullError):
             self._on_fatal(error)
             return
-        if not self.disk_full:
+        if isinstance(error, NoDescriptorError):
+            log.error("the log waits for a descriptor", extra={"why": str(error)})
+        elif not self.disk_full:
             log.error(
                 "the disk is full and the reserve is used up; everything waits for space",
                 extra={"why": str(error)},

@@ -7,10 +7,12 @@ import logging
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from delaylog.broker import crash_trace, descriptors, process_memory
 from delaylog.broker.clock import BrokerClock
@@ -20,6 +22,7 @@ from delaylog.broker.collector import Collector
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.exit_codes import exit_code
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder, retention_held
 from delaylog.broker.loop_lag import StallTrace
@@ -34,9 +37,11 @@ from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
     DiskFullError,
+    NoDescriptorError,
     StorageError,
 )
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.spare_descriptors import hold_spares
 
 if TYPE_CHECKING:
     from delaylog.broker.resp.face import RespFace
@@ -60,6 +65,32 @@ class _StartLog:
             self._said = monotonic()
             share = f"{done / total:.0%}" if total else "?"
             log.info(f"{what}: {share}", extra={"done": done, "total": total})  # noqa: G004
+
+
+def _end_on_bugs(
+    loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BaseException], None]
+) -> None:
+    """An error in a callback of ours ends the node: what the callback had to do is not done, and
+    whoever waits for it would wait for ever. Errors of connections and their requests stay theirs.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception) and _is_ours(error):
+            on_fatal(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the loop called a function of this package: the outermost frame but its own."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(("asyncio", "uvloop")):
+            return module.startswith("delaylog.")
+    return False
 
 
 async def _serve(config: Config) -> int:
@@ -97,6 +128,7 @@ async def _serve(config: Config) -> int:
             archive_hold=config.archive_hold,
         )
 
+    _end_on_bugs(asyncio.get_running_loop(), on_fatal)
     if config.cluster is None:
         node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
         clock.hold_from(node.engine.started_ms)
@@ -190,7 +222,7 @@ async def _serve(config: Config) -> int:
         # in just now, would be complained about behind this line.
         advice = _advice(failure[0], place)
         print(f"delaylog: the node stops: {failure[0]}. {advice}", file=sys.stderr)
-        _leave(1)
+        _leave(exit_code(failure[0]))
     log.info("stopped")
     return 0
 
@@ -211,6 +243,8 @@ def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
             "Start it again: it sets its data aside and gets a copy from the leader. Then look at "
             "the disk."
         )
+    if isinstance(error, NoDescriptorError):
+        return "Raise the limit of open files and start again."
     if isinstance(error, DiskFullError):
         return "Free some space and start again."
     if isinstance(error, (CorruptionError, FileNotFoundError)):
@@ -234,6 +268,7 @@ def serve(config: Config) -> int:
     process_memory.tune()
     process_memory.start_keeper()
     descriptors.raise_process_limit()
+    hold_spares()
     open_hours = max(config.limits.open_hours_max, descriptors.OPEN_HOURS_SERVED)
     limits = replace(config.limits, open_hours_max=open_hours)
     config = replace(config, limits=descriptors.served().limit_hours(limits))
@@ -247,11 +282,11 @@ def serve(config: Config) -> int:
             status = uvloop.run(_serve(config))
     except ClusterError as error:
         print(f"delaylog: {error}", file=sys.stderr)
-        status = 2
+        status = exit_code(error)
     except (StorageError, OSError) as error:
         log.critical("the data folder cannot be served", extra={"why": str(error)})
         print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)
-        status = 1
+        status = exit_code(error)
     finally:
         os.close(lock)
     if status:

@@ -34,6 +34,10 @@ class DiskFullError(StorageError):
     """The file system refused space. Nothing was half written; try again once space is back."""
 
 
+class NoDescriptorError(DiskFullError):
+    """No file descriptor is free. As with a full disk nothing was half done: try again later."""
+
+
 class DiskFailedError(StorageError):
     """A write or fsync failed with an I/O error. The node must stop: its disk cannot be trusted."""
 

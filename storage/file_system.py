@@ -20,7 +20,8 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 
-from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.errors import DiskFailedError, DiskFullError, NoDescriptorError
+from delaylog.storage.spare_descriptors import NO_DESCRIPTOR, give_spare, refill
 
 IOV_MAX = 1024
 """How many buffers one writev takes on Linux."""
@@ -126,6 +127,10 @@ def raise_disk_error(error: OSError, path: str) -> NoReturn:
     """Translate an OSError: full disks are survivable, everything else stops the node."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise DiskFullError(f"no space for {path}: {error.strerror}") from error
+    if error.errno in NO_DESCRIPTOR:
+        raise NoDescriptorError(
+            f"no file descriptor for {path}: {error.strerror}; raise the limit (ulimit -n)"
+        ) from error
     raise DiskFailedError(f"I/O failed on {path}: {error.strerror}") from error
 
 
@@ -313,6 +318,16 @@ class OsFile:
 
     def close(self) -> None:
         os.close(self._fd)
+        refill()
+
+
+def _open(path: str, flags: int) -> int:
+    while True:
+        try:
+            return os.open(path, flags, FILE_MODE)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or not give_spare():
+                raise
 
 
 class OsFileSystem:
@@ -324,7 +339,7 @@ class OsFileSystem:
     def open(self, path: str, *, create: bool = False) -> File:
         flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return self._file(os.open(path, flags, FILE_MODE), path)
+            return self._file(_open(path, flags), path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -355,13 +370,17 @@ class OsFileSystem:
         shutil.rmtree(path)
 
     def sync_folder(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise_disk_error(error, path)
         try:
             os.fsync(fd)
         except OSError as error:
             raise DiskFailedError(f"fsync failed on folder {path}: {error.strerror}") from error
         finally:
             os.close(fd)
+            refill()
 
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)

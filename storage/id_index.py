@@ -125,6 +125,12 @@ def mark_damaged(path: str) -> None:
         )
 
 
+def map_size(path: str) -> int:
+    """Bytes of address space for the database: the disk is full before the map is."""
+    stat = os.statvfs(path)
+    return max(MAP_SIZE, stat.f_blocks * stat.f_frsize + (1 << 20) - 1 >> 20 << 20)
+
+
 class IdIndex:
     """(topic, id hash) -> ref."""
 
@@ -171,7 +177,7 @@ class IdIndex:
                 _allocate(f"{self._path}/lock.mdb", _LOCK_BYTES)
                 return lmdb.open(
                     self._path,
-                    map_size=MAP_SIZE,
+                    map_size=map_size(self._path),
                     subdir=True,
                     max_spare_txns=1,
                     readahead=False,
@@ -212,6 +218,11 @@ class IdIndex:
                 return
             except _NO_DAMAGE:
                 raise
+            except lmdb.MapFullError as error:
+                # The disk grew: the map is as large as it was at the start. Nothing is damaged.
+                raise DiskFullError(
+                    f"{self._file} has reached the size that the disk had; start again: {error}"
+                ) from error
             except lmdb.Error as error:
                 self._room_or_raise(error, given)
 

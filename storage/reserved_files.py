@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.space_reserve import SpaceReserve
 
@@ -76,6 +76,8 @@ class ReservedFileSystem:
     def open(self, path: str, *, create: bool = False) -> ReservedFile:
         try:
             file = self._fs.open(path, create=create)
+        except NoDescriptorError:
+            raise
         except DiskFullError:
             file = self._reserve.making_room(lambda: self._fs.open(path, create=create))
         return ReservedFile(file, self._reserve)

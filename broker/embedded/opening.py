@@ -24,6 +24,7 @@ from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder
 from delaylog.broker.web.routing import TOPIC_NAME
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.spare_descriptors import hold_spares
 from delaylog.storage.unsynced_files import UnsyncedFileSystem
 
 ClockT = TypeVar("ClockT", bound=Clock)
@@ -123,6 +124,7 @@ def _open(
     folder = os.fspath(path)
     if not isinstance(folder, str) or not folder:
         raise ValueError(f"a folder is named by a text, not {folder!r}")
+    hold_spares()
     # A program may change its folder while it goes on.
     folder = str(Path(folder).absolute())
     manual = isinstance(clock, ManualClock)

@@ -188,7 +188,7 @@ def find_texts(
         wanted = gather(ids.block, (np.cumsum(sizes) - sizes)[at], sizes[at])
         other = ~same_ids(state, found.refs[at], take_rows(found.rows, at), wanted, sizes[at])
         if some(other):
-            found.drop(at[other])
+            found = found.without(at[other])
     return found
 
 

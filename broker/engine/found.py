@@ -7,7 +7,7 @@ message; `one` is the view of a single message for the faces that need one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +76,18 @@ class FoundColumns:
             self.group,
         )
 
-    def drop(self, at: Int64Array) -> None:
-        """Make the slots `at` unknown: they turned out to be other messages."""
-        self.known[at] = False
-        for column in (self.origins, self.refs, self.states):
-            column[at] = 0
+    def without(self, at: Int64Array) -> FoundColumns:
+        """The same with the slots `at` unknown: they turned out to be other messages."""
+        stays = np.ones(len(self), np.bool_)
+        stays[at] = False
+        # Not in place: refs are shared with `Whereabouts`, which has made them read-only.
+        return replace(
+            self,
+            known=self.known & stays,
+            origins=np.where(stays, self.origins, 0),
+            refs=np.where(stays, self.refs, 0),
+            states=np.where(stays, self.states, 0).astype(np.uint8),
+        )
 
 
 def just(found: Found, group: Group) -> FoundColumns:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from delaylog.broker.engine.errors import EngineError
-from delaylog.storage.errors import BatchError, DiskFullError
+from delaylog.storage.errors import BatchError, DiskFullError, NoDescriptorError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -53,6 +53,8 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(error.code, error.detail, field=error.field, item=error.item, **error.facts)
     if isinstance(error, BatchError):
         return Problem("bad_request", str(error), field=error.field, item=error.item)
+    if isinstance(error, NoDescriptorError):
+        return Problem("not_ready", "no file descriptor is free at the moment; try again")
     if isinstance(error, DiskFullError):
         return Problem("disk_full", "the disk has no room; deliveries go on")
     from aiohttp import web

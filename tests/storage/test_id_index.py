@@ -244,3 +244,19 @@ def test_the_lock_file_owns_its_blocks(tmp_path: Path) -> None:
     ids = IdIndex(str(tmp_path / "ids"))
     assert ids.get_many(1, [7]) == [70]
     ids.close()
+
+
+def test_a_full_map_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map is as large as the disk; where the disk grew since, a restart maps it whole."""
+    with monkeypatch.context() as patch:
+        patch.setattr(id_index, "map_size", lambda _: 1 << 18)
+        ids = IdIndex(str(tmp_path / "ids"))
+        hashes = np.random.default_rng(1).integers(1, 2**63, 20_000).tolist()
+        for ref, value in enumerate(hashes, 1):
+            ids.put(1, value, ref)
+        with pytest.raises(DiskFullError, match="start again"):
+            flush(ids, 7)
+        ids.close()
+    again = IdIndex(str(tmp_path / "ids"))
+    assert again.set_aside == ""
+    again.close()
