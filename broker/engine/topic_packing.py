@@ -18,7 +18,7 @@ from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.storage.packing import PackedList
 
-SLICE_TOPICS: Final = 32
+SLICE_TOPICS: Final = 8
 BLOCK_BYTES: Final = 1 << 18
 """Blocks of this size are handed to the writer: it copies one at a time."""
 _COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
