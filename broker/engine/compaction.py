@@ -275,7 +275,9 @@ class Compactor:
             for number, topic in topics.items()
             if topic is not None and topic.erased <= covered
         }
-        left: set[int] = set()
+        # The far tier may hold some: they are looked at when they come near.
+        far = state.hours.counts.is_far
+        left = {n for n in erased if (topic := topics[n]) is not None and far(topic.last_hour)}
         for hour, counts in list(state.hours.counts.near.items()):
             wanted = {
                 number: position
