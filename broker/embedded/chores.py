@@ -134,6 +134,8 @@ class Chores:
         node, engine = self._node, self._node.engine
         engine.note_tick(now_ms)
         engine.upkeep.short_of_space = node.refusing_sends
+        # The monitor of a served broker reads these; here nobody does.
+        engine.state.take_activities()
         if now_ms >= self._retire_ms:
             self._retire_ms = now_ms + RETIRE_EVERY_MS
             engine.retire_unused(now_ms)
