@@ -530,7 +530,7 @@ class HourStore:
     def dirty_state_bytes(self) -> int:
         """Bytes of states that are newer than their files."""
         return self.far.changed_bytes + 4096 * sum(
-            column.dirty_pages for hour in self._hours.values() for column in hour.state_columns
+            column.dirty_pages for column in list(self._opened.columns)
         )
 
     # ------------------------------------------------------------------ compaction
