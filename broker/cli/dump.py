@@ -274,6 +274,8 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
         yield {"error": "a damaged checkpoint"}
         return
     members, position = found
+    # The key of the hashes of ids is nobody's affair, and no text.
+    members.pop("id_key", None)
     for name in ("leases", "producers"):
         members[name] = len(members[name])
     if "transactions" in members:
@@ -286,7 +288,16 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
             # Who holds which key, by number.
             group["gate"] = len(group["gate"]["keys"]) // 8
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
-    yield {"position": position} | members
+    yield {"position": position} | {name: _no_columns(value) for name, value in members.items()}
+
+
+def _no_columns(value: Any) -> Any:
+    """The value with each packed column, which is bytes, shown as its size."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, dict):
+        return {name: _no_columns(one) for name, one in value.items()}
+    return [_no_columns(one) for one in value] if isinstance(value, list) else value
 
 
 def dump_snapshot(file: File, path: Path) -> Lines:  # noqa: ARG001
