@@ -35,7 +35,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.run_merge import Keep, merge, stack_runs
 from delaylog.storage.run_stack import OpenRuns, RunStack
-from delaylog.storage.sorted_run import RunFacts, hour_key, write_run
+from delaylog.storage.sorted_run import RunFacts, hour_key, run_size, write_run
 from delaylog.storage.state_seal import broken
 from delaylog.storage.whole_rows import put_rows
 from delaylog.storage.work import Work
@@ -379,6 +379,18 @@ def named_runs(saved: dict[str, Any]) -> set[str]:
     """Names of the files that a checkpoint needs of the tier."""
     sets = [*saved["rows"], *(one for sets in saved["states"].values() for one in sets)]
     return {f"{facts[0]}.run" for _, runs in sets for facts in runs}
+
+
+def run_sizes(saved: dict[str, Any]) -> dict[str, int]:
+    """The same with the sizes of the files."""
+    kinds = [(INDEX_ENTRY, saved["rows"])]
+    kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
+    return {
+        f"{facts[0]}.run": run_size(RunFacts(*facts), dtype)
+        for dtype, sets in kinds
+        for _, runs in sets
+        for facts in runs
+    }
 
 
 def tombstones(indexes: Int64Array) -> RowArray:

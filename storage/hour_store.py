@@ -56,7 +56,7 @@ from delaylog.storage.work import IoJob, Work
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
 
-NEAR_HOURS: Final = 24
+NEAR_HOURS = 24
 """Hours from the present one on that have a folder each; later ones are kept by the far tier."""
 
 
@@ -69,7 +69,7 @@ class HourStore:
         folder: str,
         *,
         open_hours_max: int = OPEN_HOURS_MAX,
-        near_hours: int = NEAR_HOURS,
+        near_hours: int | None = None,
     ) -> None:
         self._fs = fs
         self._folder = folder
@@ -79,7 +79,7 @@ class HourStore:
             # No checkpoint may survive a power cut that takes this name.
             fs.sync_folder(parent_of(folder))
         self._hours: dict[int, DelayHour] = {}
-        self._near_hours = near_hours
+        self._near_hours = NEAR_HOURS if near_hours is None else near_hours
         self.counts = HourTable()
         self.far = FarTier(fs, f"{folder}/far")
         self.pile = TailPile(self.far.pile)

@@ -108,7 +108,12 @@ class HourTable:
     def row_total(self) -> int:
         """Rows of all hours."""
         near = sum(counts.rows for counts in self.near.values())
-        return near + int(self._columns["rows"].sum())
+        return near + self.far_rows
+
+    @property
+    def far_rows(self) -> int:
+        """Rows that far hours have ever had."""
+        return int(self._columns["rows"].sum())
 
     @property
     def far_living(self) -> int:

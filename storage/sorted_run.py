@@ -107,6 +107,13 @@ def write_run(
     return RunFacts(number, len(rows), len(records), int(keys[0]), int(keys[-1]), *positions)
 
 
+def run_size(facts: RunFacts, dtype: np.dtype[Any]) -> int:
+    """Bytes of a run's file."""
+    blocks = -(-facts.rows // BLOCK_ROWS)
+    rows = facts.rows * (_KEY_SIZE + dtype.itemsize)
+    return RUN_HEADER_SIZE + rows + blocks * RUN_BLOCK.itemsize + facts.log_size
+
+
 def _blocks(rows: RowArray, records: bytes) -> np.ndarray[Any, Any]:
     starts = np.arange(0, len(rows), BLOCK_ROWS)
     blocks = np.zeros(len(starts), RUN_BLOCK)

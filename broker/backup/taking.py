@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,9 +35,11 @@ from delaylog.storage.checkpoint import (
     decode_checkpoint,
 )
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.far_tier import run_sizes
 from delaylog.storage.file_system import FILE_MODE, FileSystem, make_folder, parent_of
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_table import HourTable
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     TICK_SLOT_SIZE,
@@ -46,6 +48,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
 
+FAR: Final = "hours/far"
 TRIES: Final = 5
 """How often a backup begins again when files it needs were removed meanwhile. A broker keeps them
 while it is told to; one that runs out of disk space does not."""
@@ -68,6 +71,20 @@ class Start:
             for hour, values in self.members.get("hours", {}).items()
         }
         return {hour: counts for hour, counts in found.items() if counts.rows}
+
+    @property
+    def far(self) -> HourTable:
+        """Counts of all hours; those of far ones say how many rows their runs hold."""
+        table = HourTable()
+        far = self.members.get("far")
+        table.restore(self.hours, None if far is None else far["hours"])
+        return table
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """Files of the far tier that the checkpoint names, and their sizes."""
+        far = self.members.get("far")
+        return {} if far is None else run_sizes(far["tier"])
 
     @property
     def keyspace(self) -> KeyspaceBase:
@@ -221,7 +238,7 @@ class FolderCopy:
             bytes_of_hour(self._source, self._folder, place, hours[hour].rows)
             for hour, place in places.items()
         )
-        self._total += start.keyspace.size
+        self._total += start.keyspace.size + sum(start.runs.values())
         entries = self._copy_keyspace(start)
         rows = copied = 0
         self._target.mkdir(f"{self._partial}/hours")
@@ -230,6 +247,9 @@ class FolderCopy:
             if found is not None:
                 entries += found
                 rows, copied = rows + hours[hour].rows, copied + 1
+        entries += self._copy_runs(start)
+        far = start.far
+        rows, copied = rows + far.far_rows, copied + len(far.far_hours())
         self._target.sync_folder(f"{self._partial}/hours")
         tick, durable_end = self._tick()
         log = copy_log(
@@ -322,29 +342,41 @@ class FolderCopy:
             hour.close()
 
     def _copy_keyspace(self, start: Start) -> list[FileEntry]:
-        """The snapshot that the checkpoint names, if it names one. It never changes."""
+        """The snapshot that the checkpoint names, if it names one."""
         name = start.keyspace.file
         if not name:
             return []
-        path = f"{KEYSPACE}/{name}"
-        try:
-            file = self._source.open(f"{self._folder}/{path}")
-        except FileNotFoundError:
-            if not self._still_kept(start):
-                raise Vanished(path) from None
-            raise CorruptionError(
-                "a snapshot is missing", path=f"{self._folder}/{path}", position=0
-            ) from None
-        self._target.mkdir(f"{self._partial}/{KEYSPACE}")
-        copied = CopiedFile(self._target, self._partial, path, self._progress)
-        try:
-            copied.copy(file, 0, start.keyspace.size)
-            entry = copied.finish()
-        finally:
-            copied.close()
-            file.close()
-        self._target.sync_folder(f"{self._partial}/{KEYSPACE}")
-        return [entry]
+        return self._copy_named(start, KEYSPACE, {name: start.keyspace.size}, "a snapshot")
+
+    def _copy_runs(self, start: Start) -> list[FileEntry]:
+        """The runs of the far tier that the checkpoint names."""
+        return self._copy_named(start, FAR, start.runs, "a run") if start.runs else []
+
+    def _copy_named(
+        self, start: Start, folder: str, sizes: Mapping[str, int], what: str
+    ) -> list[FileEntry]:
+        """Files that a checkpoint names: they never change, and are kept as long as it is."""
+        self._target.mkdir(f"{self._partial}/{folder}")
+        entries = []
+        for name, size in sizes.items():
+            path = f"{folder}/{name}"
+            try:
+                file = self._source.open(f"{self._folder}/{path}")
+            except FileNotFoundError:
+                if not self._still_kept(start):
+                    raise Vanished(path) from None
+                raise CorruptionError(
+                    f"{what} is missing", path=f"{self._folder}/{path}", position=0
+                ) from None
+            copied = CopiedFile(self._target, self._partial, path, self._progress)
+            try:
+                copied.copy(file, 0, size)
+                entries.append(copied.finish())
+            finally:
+                copied.close()
+                file.close()
+        self._target.sync_folder(f"{self._partial}/{folder}")
+        return entries
 
     def _tick(self) -> tuple[Tick, int]:
         """(tick, durable end) of the newest slot."""

@@ -14,6 +14,7 @@ from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
+from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import HourCheck
 from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -31,6 +32,7 @@ from delaylog.storage.checkpoint import (
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_table import HourTable
 from delaylog.storage.id_hash import IdHash
 from delaylog.storage.id_index import DAMAGED_MARK
 from delaylog.storage.layout import (
@@ -146,6 +148,8 @@ class _Newest:
     """Of the same: what they say about transactions."""
     id_key: bytes = b""
     """Key of the hashes of ids."""
+    far: Mapping[str, Any] | None = None
+    """What it says of far hours."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
@@ -179,6 +183,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             bases,
             staged,
             members.get("id_key", b""),
+            members.get("far"),
         )
     return positions, newest
 
@@ -235,6 +240,10 @@ def _hours(
     report: Report,
 ) -> Generator[str, None, None]:
     counts, floor = newest.counts, newest.floor
+    table = HourTable()
+    table.restore(counts, None if newest.far is None else newest.far["hours"])
+    if newest.far is not None:
+        yield from _labelled("hours/far", verify_far(fs, folder, newest.far["tier"], report))
     place = f"{folder}/hours"
     present = {
         hour: name
@@ -242,14 +251,14 @@ def _hours(
         if (hour := hour_of_name(name)) is not None
     }
     for name in fs.listdir(place) if fs.exists(place) else []:
-        if hour_of_name(name) is None:
+        if hour_of_name(name) is None and name != "far":
             report.note(f"hours/{name}", 0, "not an hour's folder")
 
     def is_row(refs: Int64Array) -> np.ndarray:
         good = np.zeros(len(refs), np.bool_)
         hours, index = refs >> HOUR_SHIFT, refs & INDEX_MASK
         for hour in np.unique(hours).tolist():
-            known = counts.get(hour)
+            known = table.get(hour)
             # Frames behind the checkpoint may have made more rows than it counts, and hours that
             # ended may be gone while others still name them.
             open_ended = log.changed or (known is None and hour < floor)

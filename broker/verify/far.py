@@ -1,0 +1,88 @@
+"""Verify the far tier: every run that the newest checkpoint names, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.verify.report import Report
+from delaylog.storage.columns import every, rising
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.far_tier import named_runs
+from delaylog.storage.file_system import FileSystem
+from delaylog.storage.layout import (
+    HOUR_MS,
+    INDEX_BITS,
+    INDEX_ENTRY,
+    INDEX_MASK,
+    STATE_ENTRY,
+    Int64Array,
+    RowArray,
+)
+from delaylog.storage.sorted_run import BLOCK_ROWS, RunFacts, SortedRun, run_size
+from delaylog.storage.state_seal import broken
+
+FAR: Final = "hours/far"
+_SLICE_BLOCKS: Final = 16
+
+
+def verify_far(
+    fs: FileSystem, folder: str, saved: Mapping[str, Any], report: Report
+) -> Generator[None, None, None]:
+    """Check the runs that a checkpoint names (`saved`); other files there are left-overs."""
+    place = f"{folder}/{FAR}"
+    named = named_runs(dict(saved))
+    present = set(fs.listdir(place)) if fs.exists(place) else set()
+    # Others are of the checkpoint before, or of a run that was being written.
+    report.files += len(present - named)
+    kinds = [(INDEX_ENTRY, saved["rows"])]
+    kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
+    for dtype, sets in kinds:
+        for _, runs in sets:
+            for facts in runs:
+                yield from _run(fs, place, dtype, RunFacts(*facts), report)
+
+
+def _run(
+    fs: FileSystem, place: str, dtype: np.dtype[Any], facts: RunFacts, report: Report
+) -> Generator[None, None, None]:
+    name = f"{FAR}/{facts.number}.run"
+    if not fs.exists(f"{place}/{facts.number}.run"):
+        report.damaged(name, 0, f"missing; {facts.rows} rows were durable")
+        return
+    report.files += 1
+    report.bytes_read += run_size(facts, dtype)
+    try:
+        run = SortedRun(fs, f"{place}/{facts.number}.run", dtype, facts)
+    except CorruptionError as error:
+        report.damaged(name, error.position, error.what)
+        return
+    try:
+        last = -1
+        for first in range(0, facts.rows, BLOCK_ROWS * _SLICE_BLOCKS):
+            stop = min(first + BLOCK_ROWS * _SLICE_BLOCKS, facts.rows)
+            at = np.arange(first, stop)
+            keys, rows = run.keys_between(first, stop), run.rows(at)
+            if dtype == INDEX_ENTRY:
+                offsets, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
+                run.records(at, offsets, sizes)
+                good = _rows_are_those_of(keys, rows)
+            else:
+                good = not broken(rows).any()
+            if not good or int(keys[0]) <= last or not rising(keys):
+                report.damaged(name, first, "rows that do not belong to their keys")
+                return
+            last = int(keys[-1])
+            yield
+    except CorruptionError as error:
+        report.damaged(name, error.position, error.what)
+    finally:
+        run.close()
+
+
+def _rows_are_those_of(keys: Int64Array, rows: RowArray) -> bool:
+    number = rows["global_index"] == keys & INDEX_MASK
+    hour = rows["deliver_at"] // HOUR_MS == keys >> INDEX_BITS
+    return every(number) and every(hour)
