@@ -208,13 +208,9 @@ class HourTable:
         """The first far hour with counts up to `last`, None if there is none."""
         start = max(self.far_from - self._base, 0)
         stop = min(last + 1 - self._base, len(self._columns["rows"]))
-        for name in COLUMNS:
-            used = np.flatnonzero(self._columns[name][start:stop])
-            if len(used):
-                stop = start + int(used[0]) + 1
-        if start >= stop:
-            return None
-        return stop - 1 + self._base if self.get(stop - 1 + self._base) is not None else None
+        firsts = [np.flatnonzero(column[start:stop])[:1] for column in self._columns.values()]
+        found = np.concatenate(firsts)
+        return self._base + start + int(found.min()) if len(found) else None
 
     # ------------------------------------------------------------------ checkpoints
 

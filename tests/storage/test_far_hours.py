@@ -306,3 +306,16 @@ def test_numbers_of_files_are_not_used_twice() -> None:
     run(again.flush(upto=model.position))
     check_look_ups(again, model, model.refs)
     assert far_tier.named_runs(saved(again, model.position)["far"]["tier"]) == {"1.run", "2.run"}
+
+
+def test_hours_that_kept_their_folders_are_not_split_again() -> None:
+    """Once the clock was set back, an hour beyond the border may have a folder already."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 1)
+    run(store.bring_near(LAST))
+    store.set_near([FIRST - 9_000])
+    store.set_near([FIRST])
+    run(store.split_work())
+    run(store.bring_near(LAST))
+    check_look_ups(store, model, model.refs)

@@ -336,13 +336,13 @@ class Host:
         for hour, known in hours.counts.items():
             if known.rows == 0:
                 continue
-            folder = hours.hour(hour)
-            assert folder.row_count == known.rows
+            folder = hours.view(hour)
+            assert hours.flushed(hour) == known.rows
             living = 0
             per_group: Counter[tuple[int, int]] = Counter()
             for rows in folder.scan_rows():
                 index = rows["global_index"].astype(np.int64)
-                entries = folder.states().get(index)
+                entries = folder.states(1).get(index)
                 assert entries.dtype == STATE_ENTRY
                 mine = rows["topic"] == self.topic.number
                 counts.update(MessageState(int(s)).name for s in entries["state"][mine])
