@@ -250,6 +250,8 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     del out["keyspace"]["position"]
     if not state.transactions:
         del out["transactions"]["log_from"]
+    # Where rows are kept is each node's own; `hours` below says how many there are.
+    del out["far"]
     # Hours in which nothing lives may have been removed.
     out["hours"] = {
         hour: [counts.rows, counts.living, counts.guests]
