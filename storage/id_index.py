@@ -128,7 +128,7 @@ def mark_damaged(path: str) -> None:
 def map_size(path: str) -> int:
     """Bytes of address space for the database: the disk is full before the map is."""
     stat = os.statvfs(path)
-    return max(MAP_SIZE, stat.f_blocks * stat.f_frsize + (1 << 20) - 1 >> 20 << 20)
+    return max(MAP_SIZE, 1 << (stat.f_blocks * stat.f_frsize - 1).bit_length())
 
 
 class IdIndex:

@@ -124,7 +124,8 @@ def _meta(file: File, number: int) -> _Meta:
     # Page size and flags of the environment stand in the free tree's pad and flags.
     sound = (
         (page, flags, magic, version, address) == (number, _META_FLAG, _MAGIC, 1, 0)
-        and map_size == MAP_SIZE
+        and map_size >= MAP_SIZE
+        and map_size.bit_count() == 1
         and (free.pad, free.flags, ids.pad, ids.flags) == (PAGE_SIZE, _INTEGER_KEY, 0, 0)
     )
     if not sound:

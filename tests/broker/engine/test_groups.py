@@ -217,7 +217,7 @@ def test_a_topic_that_is_dropped_takes_all_with_it(host: Any) -> None:
     hours = host.engine.state.hours.counts
     topics.drop_topic(host.engine.state, host.topic, host.now_ms)
     host.turn()
-    assert all(counts.living == 0 for counts in hours.values())
+    assert all(counts.living == 0 for _, counts in hours.items())
     host.restart()
     assert host.bodies() == []
     host.advance(90_000)
