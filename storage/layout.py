@@ -315,6 +315,7 @@ assert RUN_HEADER.size == RUN_HEADER_SIZE
 RUN_MAGIC: Final = 0x4E524C44  # "DLRN"
 RUN_BLOCK: Final = np.dtype([("rows_crc", "<u4"), ("log_crc", "<u4"), ("log_start", "<u8")])
 assert RUN_BLOCK.itemsize == 16
+RUN_BLOCK_ROWS: Final = 1_024
 
 # --------------------------------------------------------------------------- stand-alone files
 

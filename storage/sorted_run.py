@@ -31,6 +31,7 @@ from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_MASK,
     RUN_BLOCK,
+    RUN_BLOCK_ROWS,
     RUN_HEADER,
     RUN_HEADER_SIZE,
     RUN_MAGIC,
@@ -39,7 +40,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.whole_rows import put_rows
 
-BLOCK_ROWS: Final = 1_024
+BLOCK_ROWS: Final = RUN_BLOCK_ROWS
 _READ_GAP_BYTES: Final = 4_096
 _KEY_SIZE: Final = 8
 

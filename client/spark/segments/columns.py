@@ -85,22 +85,22 @@ class Columns:
         self._spaces = pa.array([topic.namespace for topic in folder.topics], pa.string())
 
     def batch(
-        self, hour: int, rows: RowArray, found: GroupRows, records: Records | None
+        self, hours: Int64Array, rows: RowArray, found: GroupRows, records: Records | None
     ) -> pa.RecordBatch:
         """A batch of rows, which are those that were `found`."""
-        n, table = len(rows), found.table
+        table = found.table
         due = rows["deliver_at"].astype(np.int64)
         expires = rows["expires_at"].astype(np.int64)
         time, leased, ended = times_of(found)
         topic = table.topic_code[found.topics]
         names = pa.array(table.names, pa.string())
         made: dict[str, Callable[[], Any]] = {
-            "hour": lambda: _times(np.full(n, hour * HOUR_MS, np.int64)),
+            "hour": lambda: _times(hours * HOUR_MS),
             "namespace": lambda: _named(topic, self._spaces),
             "topic": lambda: _named(topic, self._topics),
             "group": lambda: _named(table.group_code[found.topics], names),
             "id": lambda: _ids(rows, records),
-            "ref": lambda: pa.array(refs_of(hour, rows)),
+            "ref": lambda: pa.array(refs_of(hours, rows)),
             "state": lambda: _named(found.state, _STATE_NAMES),
             "cause": lambda: _named(found.entries["cause"], _CAUSE_NAMES),
             "attempts": lambda: pa.array(found.entries["attempts"].astype(np.int32)),
@@ -121,12 +121,12 @@ class Columns:
         columns = [made[name]() for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def damaged(self, hour: int, n: int) -> pa.RecordBatch:
+    def damaged(self, hours: Int64Array) -> pa.RecordBatch:
         """A batch of rows of which nothing but the hour is known."""
-        columns = []
+        n, columns = len(hours), []
         for field in self.schema:
             if field.name == "hour":
-                columns.append(_times(np.full(n, hour * HOUR_MS, np.int64)))
+                columns.append(_times(hours * HOUR_MS))
             elif field.name == "state":
                 columns.append(_named(np.full(n, CODES["damaged"]), _STATE_NAMES))
             else:

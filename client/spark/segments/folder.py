@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.checkpoint import HOUR_FIELDS, checkpoints_among, decode_checkpoint
-from delaylog.storage.layout import HOUR_SHIFT, INDEX_MASK, Int64Array
+from delaylog.storage.layout import HOUR_MAX, HOUR_SHIFT, INDEX_BITS, INDEX_MASK, Int64Array
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.wanted import Wanted
 
@@ -56,6 +56,33 @@ class Hour:
     """End of the last log frame that changed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A file of the far tier, hours/far/NUMBER.run; a key is hour << 32 | row number."""
+
+    number: int
+    rows: int
+    log_size: int
+    first_key: int
+    last_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """The far tier: hours that have no folder, because they are more than a day ahead."""
+
+    hour_from: int
+    """Hours from here on are far ones, but for those with counts of their own."""
+    rows: dict[int, int]
+    """Row numbers given out, by far hour."""
+    runs: tuple[Run, ...]
+    states: dict[int, tuple[Run, ...]]
+    """By group: runs of states, the newest first."""
+
+
+NO_FAR: Final = Far(HOUR_MAX + 1, {}, (), {})
+
+
 @dataclass(frozen=True)
 class Folder:
     """A folder as of one checkpoint."""
@@ -66,11 +93,21 @@ class Folder:
     hour_floor: int
     topics: tuple[Topic, ...]
     hours: dict[int, Hour]
+    """Hours that have folders."""
+    far: Far = NO_FAR
 
     @cached_property
     def _counts(self) -> tuple[Int64Array, Int64Array]:
-        hours = sorted(self.hours)
-        return np.array(hours, np.int64), np.array([self.hours[h].rows for h in hours], np.int64)
+        known = self.far.rows | {hour: each.rows for hour, each in self.hours.items()}
+        hours = sorted(known)
+        return np.array(hours, np.int64), np.array([known[hour] for hour in hours], np.int64)
+
+    def is_far(self, keys: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which keys of a run name rows that are kept by the far tier."""
+        hours = keys >> INDEX_BITS
+        out: npt.NDArray[np.bool_] = hours >= self.far.hour_from
+        early = [hour for hour in self.hours if hour >= self.far.hour_from]
+        return out & ~np.isin(hours, early) if early else out
 
     def holds(self, refs: Int64Array) -> npt.NDArray[np.bool_]:
         """Which refs name a row that the checkpoint counts."""
@@ -176,4 +213,33 @@ def _folder(path: str, name: str, members: dict[str, Any], position: int) -> Fol
         if counts["rows"]:
             ended = counts["living"] == 0 and counts["guests"] == 0
             hours[hour] = Hour(counts["rows"], ended, counts["keep_until_ms"], counts["position"])
-    return Folder(path, position, members["told_ms"], members["hour_floor"], topics, hours)
+    return Folder(
+        path,
+        position,
+        members["told_ms"],
+        members["hour_floor"],
+        topics,
+        hours,
+        _far(members["far"]) if "far" in members else NO_FAR,
+    )
+
+
+def _far(saved: dict[str, Any]) -> Far:
+    counts, tier = saved["hours"], saved["tier"]
+    rows = np.frombuffer(counts["columns"]["rows"], "<i8")
+    used = np.flatnonzero(rows).tolist()
+    states = {
+        group: tuple(run for one in reversed(sets) for run in _runs([one]))
+        for group, sets in tier["states"].items()
+    }
+    return Far(
+        counts["from"],
+        {counts["base"] + at: int(rows[at]) for at in used},
+        _runs(tier["rows"]),
+        states,
+    )
+
+
+def _runs(sets: list[Any]) -> tuple[Run, ...]:
+    """Runs of sets; a set is [level, its runs]."""
+    return tuple(Run(*facts[:5]) for _, runs in sets for facts in runs)

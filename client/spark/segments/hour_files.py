@@ -48,6 +48,12 @@ class Part:
     rows: RowArray
     good: npt.NDArray[np.bool_]
     extents: RowArray
+    hour: int
+
+    @property
+    def hours(self) -> Int64Array:
+        """The hour of each row."""
+        return np.full(len(self.rows), self.hour)
 
     @property
     def first(self) -> int:
@@ -60,6 +66,7 @@ class HourFiles:
 
     def __init__(self, folder: Folder, piece: HourSlice, *, text: bool, skip: bool) -> None:
         self.path = hour_path(folder.path, piece.hour)
+        self._hour = piece.hour
         self._skip = skip
         self._text = text
         self._files: dict[str, int] = {}
@@ -113,7 +120,7 @@ class HourFiles:
     def _part(self, extents: RowArray) -> Part:
         counts = extents["count"].astype(np.int64)
         first, total = int(extents[0]["first_index"]) - 1, int(counts.sum())
-        raw = _pread(self._files["delay.index"], total * INDEX_ENTRY_SIZE, first * INDEX_ENTRY_SIZE)
+        raw = pread(self._files["delay.index"], total * INDEX_ENTRY_SIZE, first * INDEX_ENTRY_SIZE)
         view, good, at = memoryview(raw), np.ones(total, np.bool_), 0
         for count, crc in zip(counts.tolist(), extents["index_crc"].tolist(), strict=True):
             start = at * INDEX_ENTRY_SIZE
@@ -126,7 +133,7 @@ class HourFiles:
                 good[at : at + count] = False
             at += count
         raw = raw.ljust(total * INDEX_ENTRY_SIZE, b"\0")
-        return Part(np.frombuffer(raw, INDEX_ENTRY), good, extents)
+        return Part(np.frombuffer(raw, INDEX_ENTRY), good, extents, self._hour)
 
     def states(self, group: int, part: Part) -> StateArray:
         """Entries of a part's rows; those that are broken make their rows so.
@@ -139,7 +146,7 @@ class HourFiles:
             return np.zeros(count, STATE_ENTRY)
         size = count * STATE_ENTRY_SIZE
         for look in range(_LOOKS):
-            raw = _pread(descriptor, size, first * STATE_ENTRY_SIZE).ljust(size, b"\0")
+            raw = pread(descriptor, size, first * STATE_ENTRY_SIZE).ljust(size, b"\0")
             entries: StateArray = np.frombuffer(raw, STATE_ENTRY)
             bad = broken(entries)
             if not bad.any():
@@ -163,13 +170,13 @@ class HourFiles:
         for number in touched.tolist():
             extent = part.extents[number]
             offset, size = int(extent["log_offset"]), int(extent["log_size"])
-            if crc32c(_pread(self._files["delay.log"], size, offset)) != int(extent["log_crc"]):
+            if crc32c(pread(self._files["delay.log"], size, offset)) != int(extent["log_crc"]):
                 self._found("delay.log", offset, f"{size} bytes that are not the ones written")
                 part.good[int(ends[number] - counts[number]) : int(ends[number])] = False
 
     def read_records(self, start: int, size: int) -> bytes:
         """A range of the delay log."""
-        raw = _pread(self._files["delay.log"], size, start)
+        raw = pread(self._files["delay.log"], size, start)
         if len(raw) < size:
             raise DamagedError(f"{self.path}/delay.log", start, f"{size} bytes are not there")
         return raw
@@ -179,7 +186,7 @@ class HourFiles:
             raise DamagedError(f"{self.path}/{name}", position, what)
 
 
-def _pread(descriptor: int, size: int, offset: int) -> bytes:
+def pread(descriptor: int, size: int, offset: int) -> bytes:
     """So much of a file as there is: one call of the kernel gives 2 GiB at most."""
     raw = os.pread(descriptor, size, offset)
     parts = [raw]

@@ -3,13 +3,15 @@
 An hour's rows come in extents, one for each flush, with checksums and the bounds of what is in
 them. Those in which nothing can be asked for are left out; the others are packed in their order
 into tasks of about the same size: small hours share one, and a hot hour is spread over several.
+A run of the far tier, which holds rows of many hours, is read whole by one task.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,17 +23,25 @@ from delaylog.storage.layout import (
     EXTENT_MAGIC,
     EXTENT_SIZE,
     FILE_VERSION,
+    INDEX_BITS,
     INDEX_ENTRY_SIZE,
     STATE_ENTRY_SIZE,
     RowArray,
     hour_name,
 )
 from pyspark_delaylog.segments.errors import DamagedError
-from pyspark_delaylog.segments.folder import Folder, read_folder, wants_group
+from pyspark_delaylog.segments.folder import Folder, Run, read_folder, wants_group
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.wanted import Wanted
 
 _ROW_BYTES: Final = INDEX_ENTRY_SIZE + STATE_ENTRY_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class RunSlice:
+    """A run of the far tier."""
+
+    run: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +54,27 @@ class HourSlice:
     damaged: int = 0
 
 
+Piece = HourSlice | RunSlice
+_Place = tuple[Callable[[int, int], Piece], npt.NDArray[np.int64]]
+"""What makes a piece of extents [first, first + count), and which extents are read."""
+
+
+def _whole_run(run: Run, first: int, count: int) -> RunSlice:
+    assert (first, count) == (0, 1), "a run is read by one task"
+    return RunSlice(run)
+
+
 def hour_path(folder: str, hour: int) -> str:
     """The folder of an hour."""
     return f"{folder}/hours/{hour_name(hour)}"
 
 
-def plan(folder: Folder, options: SegmentOptions) -> list[list[HourSlice]]:
+def plan(folder: Folder, options: SegmentOptions) -> list[list[Piece]]:
     """Slices for each task; fewer tasks than were asked for where there is little to read."""
     wanted = options.wanted
     bits = _topic_bits(folder, wanted)
     weights: list[npt.NDArray[np.int64]] = []
-    places: list[tuple[int, npt.NDArray[np.int64]]] = []
+    places: list[_Place] = []
     damaged: list[HourSlice] = []
     for hour, known in sorted(folder.hours.items()):
         if not wanted.hour_from <= hour < wanted.hour_to:
@@ -80,7 +100,13 @@ def plan(folder: Folder, options: SegmentOptions) -> list[list[HourSlice]]:
             if options.text:
                 size += extents["log_size"][keep].astype(np.int64)
             weights.append(size)
-            places.append((hour, keep))
+            places.append((partial(HourSlice, hour), keep))
+    for run in folder.far.runs:
+        first = max(folder.far.hour_from, wanted.hour_from)
+        if first <= run.last_key >> INDEX_BITS and run.first_key >> INDEX_BITS < wanted.hour_to:
+            run_size = run.rows * _ROW_BYTES + (run.log_size if options.text else 0)
+            weights.append(np.array([run_size], np.int64))
+            places.append((partial(_whole_run, run), np.zeros(1, np.int64)))
     tasks = _pack(places, weights, options.partitions)
     if damaged:
         tasks = [[*damaged, *(tasks[0] if tasks else [])], *tasks[1:]]
@@ -96,24 +122,24 @@ def _topic_bits(folder: Folder, wanted: Wanted) -> int:
 
 
 def _pack(
-    places: list[tuple[int, npt.NDArray[np.int64]]],
+    places: list[_Place],
     weights: list[npt.NDArray[np.int64]],
     count: int,
-) -> list[list[HourSlice]]:
+) -> list[list[Piece]]:
     if not places:
         return []
     weight = np.concatenate(weights)
     # A task takes what has its middle in the task's share of all bytes.
     middle = np.cumsum(weight) - weight / 2
     tasks = np.minimum((middle * count / weight.sum()).astype(np.int64), count - 1)
-    out: list[list[HourSlice]] = [[] for _ in range(count)]
+    out: list[list[Piece]] = [[] for _ in range(count)]
     at = 0
-    for hour, keep in places:
+    for piece, keep in places:
         mine = tasks[at : at + len(keep)]
         cuts = np.flatnonzero((np.diff(keep) != 1) | (np.diff(mine) != 0)) + 1
         for part in np.split(np.arange(len(keep)), cuts):
             first = int(keep[part[0]])
-            out[int(mine[part[0]])].append(HourSlice(hour, first, len(part)))
+            out[int(mine[part[0]])].append(piece(first, len(part)))
         at += len(keep)
     return [task for task in out if task]
 

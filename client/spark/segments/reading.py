@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from delaylog.storage.layout import INDEX_BITS, Int64Array, StateArray
 from pyspark_delaylog.segments.columns import Columns, schema_of
-from pyspark_delaylog.segments.errors import RetiredError
-from pyspark_delaylog.segments.folder import Folder, GroupTable
+from pyspark_delaylog.segments.errors import DamagedError, RetiredError
+from pyspark_delaylog.segments.folder import Folder, GroupTable, Run
 from pyspark_delaylog.segments.hour_files import HourFiles, Part
 from pyspark_delaylog.segments.options import SegmentOptions
-from pyspark_delaylog.segments.planning import HourSlice
+from pyspark_delaylog.segments.planning import Piece, RunSlice
+from pyspark_delaylog.segments.run_files import RunFiles, RunPart
 from pyspark_delaylog.segments.states import GroupRows, group_rows
 from pyspark_delaylog.segments.texts import Records
+
+PartT = TypeVar("PartT", Part, RunPart)
+Taken_contra = TypeVar("Taken_contra", Part, RunPart, contravariant=True)
+
+
+class Files(Protocol[Taken_contra]):
+    """Where parts come from: files of an hour, or runs."""
+
+    def states(self, group: int, part: Taken_contra) -> StateArray:
+        """Entries of a part's rows."""
+        ...
+
+    def check_records(self, part: Taken_contra, at: Int64Array) -> None:
+        """Check the records of some rows of a part."""
+        ...
+
+    def read_records(self, start: int, size: int) -> bytes:
+        """A range of the records."""
+        ...
 
 
 class Reading:
@@ -27,11 +48,14 @@ class Reading:
         tables = [GroupTable(folder.topics, number, options.wanted) for number in numbers]
         self._tables = [table for table in tables if table.names]
 
-    def batches(self, slices: Iterable[HourSlice]) -> Iterator[Any]:
+    def batches(self, slices: Iterable[Piece]) -> Iterator[Any]:
         """Raises DamagedError unless damage is skipped."""
         for piece in slices:
+            if isinstance(piece, RunSlice):
+                yield from self._run(piece.run)
+                continue
             if piece.damaged:
-                yield self._columns.damaged(piece.hour, piece.damaged)
+                yield self._columns.damaged(np.full(piece.damaged, piece.hour))
                 continue
             try:
                 files = HourFiles(
@@ -44,10 +68,27 @@ class Reading:
                 continue
             with files:
                 for part in files.parts():
-                    yield from self._part(files, piece.hour, part)
+                    yield from self._part(files, part)
 
-    def _part(self, files: HourFiles, hour: int, part: Part) -> Iterator[Any]:
-        found = [self._rows(files, table, hour, part) for table in self._tables]
+    def _run(self, run: Run) -> Iterator[Any]:
+        options = self._options
+        try:
+            files = RunFiles(
+                self._folder, run, options.wanted, text=options.text, skip=options.skip_corrupt
+            )
+        except DamagedError:
+            if not options.skip_corrupt:
+                raise
+            # Without its keys nothing tells which hours its rows belong to.
+            if options.wanted.takes_damaged:
+                yield self._columns.damaged(np.full(run.rows, run.first_key >> INDEX_BITS))
+            return
+        with files:
+            for part in files.parts():
+                yield from self._part(files, part)
+
+    def _part(self, files: Files[PartT], part: PartT) -> Iterator[Any]:
+        found = [self._rows(files, table, part) for table in self._tables]
         if self._options.text:
             for each in found:
                 files.check_records(part, each.at)
@@ -55,20 +96,20 @@ class Reading:
         for each in found:
             if damaged:
                 # What one group's states or the records said of a row counts for all.
-                each = self._rows(files, each.table, hour, part)
+                each = self._rows(files, each.table, part)
             if len(each.at):
                 rows = part.rows if len(each.at) == len(part.rows) else part.rows[each.at]
                 records = Records(files, rows) if self._options.text else None
-                yield self._columns.batch(hour, rows, each, records)
+                yield self._columns.batch(part.hours[each.at], rows, each, records)
         if damaged and self._options.wanted.takes_damaged:
-            yield self._columns.damaged(hour, damaged)
+            yield self._columns.damaged(part.hours[~part.good])
 
-    def _rows(self, files: HourFiles, table: GroupTable, hour: int, part: Part) -> GroupRows:
+    def _rows(self, files: Files[PartT], table: GroupTable, part: PartT) -> GroupRows:
         entries = files.states(table.number, part)
         return group_rows(
             self._folder,
             self._options.wanted,
-            hour,
+            part.hours,
             table,
             part.rows,
             entries,

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import SegmentOptions, parse_options
-from pyspark_delaylog.segments.planning import HourSlice, plan
+from pyspark_delaylog.segments.planning import Piece, plan
 
 FORMAT: Final = "delaylog-segments"
 _PUSHING: Final = "data_source_pushdown_filters"
@@ -57,9 +57,9 @@ _TIMES: Final = frozenset(
 class SegmentPartition(InputPartition):
     """What one task reads."""
 
-    slices: tuple[HourSlice, ...]
+    slices: tuple[Piece, ...]
 
-    def __init__(self, slices: Iterable[HourSlice]) -> None:
+    def __init__(self, slices: Iterable[Piece]) -> None:
         super().__init__(None)
         self.slices = tuple(slices)
 

@@ -50,17 +50,17 @@ class GroupRows:
     """Codes of their states."""
 
 
-def refs_of(hour: int, rows: RowArray) -> Int64Array:
-    """Where rows of an hour stand (make_ref of layout.py, on columns)."""
+def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
+    """Where rows of some hours stand (make_ref of layout.py, on columns)."""
     tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
-    out: Int64Array = (hour << HOUR_SHIFT) | (tags << INDEX_BITS) | index
+    out: Int64Array = (hours << HOUR_SHIFT) | (tags << INDEX_BITS) | index
     return out
 
 
 def group_rows(
     folder: Folder,
     wanted: Wanted,
-    hour: int,
+    hours: Int64Array,
     table: GroupTable,
     rows: RowArray,
     entries: StateArray,
@@ -96,7 +96,7 @@ def group_rows(
         # that moved before it into an hour that is gone has ended there: it was moved ahead.
         left = np.flatnonzero(kept == _MOVED)
         away = ~folder.holds(entries["forward"][left])
-        away &= rows["origin"][at[left]] == refs_of(hour, rows[at[left]])
+        away &= rows["origin"][at[left]] == refs_of(hours[at[left]], rows[at[left]])
         keep[left] = away & (entries["time"][left] >= folder.as_of_ms)
     if wanted.states is not None:
         keep &= np.isin(state, [CODES[name] for name in wanted.states])

@@ -9,7 +9,7 @@ are read in clusters.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgpack
 import numpy as np
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.own_backoff import split_own_backoff
-from pyspark_delaylog.segments.hour_files import HourFiles
 
 _GAP_BYTES: Final = 65_536
 """So much between two records is read with them."""
@@ -27,10 +26,18 @@ _PARTS: Final = ("id_size", "key_size", "tags_size", "headers_size")
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-class Records:
-    """Records of some rows of one hour."""
+class RecordFile(Protocol):
+    """Where records are read from."""
 
-    def __init__(self, files: HourFiles, rows: RowArray) -> None:
+    def read_records(self, start: int, size: int) -> bytes:
+        """A range of the records."""
+        ...
+
+
+class Records:
+    """Records of some rows of one file."""
+
+    def __init__(self, files: RecordFile, rows: RowArray) -> None:
         self._n = len(rows)
         offsets = rows["offset"].astype(np.int64)
         sizes = rows["size"].astype(np.int64)
@@ -87,7 +94,7 @@ class Records:
 
 
 def _read(
-    files: HourFiles, offsets: Int64Array, sizes: Int64Array, blocks: list[bytes]
+    files: RecordFile, offsets: Int64Array, sizes: Int64Array, blocks: list[bytes]
 ) -> Int64Array:
     """Where records begin in what was read, which is put into `blocks`."""
     order = np.argsort(offsets, kind="stable")
