@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,14 @@ from delaylog.broker.cli.dump_contents import (
     dump_ids,
     dump_object,
     dump_text,
+)
+from delaylog.broker.cli.dump_rows import (
+    dump_index,
+    dump_run,
+    dump_state,
+    records_of,
+    saved_far_hours,
+    time_text,
 )
 from delaylog.broker.cli.dump_transactions import (
     publish_members,
@@ -42,8 +49,6 @@ from delaylog.storage.frames import Frame
 from delaylog.storage.layout import (
     EXTENT,
     HOUR_SECONDS,
-    INDEX_ENTRY,
-    STATE_ENTRY,
     TICK_SLOT_SIZE,
     TICK_SLOT_STRIDE,
     Cause,
@@ -56,20 +61,10 @@ from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecisio
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.tick_slots import decode_slot
 
-_PART_RECORDS = 4_096
 _REFS_SHOWN = 5
 _EFFECTS_SHOWN = 20
 _WORDS_SHOWN = 12
 _WORD_SHOWN = 64
-
-
-def _time(ms: int) -> str | None:
-    """A time for people; None for none, and for what is out of every calendar."""
-    try:
-        at = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None if ms == 0 else at.isoformat(timespec="milliseconds")
 
 
 def _refs(refs: np.ndarray) -> dict[str, Any]:
@@ -98,7 +93,7 @@ def dump_segment(file: File, path: Path) -> Lines:
             "kind": FrameKind(header.kind).name,
             "bytes": header.payload_size,
             "epoch": header.epoch >> 16,
-            "time": _time(header.leader_time_ms),
+            "time": time_text(header.leader_time_ms),
             "synced": header.synced_position,
             "tick": [header.tick_second, header.tick_local_index, header.tick_position],
         }
@@ -122,7 +117,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
         }
     if kind == FrameKind.LEASE:
         lease = LeaseDecision.decode(frame.payload)
-        until = _time(lease.deadline_ms)
+        until = time_text(lease.deadline_ms)
         claim = {"claim": lease.claim} if lease.claim else {}
         return {
             "topic": lease.topic,
@@ -138,7 +133,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
         return {"topic": settle.topic, "states": states, "causes": causes} | _refs(settle.refs)
     if kind == FrameKind.MOVE:
         move = MoveDecision.decode(frame.payload)
-        due = [_time(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
+        due = [time_text(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
     if kind == FrameKind.TXN:
         return transaction_members(frame.payload)
@@ -181,46 +176,13 @@ def _word(word: bytes) -> str:
 # --------------------------------------------------------------------------- an hour's files
 
 
-def _records(file: File, dtype: np.dtype[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number from 1, fields) of every record."""
-    size, part = file.size() // dtype.itemsize, _PART_RECORDS
-    names = [name for name in dtype.names or () if name != "unused"]
-    for start in range(0, size, part):
-        raw = file.pread(min(part, size - start) * dtype.itemsize, start * dtype.itemsize)
-        columns = [np.frombuffer(raw, dtype)[name].tolist() for name in names]
-        for at, values in enumerate(zip(*columns, strict=True), start + 1):
-            yield at, dict(zip(names, values, strict=True))
-
-
-def dump_index(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
-    """A line a row."""
-    for _, row in _records(file, INDEX_ENTRY):
-        for name in ("deliver_at", "sent_at"):
-            row[name] = _time(row[name])
-        row["origin"] = ref_to_id(row["origin"])
-        for name in ("tag_mask", "key_hash", "id_hash"):
-            row[name] = f"{row[name]:016x}"
-        yield row
-
-
-def dump_state(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line a row that was ever handed out or changed."""
-    for number, entry in _records(file, STATE_ENTRY):
-        if not any(entry.values()):
-            continue
-        kind, cause = entry["state"], entry["cause"]
-        entry["state"] = MessageState(kind).name if kind in set(MessageState) else kind
-        entry["cause"] = Cause(cause).name if cause in set(Cause) else cause
-        entry["lease"] = f"{entry['lease']:016x}"
-        entry["time"] = _time(entry["time"])
-        entry["forward"] = ref_to_id(entry["forward"]) if entry["forward"] else None
-        yield {"row": number} | entry
-
-
 def dump_extents(file: File, path: Path) -> Lines:  # noqa: ARG001
     """A line a flush."""
-    for _, extent in _records(file, EXTENT):
-        extent["due_min"], extent["due_max"] = _time(extent["due_min"]), _time(extent["due_max"])
+    for _, extent in records_of(file, EXTENT):
+        extent["due_min"], extent["due_max"] = (
+            time_text(extent["due_min"]),
+            time_text(extent["due_max"]),
+        )
         for name in ("index_crc", "log_crc", "crc", "magic"):
             extent[name] = f"{extent[name]:08x}"
         yield extent
@@ -259,11 +221,11 @@ def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
             "slot": slot,
             "sequence": sequence,
             "epoch": record.epoch >> 16,
-            "second": _time(record.tick.second * 1000),
+            "second": time_text(record.tick.second * 1000),
             "local_index": record.tick.local_index,
             "position": record.tick.position,
             "durable_end": record.durable_end,
-            "written": _time(record.wall_time_ms),
+            "written": time_text(record.wall_time_ms),
         }
 
 
@@ -288,6 +250,8 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
             # Who holds which key, by number.
             group["gate"] = len(group["gate"]["keys"]) // 8
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
+    if "far" in members:
+        members["far"]["hours"] = saved_far_hours(members["far"]["hours"])
     yield {"position": position} | {name: _no_columns(value) for name, value in members.items()}
 
 
@@ -328,15 +292,17 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_state
     if path.name.startswith("checkpoint-") and not path.name.endswith(".tmp"):
         return dump_checkpoint
+    if path.suffix == ".run":
+        return dump_run
     if position_of_name(path.name) is not None:
         return dump_snapshot
     if path.suffix == ".log" and path.stem.isdigit():
         return dump_segment
     raise ConfigError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
-        "delay.log, second.index, state, extents, tick, a checkpoint, a snapshot of the keyspace, "
-        "ids/data.mdb, crash or backup.json (lock, hold, reserve and what is in ready say nothing "
-        "by their bytes)"
+        "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
+        "snapshot of the keyspace, ids/data.mdb, crash or backup.json (lock, hold, reserve and "
+        "what is in ready say nothing by their bytes)"
     )
 
 

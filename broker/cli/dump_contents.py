@@ -47,13 +47,17 @@ def _record(file: File, row: RowArray) -> dict[str, Any]:
     line: dict[str, Any] = {"offset": offset, "size": size}
     if offset + size > file.size():
         return line | {"error": "the record lies behind the end of the file"}
+    return line | record_members(file.pread(size, offset), row)
+
+
+def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
+    """What a row's record holds."""
     try:
-        record = file.pread(size, offset)
         text, key, tags, headers, body = split_record(record, row)
         backoff = own_backoff(record, row)
     except (ValueError, msgpack.UnpackException) as error:
-        return line | {"error": f"the record cannot be decoded: {error}"}
-    line |= {"id": text or ref_to_id(int(row["origin"])), "key": key or None, "tags": tags}
+        return {"error": f"the record cannot be decoded: {error}"}
+    line = {"id": text or ref_to_id(int(row["origin"])), "key": key or None, "tags": tags}
     return line | backoff | {"headers": headers} | body_members(body, packed=False)
 
 

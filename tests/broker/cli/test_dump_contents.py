@@ -87,3 +87,31 @@ def test_plain_files(folder: Path, tmp_path: Path) -> None:
     assert [line["text"] for line in dump(tmp_path / "crash")] == ["Fatal", "  here"]
     (tmp_path / "backup.json").write_text("{")
     dump(tmp_path / "backup.json", 1)
+
+
+def test_runs_of_far_hours(start_broker: Any, tmp_path: Path) -> None:
+    """A line a row with its record, and a line a state; the checkpoint names runs and hours."""
+    broker = start_broker()
+    path = "/v1/topics/t/messages"
+    for name, days in (("a", 3), ("b", 90), ("c", 400)):
+        message = {"body": f"pay {name}", "id": name, "delay_ms": days * 86_400_000}
+        assert broker.call("POST", path, message).status == 200
+    assert broker.call("DELETE", f"{path}/b").status == 200
+    assert broker.stop() == 0
+    runs = sorted(broker.data_dir.glob("hours/far/*.run"))
+    by_kind = {next(iter(lines[0])): lines for lines in map(dump, runs)}
+    rows, states = by_kind["rows"], by_kind["states"]
+    assert [line["body"] for line in rows[1:]] == ["pay a", "pay b", "pay c"]
+    assert [line["row"] for line in rows[1:]] == [1, 1, 1]
+    (state,) = states[1:]
+    assert (state["hour"], state["state"]) == (rows[2]["hour"], "DELETED")
+    (line,) = dump(max(broker.data_dir.glob("checkpoint-*")))
+    assert len(line["far"]["hours"]["counts"]) == 3
+    assert line["hours"] == {}
+    damaged = bytearray(max(runs, key=lambda run: run.stat().st_size).read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "1.run").write_bytes(damaged)
+    lines = dump(tmp_path / "1.run", 1)
+    assert ["error" in line for line in lines] == [False, True, True, True]
+    (tmp_path / "2.run").write_bytes(damaged[:40])
+    assert "error" in dump(tmp_path / "2.run", 1)[0]
