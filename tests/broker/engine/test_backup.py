@@ -23,6 +23,7 @@ from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.verify import Report, verify_folder
+from delaylog.storage import run_stack
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import File, OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import STATE_ENDED_FIRST
@@ -192,6 +193,57 @@ def torn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(taking, "_empty", noted)
     return again
+
+
+class FarLife(Life):
+    """A life in which messages are due hours, days and months ahead, and days go by."""
+
+    def send(self) -> None:
+        n = self.rng.randrange(1, 12)
+        delays = [self.far_delay() for _ in range(n)]
+        ids = [f"m{len(self.ids) + k}" for k in range(n)]
+        self.ids += ids
+        self.host.send([text.encode() * 9 for text in ids], delay=delays, ids=ids)
+
+    def far_delay(self) -> int:
+        return self.rng.randrange(HOUR) + HOUR * self.rng.choice([0, 2, 20, 26, 30, 80, 900, 3_000])
+
+    def settle_by_id(self) -> None:
+        if self.ids:
+            some = self.rng.sample(self.ids, min(len(self.ids), 8))
+            self.host.cancel(some[:4])
+            self.host.reschedule(some[4:], self.host.now_ms + self.far_delay())
+
+    def advance(self) -> None:
+        self.host.advance(self.rng.choice([60_000, HOUR, 7 * HOUR, 30 * HOUR]))
+        self.host.engine.run_inline(self.host.engine.far_work())
+
+
+@pytest.mark.parametrize("holding", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_backup_with_far_messages_is_one_moment(
+    open_host: Callable[..., Any],
+    host_class: Any,
+    tmp_path: Path,
+    torn: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    holding: bool,
+) -> None:
+    """Runs are written, merged and split while the backup is taken; cancels and moves count."""
+    monkeypatch.setattr(run_stack, "FAN_IN", 2)
+    life = FarLife(open_host(), seed)
+    for _ in range(40):
+        life.step()
+    life.left = 60
+    life.send()
+    life.host.checkpoint()
+    life.host.engine.upkeep.held = lambda: holding
+    manifest = back_up(Between(life.step), life.host.folder, tmp_path / "b")
+    assert any(entry.path.startswith("hours/far/") for entry in manifest.files)
+    assert life.left < 60, "the broker worked while the backup was taken"
+    assert torn == [] or not holding, "nothing was removed"
+    assert_restores(life, host_class, tmp_path / "b", manifest, tmp_path / "r")
 
 
 @pytest.mark.parametrize("holding", [True, False])

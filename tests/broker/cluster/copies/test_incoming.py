@@ -23,6 +23,7 @@ OLD = {
     "d/log/00000000000000000000.log": b"old log",
     "d/log/00000000000000000100.log": b"old log, later",
     f"d/{HOUR}/delay.index": b"old rows",
+    "d/hours/far/3.run": b"old rows of far hours",
     "d/tick": b"old tick",
     "d/checkpoint-8": b"old checkpoint",
     "d/checkpoint-9": b"newer checkpoint",
@@ -33,6 +34,7 @@ NEW = {
     "log/00000000000000000500.log": b"new log" * 100,
     f"{HOUR}/delay.index": b"new rows",
     f"{HOUR}/state": b"\0\0some\0\0",
+    "hours/far/7.run": b"new rows of far hours",
     "checkpoint-9": b"new checkpoint",
 }
 RECORD = TickRecord(0x20001, Tick(5, 6, 7), 1_200, 8)
