@@ -3,7 +3,8 @@
 Rows, records, second indexes and states follow from the log alone, so they are the same byte by
 byte whoever led. What may differ is how they were flushed (`extents`), and an hour whose messages
 have all ended, which each node removes when its own checkpoints allow it. An hour that a node has
-compacted is its own too; `verify` judges it.
+compacted is its own too; `verify` judges it, as it does the runs of the far tier, which each node
+writes and merges at its own times.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
+from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.file_system import ReadOnlyFileSystem
+from delaylog.storage.hour_counts import HourCounts
+from delaylog.storage.hour_table import HourTable
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
     INDEX_ENTRY_SIZE,
     STATE_ENTRY_SIZE,
+    hour_of_name,
 )
 
 _OWN: Final = frozenset({"extents"})
@@ -67,8 +72,27 @@ def compare(folders: Mapping[int, Path]) -> Comparison:
 
 
 def _hours(folder: Path) -> set[str]:
+    """Names of hours that have whole folders: a far hour may have the begin of one."""
     place = folder / "hours"
-    return {each.name for each in place.iterdir()} if place.is_dir() else set()
+    if not place.is_dir():
+        return set()
+    far = _far_hours(folder)
+    return {
+        each.name
+        for each in place.iterdir()
+        if (hour := hour_of_name(each.name)) is not None and not far.is_far(hour)
+    }
+
+
+def _far_hours(folder: Path) -> HourTable:
+    """What the newest checkpoint says about hours."""
+    fs, table = ReadOnlyFileSystem(), HourTable()
+    for name in checkpoint_names(fs, str(folder))[-1:]:
+        found = read_checkpoint(fs, str(folder / name))
+        if found is not None and "far" in found[0]:
+            near = {hour: HourCounts() for hour in found[0]["hours"]}
+            table.restore(near, found[0]["far"]["hours"])
+    return table
 
 
 def _files(folder: Path, hour: str) -> set[str]:

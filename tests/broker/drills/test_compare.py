@@ -9,6 +9,10 @@ import pytest
 
 from delaylog.broker.drills import compare as module
 from delaylog.broker.drills.compare import compare
+from delaylog.storage.checkpoint import write_checkpoint
+from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.hour_table import HourTable
+from delaylog.storage.layout import hour_of_name
 
 HOUR = "2026-11-21T20Z"
 
@@ -55,3 +59,19 @@ def test_an_hour_that_a_node_has_removed_is_none(folders: dict[int, Path]) -> No
         file.unlink()
     hour.rmdir()
     assert compare(folders).wrong == []
+
+
+def test_runs_of_the_far_tier_are_each_nodes_own(folders: dict[int, Path]) -> None:
+    """Also an hour that one of them has not finished to split off is none to compare."""
+    table = HourTable()
+    table.set_border(hour_of_name("2026-11-21T22Z") or 0)
+    for node, folder in folders.items():
+        (folder / "hours" / "far").mkdir()
+        (folder / "hours" / "far" / "1.run").write_bytes(bytes([node]))
+        begun = folder / "hours" / "2026-11-21T23Z"
+        begun.mkdir()
+        (begun / "delay.index").write_bytes(bytes(node))
+        members = {"hours": {hour_of_name(HOUR): []}, "far": {"hours": table.saved()}}
+        write_checkpoint(OsFileSystem(), str(folder), members, 9, 9)
+    found = compare(folders)
+    assert (found.hours, found.wrong) == (1, [])
