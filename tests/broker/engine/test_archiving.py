@@ -42,7 +42,7 @@ def folders(folder: Path) -> list[int]:
     """Hours on disk, counted from the first."""
     names = sorted(os.listdir(folder / "hours"))
     known = {hour_name(START_HOUR + k): k for k in range(60)}
-    return [known[name] for name in names]
+    return [known[name] for name in names if name in known]
 
 
 def end_hours(host: Any, hours: int) -> None:

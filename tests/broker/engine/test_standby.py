@@ -106,6 +106,8 @@ def member(tmp_path: Path, host: Any) -> Any:
 
 def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     """Of each hour: rows, records and the states of every group."""
+    hours = engine.state.hours
+    engine.run_inline(hours.bring_near(max(hours.counts, default=0)))
     engine.run_inline(engine.flush_work())
     engine.run_inline(engine.states_work())
     out = {}

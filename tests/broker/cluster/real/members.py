@@ -226,6 +226,8 @@ async def at_rest(lives: list[Life]) -> None:
 def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     """Of each hour: rows, records and the states of every group."""
     engine: Any = life.node.engine
+    hours = engine.state.hours
+    engine.run_inline(hours.bring_near(max(hours.counts, default=0)))
     engine.run_inline(engine.flush_work())
     engine.run_inline(engine.states_work())
     out = {}
