@@ -69,6 +69,8 @@ class FarTier:
         self.frozen = False
         """A checkpoint is being taken: no merge begins, since it could mix rows of both sides."""
         self._merging = False
+        self._surplus_left = 0
+        """Surplus (see `_surplus`) that the last merge for its sake could not drop."""
         self._looked_up = 0
 
     # ------------------------------------------------------------------ rows
@@ -244,8 +246,15 @@ class FarTier:
         )
 
     def _mostly_dead(self, counts: HourTable) -> bool:
-        rows = self.rows.rows
-        return rows > _DEAD_ROWS_MIN and rows > 2 * counts.far_living + _DEAD_ROWS_MIN
+        surplus = self._surplus(counts)
+        # A merge drops rows of hours that have left, but of those that ended only what `keep`
+        # says. What it could not drop must not have it begin again at once, for ever.
+        self._surplus_left = min(self._surplus_left, surplus)
+        return surplus > 2 * self._surplus_left
+
+    def _surplus(self, counts: HourTable) -> int:
+        """Rows beyond twice the living ones, and beyond what is not worth a merge."""
+        return max(self.rows.rows - 2 * counts.far_living - _DEAD_ROWS_MIN, 0)
 
     def merge_work(self, counts: HourTable, keep: Keep | None = None) -> Work:
         """Merge what is to be merged; rows of hours that are near by now are left out."""
@@ -283,6 +292,8 @@ class FarTier:
                     )
                 finally:
                     self._in_flight.difference_update(numbers)
+                if dead:
+                    self._surplus_left = self._surplus(counts)
                 self._open.drop(run.number for run in stack_runs(sets))
                 picked = stack.crowded()
 

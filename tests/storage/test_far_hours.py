@@ -254,6 +254,24 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
         assert (folder.rebuild_seconds().newest == kept.newest).all()
 
 
+def test_dead_rows_that_have_to_stay_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each merge wrote all runs again, without a pause, since as many were dead behind it."""
+    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 4)
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 8)
+    far = [hour for hour in store.counts if store.counts.is_far(hour)]
+    for hour in far:
+        store.counts.add("living", np.array([hour]), -store.counts[hour].living)
+    assert store.merge_due()
+    rows = store.far.rows.rows
+    run(store.merge_work())
+    assert store.far.rows.rows == rows
+    assert not store.merge_due()
+    far_frames(store, model, 24)
+    assert store.merge_due()
+
+
 @pytest.mark.parametrize("where", [8, 70, 700, -3])
 def test_rot_is_found(where: int) -> None:
     """A flipped bit of a run is an error before anything of it is believed."""
