@@ -42,11 +42,12 @@ GIVER, RECEIVER = 1, 2
 EPOCH = 0x10001
 SMALL = CopyLimits(window_bytes=512 << 10, stall_seconds=0.3, install_seconds=0.6, pause_seconds=0)
 NOW_MS = 450_000 * 3_600_000
+FAR_MS = 40 * 86_400_000
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A leader's folder with a few megabytes, a checkpoint, and log behind it."""
+    """A leader's folder with a few megabytes due soon or in months, a checkpoint, later log."""
     path = tmp_path_factory.mktemp("leader")
     random = Random(1)
     engine = Engine(OsFileSystem(), str(path), now_ms=NOW_MS, random=random)
@@ -54,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         topic = engine.make_topic("t", NOW_MS)
         columns = {
             "n": 2,
-            "delay_ms": np.array([1_000 + round_ * 900_000] * 2),
+            "delay_ms": np.array([1_000 + round_ * 900_000, (1 + round_) * FAR_MS]),
             "body_size": np.array([200_000] * 2),
             "bodies": random.randbytes(400_000),
         }
@@ -185,6 +186,7 @@ def test_a_whole_copy(folder: Path, tmp_path: Path) -> None:
     pair = run(folder, tmp_path / "t", test)
     assert any(held)
     (manifest,) = pair.copied
+    assert any(entry.path.startswith("hours/far/") for entry in manifest.files)
     for entry in manifest.files:
         # What is written in place may have changed; nothing works here, so nothing did.
         theirs, mine = folder / entry.path, tmp_path / "t" / INCOMING / entry.path
