@@ -110,6 +110,8 @@ class ClaimTable:
         self._living: dict[int, Claim] = {}
         self._ended: dict[int, Claim] = {}
         """The oldest first."""
+        self._saved_ended: dict[int, list[Any]] = {}
+        """What checkpoints keep of those: nothing changes one that has ended."""
         self._by_place: dict[tuple[int, int, str], Claim] = {}
         self._first_ms: int | None = None
         self._first_known = True
@@ -201,11 +203,15 @@ class ClaimTable:
         self._living.pop(claim.number, None)
         claim.state = state
         claim.forget_rows()
-        self._ended[claim.number] = claim
+        self._enter_ended(claim)
         while len(self._ended) > ENDED_KEPT:
             self.forget(next(iter(self._ended.values())))
         self.endings[state] += 1
         self._first_known = False
+
+    def _enter_ended(self, claim: Claim) -> None:
+        self._ended[claim.number] = claim
+        self._saved_ended[claim.number] = [getattr(claim, name) for name in _SAVED]
 
     def forget(self, claim: Claim) -> None:
         """Nothing is known of a claim any more; who holds on to a living one sees that."""
@@ -213,6 +219,7 @@ class ClaimTable:
             claim.state = FORGOTTEN
             claim.forget_rows()
         self._ended.pop(claim.number, None)
+        self._saved_ended.pop(claim.number, None)
         place = (claim.topic, claim.group, claim.name)
         if self._by_place.get(place) is claim:
             del self._by_place[place]
@@ -249,14 +256,14 @@ class ClaimTable:
             }
             for claim in self._living.values()
         ]
-        ended = [[getattr(claim, name) for name in _SAVED] for claim in self._ended.values()]
+        ended = list(self._saved_ended.values())
         return {"next": self.next_number, "living": living, "ended": ended}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Fill an empty table from a checkpoint."""
         for values in saved["ended"]:
             claim = Claim(**dict(zip(_SAVED, values, strict=True)))
-            self._ended[claim.number] = claim
+            self._enter_ended(claim)
             self._by_place[claim.topic, claim.group, claim.name] = claim
         for item in saved["living"]:
             claim = Claim(**{name: item[name] for name in _SAVED})

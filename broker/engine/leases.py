@@ -7,25 +7,29 @@ leader time and come from LEASE frames, so they are the same after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
+from delaylog.broker.engine.chain import Chain, Link
 from delaylog.storage.columns import among, every, rising
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.packing import PackedList
 from delaylog.storage.payloads import LeaseDecision
 
 BUCKET_MS: Final = 50
 """Leases end in buckets of this width, never before their deadline."""
+_PACKER: Final = msgpack.Packer()
 _COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
 
 
-@dataclass(slots=True)
-class Lease:
+@dataclass(slots=True, eq=False)
+class Lease(Link):
     """Rows under one lease. `open` marks those that nothing has settled yet."""
 
     number: int
@@ -61,12 +65,20 @@ class Lease:
         good = (self.origins[rows] == origins) & self.open[rows]
         return np.where(good, rows, -1)
 
-    def open_columns(self) -> dict[str, bytes | memoryview]:
-        """The columns of the rows that are open, as bytes; only deadlines ever change."""
-        if self.open_count < len(self.refs):
-            return {name: getattr(self, name)[self.open].tobytes() for name in _COLUMNS}
-        lent = {name: getattr(self, name).data.cast("B") for name in _COLUMNS}
-        return {**lent, "deadlines": self.deadlines.tobytes()}
+    def pack(self) -> bytes:
+        """Open rows, for a checkpoint."""
+        whole = self.open_count == len(self.refs)
+        keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
+        members: dict[str, Any] = {
+            "number": self.number,
+            "topic": self.topic,
+            "group": self.group,
+        }
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            members[name] = (column if whole else column[self.open]).tobytes()
+        members["keys"] = bytes(keys)
+        return _PACKER.pack(members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,8 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
+        self.chain: Chain[Lease] = Chain(Lease.pack)
+        """All of them, the oldest first."""
         self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
         """By time the numbers of leases, in the order in which they came.
 
@@ -116,6 +130,7 @@ class LeaseTable:
         """Apply a LEASE frame: a new lease, or new deadlines for rows of one that is open."""
         lease = self._leases.get(decision.lease)
         if lease is not None:
+            self.chain.before_change(lease)
             rows = lease.find(origins)
             lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
             self._file(lease)
@@ -141,6 +156,7 @@ class LeaseTable:
             keys,
         )
         self._leases[decision.lease] = lease
+        self.chain.append(lease)
         key = (decision.topic, decision.group)
         self._leased[key] = self._leased.get(key, 0) + n
         self._enter(lease, decision.deadline_ms)
@@ -149,6 +165,7 @@ class LeaseTable:
         """All open rows of a lease end at another time."""
         lease = self._leases.get(number)
         if lease is not None:
+            self.chain.before_change(lease)
             lease.deadlines[:] = deadline_ms
             self._enter(lease, deadline_ms)
 
@@ -164,6 +181,7 @@ class LeaseTable:
         """Close every lease of a group; who holds one finds it gone."""
         for lease in self._of(topic, group):
             self._leave(lease)
+            self.chain.remove(lease)
             del self._leases[lease.number]
         self._leased.pop((topic, group), None)
 
@@ -179,6 +197,7 @@ class LeaseTable:
 
     def shift(self, by_ms: int) -> None:
         """Move every deadline: leader time jumped by so much."""
+        self.chain.before_changes()
         self._buckets.clear()
         for lease in self._leases.values():
             lease.deadlines = lease.deadlines + by_ms
@@ -220,6 +239,7 @@ class LeaseTable:
         lease = self._leases.get(number)
         if lease is None:
             return None
+        self.chain.before_change(lease)
         keyed: Keyed | None = None
         if len(refs) == lease.open_count and len(refs) == len(lease.refs):
             closed = len(refs)
@@ -238,6 +258,7 @@ class LeaseTable:
             del self._leased[key]
         if lease.open_count == 0:
             self._leave(lease)
+            self.chain.remove(lease)
             del self._leases[number]
         return keyed
 
@@ -273,20 +294,11 @@ class LeaseTable:
                 self._enter(lease, int(rest.min()))
         return out
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Open rows of every lease, for a checkpoint. Columns that nothing changes are lent."""
-        return [
-            {
-                "number": lease.number,
-                "topic": lease.topic,
-                "group": lease.group,
-                **lease.open_columns(),
-                "keys": b"" if lease.keys is None else lease.keys[lease.open].tobytes(),
-            }
-            for lease in self._leases.values()
-        ]
+    def snapshot(self) -> PackedList:
+        """For a checkpoint; `chain.work` fills it in slices."""
+        return self.chain.snapshot(len(self._leases))
 
-    def restore(self, saved: list[dict[str, Any]]) -> None:
+    def restore(self, saved: Iterable[dict[str, Any]]) -> None:
         """Fill the table from a checkpoint."""
         for item in saved:
             columns = {name: np.frombuffer(item[name], np.int64).copy() for name in _COLUMNS}
@@ -304,6 +316,7 @@ class LeaseTable:
                 np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
             )
             self._leases[lease.number] = lease
+            self.chain.append(lease)
             key = (lease.topic, lease.group)
             self._leased[key] = self._leased.get(key, 0) + n
             self._file(lease)

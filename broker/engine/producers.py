@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,10 +19,12 @@ import msgpack
 import numpy as np
 from crc32c import crc32c
 
+from delaylog.broker.engine.chain import Chain, Link
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.storage.batch import MessageBatch
 from delaylog.storage.columns import alike
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, Int64Array
+from delaylog.storage.packing import PackedList
 
 WINDOW: Final = 64
 KEEP_MS: Final = 600_000
@@ -35,6 +38,7 @@ DIGEST_SIZE: Final = 4
 _DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
 _DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
 """It is the first member of a packed answer; those of 0.1.0 have none, and 0.1.0 skips it."""
+_PACKER: Final = msgpack.Packer()
 _OFFSET_TYPES: Final = ("<u1", "<u2", "<u4", "<i8")
 _ZLIB_FIRST: Final = 0x78
 """First byte of an answer packed by 0.1.0; that of a msgpack map with up to 15 members differs."""
@@ -185,22 +189,33 @@ def fill_kept(
     refs[rows[same]], due[rows[same]] = refs[source], due[source]
 
 
-@dataclass(slots=True)
-class _Producer:
+@dataclass(slots=True, eq=False)
+class _Producer(Link):
+    name: str
     used_ms: int
     top: int
     answers: dict[int, FirstAnswer] = field(default_factory=dict)
     dropped: int | None = None
     """The highest sequence whose answer was dropped for lack of room."""
 
+    def pack(self) -> bytes:
+        """For a checkpoint."""
+        answers = [[s, a.rows, a.packed, a.results, a.position] for s, a in self.answers.items()]
+        members: list[Any] = [self.name, self.used_ms, self.top, answers]
+        if self.dropped is not None:
+            members.append(self.dropped)
+        return _PACKER.pack(members)
+
 
 class ProducerTable:
-    """Producers by name, least recently used first."""
+    """Producers by name."""
 
     def __init__(
         self, producers_max: int = PRODUCERS_MAX, answer_bytes_max: int = ANSWER_BYTES_MAX
     ) -> None:
-        self._producers: OrderedDict[str, _Producer] = OrderedDict()
+        self._producers: dict[str, _Producer] = {}
+        self.chain: Chain[_Producer] = Chain(_Producer.pack)
+        """All of them, the least recently used first."""
         self._producers_max = producers_max
         self._answers: OrderedDict[int, tuple[_Producer, int]] = OrderedDict()
         """All answers by log position, the oldest first: (producer, sequence)."""
@@ -246,19 +261,22 @@ class ProducerTable:
         self.expire(now_ms)
         known = self._producers.get(producer)
         if known is None:
-            known = self._producers[producer] = _Producer(now_ms, sequence)
+            known = self._producers[producer] = _Producer(producer, now_ms, sequence)
+        else:
+            self.chain.remove(known)
+        self.chain.append(known)
         known.used_ms = now_ms
-        self._producers.move_to_end(producer)
         known.top = max(known.top, sequence)
         self._keep(known, sequence, answer)
         for old in [s for s in known.answers if s <= known.top - WINDOW]:
             self._forget(known, old)
         while len(self._producers) > self._producers_max:
-            self._drop(next(iter(self._producers)))
+            self._drop(self.chain.first)
             self.dropped += 1
         # An answer is kept at least until the next send, however large it is.
         while self.answer_bytes > self._answer_bytes_max and len(self._answers) > 1:
             one, number = next(iter(self._answers.values()))
+            self.chain.before_change(one)
             self._forget(one, number)
             one.dropped = number if one.dropped is None else max(one.dropped, number)
             self.answers_dropped += 1
@@ -275,48 +293,44 @@ class ProducerTable:
         del self._answers[answer.position]
         self.answer_bytes -= answer.cost
 
-    def _drop(self, name: str) -> None:
-        known = self._producers.pop(name)
+    def _drop(self, known: _Producer | None) -> None:
+        assert known is not None
+        del self._producers[known.name]
+        self.chain.remove(known)
         for sequence in list(known.answers):
             self._forget(known, sequence)
 
     def has_expired(self, now_ms: int) -> bool:
         """Whether `expire` would forget somebody."""
-        first = next(iter(self._producers.values()), None)
+        first = self.chain.first
         return first is not None and first.used_ms + KEEP_MS <= now_ms
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that were silent for ten minutes. `now_ms` = leader time of a frame."""
         while self.has_expired(now_ms):
-            self._drop(next(iter(self._producers)))
+            self._drop(self.chain.first)
 
     def set_back(self, now_ms: int) -> None:
         """The clock went back: what was used later than now was used just now."""
+        self.chain.before_changes()
         for known in self._producers.values():
             known.used_ms = min(known.used_ms, now_ms)
 
     def jump_ahead(self, by_ms: int) -> None:
         """The clock was set ahead: what is left of the ten minutes stays."""
+        self.chain.before_changes()
         for known in self._producers.values():
             known.used_ms += by_ms
 
-    def snapshot(self) -> list[Any]:
-        """For a checkpoint."""
-        return [
-            [
-                name,
-                known.used_ms,
-                known.top,
-                [[s, a.rows, a.packed, a.results, a.position] for s, a in known.answers.items()],
-                *([] if known.dropped is None else [known.dropped]),
-            ]
-            for name, known in self._producers.items()
-        ]
+    def snapshot(self) -> PackedList:
+        """For a checkpoint; `chain.work` fills it in slices."""
+        return self.chain.snapshot(len(self._producers))
 
-    def restore(self, saved: list[Any]) -> None:
+    def restore(self, saved: Iterable[Any]) -> None:
         """Fill the table from a checkpoint. Few have a fifth member."""
         for name, used_ms, top, answers, *more in saved:
-            known = self._producers[name] = _Producer(used_ms, top)
+            known = self._producers[name] = _Producer(name, used_ms, top)
+            self.chain.append(known)
             known.dropped = more[0] if more else None
             for sequence, *rest in answers:
                 self._keep(known, sequence, FirstAnswer(*rest))

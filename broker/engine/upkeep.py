@@ -75,6 +75,22 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     }
 
 
+def pack(state: EngineState) -> Work:
+    """Fill the last snapshot with what is packed in slices."""
+    if state.packing is not None:
+        yield from state.packing.work()
+        state.packing = None
+    yield from state.leases.chain.work()
+    yield from state.producers.chain.work()
+
+
+def end_packing(state: EngineState) -> None:
+    """The last snapshot is full, or nobody needs it."""
+    state.packing = None
+    state.leases.chain.give_up()
+    state.producers.chain.give_up()
+
+
 def log_needed(saved: dict[str, Any], position: int) -> int:
     """From where on a start from a checkpoint at `position` needs the log.
 
@@ -296,9 +312,7 @@ class Upkeep:
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
-            if state.packing is not None:
-                yield from state.packing.work()
-                state.packing = None
+            yield from pack(state)
             yield from state.until_committed()
             if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
@@ -333,7 +347,7 @@ class Upkeep:
         finally:
             state.hours.boundary = 0
             state.hours.far.frozen = False
-            state.packing = None
+            end_packing(state)
             self.checkpoint_running = False
 
     def apart(self, work: Work) -> Work:

@@ -141,6 +141,8 @@ def test_the_table_ends_what_the_plain_model_ends(steps: list[tuple[str, int, in
                 rows.update({ref: at + span_ms for ref, at in rows.items()})
         elif op == "restart":
             saved = table.snapshot()
+            for _ in table.chain.work():
+                pass
             table = LeaseTable()
             table.restore(saved)
         elif op == "wait":
