@@ -78,7 +78,7 @@ class Lease(Link):
             column = getattr(self, name)
             members[name] = (column if whole else column[self.open]).tobytes()
         members["keys"] = bytes(keys)
-        return _PACKER.pack(members)
+        return bytes(_PACKER.pack(members))
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class _Producer(Link):
         members: list[Any] = [self.name, self.used_ms, self.top, answers]
         if self.dropped is not None:
             members.append(self.dropped)
-        return _PACKER.pack(members)
+        return bytes(_PACKER.pack(members))
 
 
 class ProducerTable:
