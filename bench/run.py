@@ -29,6 +29,7 @@ import drain
 import floors
 import ingest
 import lateness
+import leases
 import listing
 import memory
 import order
@@ -51,6 +52,7 @@ SECTIONS: Final = (
     "order",
     "control",
     "lateness",
+    "leases",
     "scale",
     "listing",
     "transactions",
@@ -126,6 +128,8 @@ def _sections(
     if "lateness" in wanted:
         yield "lateness", lambda: iter([lateness.measure(brokers, settings)])
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
+    if "leases" in wanted:
+        yield "leases", lambda: iter([leases.measure(brokers, settings)])
     if "scale" in wanted:
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
     if "listing" in wanted:

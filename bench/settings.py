@@ -75,6 +75,8 @@ class Settings:
     sdk_rounds: int
     # Batches that one run of the embedded broker sends, takes and acks.
     sdk_batches: int
+    # Of messages taken one by one under long leases.
+    lease_minutes: int
 
 
 SMALL: Final = Settings(
@@ -108,6 +110,7 @@ SMALL: Final = Settings(
     sdk_direct_calls=1_000,
     sdk_rounds=3,
     sdk_batches=500,
+    lease_minutes=3,
 )
 
 FULL: Final = Settings(
@@ -141,4 +144,5 @@ FULL: Final = Settings(
     sdk_direct_calls=5_000,
     sdk_rounds=5,
     sdk_batches=3_000,
+    lease_minutes=10,
 )
