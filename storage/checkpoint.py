@@ -15,7 +15,7 @@ import msgpack
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
-from delaylog.storage.levels import FIRST_LEVEL, refuse_newer
+from delaylog.storage.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
 from delaylog.storage.packing import packed_parts
 
 KEPT: Final = 2
@@ -96,8 +96,9 @@ def write_checkpoint(
     assert 0 <= behind <= position, "nothing behind its position is part of a checkpoint"
     parts = list(packed_parts(state))
     level = state.get("level", FIRST_LEVEL)
-    # Release 0.1.0 ignores members that it does not know, so it must not take the file at all.
-    needs = 0 if level == FIRST_LEVEL else level
+    # Release 0.1.0 ignores members that it does not know, so it must not take the file at all: it
+    # would start without the messages of the far tier, whatever level the log is at.
+    needs = level if level > FIRST_LEVEL else LEVEL_FRAMES if "far" in state else 0
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
     aside = f"{folder}/{_PREFIX}{number}.tmp"

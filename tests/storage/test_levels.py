@@ -91,6 +91,14 @@ def test_a_checkpoint_of_level_1_is_one_of_release_0_1_0(tmp_path: Path) -> None
         assert raw[6:8] == (b"\0\0" if level == 1 else b"\2\0")
 
 
+def test_a_checkpoint_with_a_far_tier_is_none_of_release_0_1_0(tmp_path: Path) -> None:
+    """0.1.0 would start from it without the far messages, while the log is still at level 1."""
+    fs = OsFileSystem()
+    write_checkpoint(fs, str(tmp_path), {"level": 1, "far": {}}, 0)
+    assert (tmp_path / "checkpoint-1").read_bytes()[6:8] == b"\2\0"
+    assert load_newest(fs, str(tmp_path)) == ({"level": 1, "far": {}}, 0)
+
+
 def test_known_payload_of_a_level_frame() -> None:
     assert msgpack.unpackb(encode_level(2, b"k" * 16)) == {"level": 2, "id_key": b"k" * 16}
     assert decode_level(encode_level(2, b"")) == (2, b"")
