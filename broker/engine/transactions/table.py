@@ -8,7 +8,7 @@ here judges a call or touches a message.
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -96,7 +96,10 @@ class TransactionTable:
         """By number, in the order they were committed and are published in."""
         self._publishing: dict[str, Unpublished] = {}
         self._by_number: dict[int, OpenTransaction] = {}
-        self._ended: OrderedDict[str, bytes] = OrderedDict()
+        self._ended: dict[str, bytes] = {}
+        self._ended_names: deque[str] = deque()
+        """The oldest first. A checkpoint takes this and the next in one go, so they are no dict."""
+        self._ended_saved: deque[bytes] = deque()
         self._held = HeldTable()
         self._shifted_ms = 0
         self.next_number = 1
@@ -128,7 +131,9 @@ class TransactionTable:
 
     def newest_ended(self, count: int) -> list[tuple[str, EndedTransaction]]:
         """The ones that ended last, newest first."""
-        newest = itertools.islice(reversed(self._ended.items()), count)
+        newest = itertools.islice(
+            zip(reversed(self._ended_names), reversed(self._ended_saved), strict=True), count
+        )
         return [(name, EndedTransaction.decode(raw)) for name, raw in newest]
 
     @property
@@ -187,7 +192,7 @@ class TransactionTable:
 
     def forgets(self, before_ms: int) -> bool:
         """Whether one ended before a time."""
-        return bool(self._ended) and self._kept_from(next(iter(self._ended.values()))) < before_ms
+        return bool(self._ended) and self._kept_from(self._ended_saved[0]) < before_ms
 
     def _kept_from(self, raw: bytes) -> int:
         return EndedTransaction.decode(raw).kept_from_ms + self._shifted_ms
@@ -267,7 +272,7 @@ class TransactionTable:
     def forget(self, before_ms: int) -> None:
         """What ended before that is not remembered any more."""
         while self.forgets(before_ms):
-            self._ended.popitem(last=False)
+            self._forget_first()
 
     def published(self, decision: PublishDecision) -> None:
         """A range of rows is through."""
@@ -316,10 +321,20 @@ class TransactionTable:
         )
 
     def _remember(self, name: str, ended: EndedTransaction) -> None:
-        self._ended[name] = ended.encode()
+        raw = ended.encode()
+        if name in self._ended:
+            self._ended_saved[self._ended_names.index(name)] = raw
+        else:
+            self._ended_names.append(name)
+            self._ended_saved.append(raw)
+        self._ended[name] = raw
         while len(self._ended) > ENDED_KEPT_MAX:
-            self._ended.popitem(last=False)
+            self._forget_first()
             self.dropped += 1
+
+    def _forget_first(self) -> None:
+        del self._ended[self._ended_names.popleft()]
+        self._ended_saved.popleft()
 
     def shift(self, step_ms: int) -> None:
         """The clock made a step: what is left of each transaction's time stays."""
@@ -368,8 +383,8 @@ class TransactionTable:
                 ]
                 for one in self.unpublished.values()
             ],
-            "ended_ids": list(self._ended),
-            "ended": b"".join(self._ended.values()),
+            "ended_ids": list(self._ended_names),
+            "ended": b"".join(self._ended_saved),
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -401,7 +416,10 @@ class TransactionTable:
             self._restore_unpublished(one)
         size = len(saved["ended"]) // max(len(saved["ended_ids"]), 1)
         for number, name in enumerate(saved["ended_ids"]):
-            self._ended[name] = saved["ended"][number * size : (number + 1) * size]
+            raw = saved["ended"][number * size : (number + 1) * size]
+            self._ended[name] = raw
+            self._ended_names.append(name)
+            self._ended_saved.append(raw)
 
     def _restore_open(self, one: OpenTransaction) -> None:
         parts = one.parts.columns
