@@ -81,7 +81,7 @@ class Ticks:
         if engine.flush_due():
             node.spawn("flush", engine.flush_work)
         if engine.far_due(now_ms):
-            node.spawn("far", engine.far_work)
+            node.spawn("far", lambda: engine.far_work(node.state_ms))
         if state.garbage:
             node.spawn("discard", engine.discard_work)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.storage.columns import some
+from delaylog.storage.columns import Mask, some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.far_pile import FarPile, sorted_blocks
 from delaylog.storage.file_system import FileSystem
@@ -288,7 +288,7 @@ class FarTier:
                         first_key=first_key,
                         path=self._open.path,
                         number=number,
-                        keep=keep if stack is self.rows else None,
+                        keep=keep if stack is self.rows else self._have_rows,
                     )
                 finally:
                     self._in_flight.difference_update(numbers)
@@ -296,6 +296,11 @@ class FarTier:
                     self._surplus_left = self._surplus(counts)
                 self._open.drop(run.number for run in stack_runs(sets))
                 picked = stack.crowded()
+
+    def _have_rows(self, keys: Int64Array, _states: RowArray) -> Mask:
+        """Which keys name rows that were not dropped: states of others are not needed."""
+        kept: Mask = self.read_rows(keys)["epoch_tag"] != NO_TAG
+        return kept
 
     # ------------------------------------------------------------------ an hour leaves
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.id_index import OWNED_ID, IdIndex, OwnedIds
-from delaylog.storage.layout import HOUR_SHIFT, RowArray
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray
 from delaylog.storage.work import Work
 
 READ_ROWS: Final = 16_384
@@ -22,8 +22,8 @@ SORTED_MAX: Final = 1 << 19
 """Ids that are sorted together: 10 MiB."""
 
 
-def owned_ids(rows: RowArray, hour: int) -> OwnedIds:
-    """The client-chosen ids of those rows that have their origin in `hour`.
+def owned_ids(rows: RowArray, hour: int | Int64Array) -> OwnedIds:
+    """The client-chosen ids of those rows that have their origin in `hour`, one or one each.
 
     A message that only passed through on its way may live elsewhere.
     """

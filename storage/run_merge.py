@@ -25,7 +25,7 @@ from delaylog.storage.work import Work
 Keep = Callable[[Int64Array, RowArray], npt.NDArray[np.bool_]]
 """Which rows, given by key, are still needed."""
 
-SLICE_ROWS: Final = 4_096
+SLICE_ROWS: Final = 1_024
 """Rows that are read from each set at a time."""
 RUN_ROWS_MAX: Final = 131_072
 RUN_BYTES_MAX: Final = 32 << 20

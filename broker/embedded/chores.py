@@ -93,7 +93,7 @@ class Chores:
         if engine.states_due():
             yield "states", engine.states_work
         if engine.far_due(now_ms):
-            yield "far", engine.far_work
+            yield "far", lambda: engine.far_work(node.clock.now_ms)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", lambda: upkeep.checkpoint(node.clock.now_ms)
         short = upkeep.short_of_space

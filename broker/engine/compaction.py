@@ -33,6 +33,7 @@ from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
     INDEX_ENTRY_SIZE,
+    INDEX_MASK,
     Cause,
     Int64Array,
     MessageState,
@@ -190,7 +191,8 @@ class Compactor:
                 if state.hours.counts.near.get(hour) is not counts:
                     return found
                 part = slice(first - 1, stop - 1)
-                gone[part], bare[part] = self._judge(folder, box[0], clock())
+                refs = _refs(hour, box[0])
+                gone[part], bare[part] = self._judge(refs, box[0], clock())
                 for number, position in (erased or {}).items():
                     mine = box[0]["topic"] == number
                     if some(mine & (box[0]["sent_position"] < position)):
@@ -208,8 +210,8 @@ class Compactor:
             self._again_ms[hour] = clock() + AGAIN_MS
         return found
 
-    def _judge(self, folder: DelayHour, rows: RowArray, now_ms: int) -> tuple[Mask, Mask]:
-        """Which of consecutive rows may go, and which only lead to another row."""
+    def _judge(self, refs: Int64Array, rows: RowArray, now_ms: int) -> tuple[Mask, Mask]:
+        """Which of these rows may go, and which only lead to another row."""
         gone, bare = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in distinct(rows["topic"]).tolist():
             topic = self._state.by_number.get(number)
@@ -217,35 +219,23 @@ class Compactor:
                 # It was dropped, or the row was removed before.
                 continue
             at = np.flatnonzero(rows["topic"] == number)
-            mine = take_rows(rows, at)
-            index = mine["global_index"].astype(np.int64)
+            mine, their_refs = take_rows(rows, at), refs[at]
             over, leads = np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_)
             for group in topic.groups.values():
-                entries = folder.states(group.number).get(index)
-                mine_over, mine_leads = self._seen_by(topic, group, folder, mine, entries, now_ms)
+                entries = self._state.hours.get_states(their_refs, group.number)
+                there = group.has(mine)
+                mine_over = _over(topic, group, mine, entries, now_ms) | ~there
+                moved = there & (entries["state"] == _MOVED)
+                mine_over |= moved
+                mine_leads = moved & (mine["origin"] == their_refs)
+                which = np.flatnonzero(mine_leads)
+                if len(which):
+                    forward = entries["forward"][which].astype(np.int64)
+                    mine_leads[which] = self._lives(topic, group, forward, now_ms)
                 over &= mine_over
                 leads |= mine_leads
             gone[at], bare[at] = over & ~leads, over & leads
         return gone, bare
-
-    def _seen_by(
-        self,
-        topic: Topic,
-        group: Group,
-        folder: DelayHour,
-        rows: RowArray,
-        entries: StateArray,
-        now_ms: int,
-    ) -> tuple[Mask, Mask]:
-        """Which rows one group needs no more, and which of those lead it to another row."""
-        there = group.has(rows)
-        over = _over(topic, group, rows, entries, now_ms) | ~there
-        moved = there & (entries["state"] == _MOVED)
-        leads = moved & (rows["origin"] == _refs(folder.hour, rows))
-        at = np.flatnonzero(leads)
-        if len(at):
-            leads[at] = self._lives(topic, group, entries["forward"][at].astype(np.int64), now_ms)
-        return over | moved, leads
 
     def _lives(self, topic: Topic, group: Group, refs: Int64Array, now_ms: int) -> Mask:
         """Which of the rows that messages moved to are needed yet."""
@@ -258,6 +248,32 @@ class Compactor:
         entries = hours.get_states(refs[at], group.number)
         out[at] = ~_over(topic, group, rows, entries, now_ms)
         return out
+
+    # ------------------------------------------------------------------ far hours
+
+    def merge_far(self, clock: Callable[[], int]) -> Work:
+        """Merge runs of the far tier without the rows that nobody needs.
+
+        A start from an older checkpoint finds the runs of that checkpoint, so no mark is needed.
+        """
+        state = self._state
+        dropped: list[OwnedIds] = []
+
+        def keep(keys: Int64Array, rows: RowArray) -> Mask:
+            hours = keys >> INDEX_BITS
+            refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
+            refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
+            gone, _ = self._judge(refs, rows, clock())
+            if some(gone):
+                self.rows += int(np.count_nonzero(gone))
+                first = gone & (rows["origin"] == refs)
+                dropped.append(owned_ids(take_rows(rows, first), hours[first]))
+            return ~gone
+
+        # The archive is to have what ended.
+        yield from state.hours.merge_work(None if state.archive_hold else keep)
+        if sum(map(len, dropped)):
+            yield from self._upkeep.apart(state.ids.forget_jobs(dropped))
 
     # ------------------------------------------------------------------ erasing
 

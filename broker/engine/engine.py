@@ -412,11 +412,11 @@ class Engine:
             self.state.hours.look_ahead(now_ms // HOUR_MS)
         return self.state.hours.split_due or self.state.hours.merge_due()
 
-    def far_work(self) -> Work:
+    def far_work(self, clock: Callable[[], int]) -> Work:
         """Give near hours folders of their own, then merge runs."""
         if self.state.hours.split_due:
             yield from self.state.hours.split_work()
-        yield from self.state.hours.merge_work()
+        yield from self.compactor.merge_far(clock)
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -8,9 +8,11 @@ instead of eight; the tests themselves are those of the files they come from.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from delaylog.storage import hour_store, run_stack
+from delaylog.storage import far_tier, hour_store, run_stack
 from tests.broker.engine import test_engine_crash
 from tests.broker.engine.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_engine_crash import test_crash_at_file_operations
@@ -32,3 +34,27 @@ def one_near_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hour_store, "NEAR_HOURS", 1)
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
     monkeypatch.setattr(test_engine_crash, "SAMPLE", 15)
+
+
+def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of replaced timers are dropped by merges, with their ids and states; the rest stays."""
+    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 200)
+    host.configure(merge="replace")
+    names = [f"timer-{k}" for k in range(400)]
+    engine = host.engine
+    for version in range(12):
+        bodies = [b"version %d of timer %d" % (version, k) for k in range(len(names))]
+        host.send(bodies, ids=names, delay=50 * 3_600_000)
+        host.advance(400_000)
+        host.flush()
+        host.checkpoint()
+        engine.run_inline(engine.far_work(lambda: host.now_ms))
+    hours = engine.state.hours
+    assert hours.counts.far_living == len(names)
+    assert hours.far.rows.rows < 4 * len(names)
+    assert not hours.merge_due(), "nothing is merged again and again"
+    host.cancel(names[:100])
+    host.restart()
+    host.advance(51 * 3_600_000)
+    got = sorted(host.bodies())
+    assert got == sorted(b"version 11 of timer %d" % k for k in range(100, 400))
