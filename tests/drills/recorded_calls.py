@@ -199,17 +199,19 @@ class RecordedCalls:
         return [Leased(topic, message.id, message.receipt) for message in got.messages]
 
     async def receive_bulk(
-        self, topic: str, most: int, wait_ms: int, lease_ms: int
+        self, topic: str, most: int, wait_ms: int, lease_ms: int, *, group: str | None = None
     ) -> tuple[int, list[Leased]]:
         """A receive in columns: the lease and what is under it."""
         t0 = now_ms()
         try:
             batch = await self.client.receive_bulk(
-                topic, max=most, wait_ms=wait_ms, lease_ms=lease_ms
+                topic, max=most, wait_ms=wait_ms, lease_ms=lease_ms, group=group
             )
         except ClientError as error:
             if self._failed("receive", error) is None:
-                self.recorder.call("deliver", t0, now_ms(), None, lease_ms=lease_ms)
+                self.recorder.call(
+                    "deliver", t0, now_ms(), None, lease_ms=lease_ms, group=group
+                )
             return 0, []
         receipts = [f"{batch.lease:016x}{ref % 2**64:016x}" for ref in batch.refs.tolist()]
         if batch.n:
@@ -226,6 +228,7 @@ class RecordedCalls:
                 now=_granted_ms(batch.lease_until_ms - lease_ms, batch.now_ms),
                 lease_ms=lease_ms,
                 lease_until=batch.lease_until_ms,
+                group=group,
             )
         pairs = zip(batch.ids, receipts, strict=True)
         return batch.lease, [Leased(topic, name, receipt) for name, receipt in pairs]

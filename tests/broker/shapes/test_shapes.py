@@ -1,0 +1,57 @@
+"""Every shape of load under tight limits: no message is lost, early or altered, none is in excess.
+
+A pairwise matrix of spread (an hour to ten years), topics, bulk or single sends, how the broker
+ends, and what is done with the messages. Each case runs a real broker that has 256 descriptors and
+little memory; its folder must stay small in bytes and in files. The history checker judges it, and
+`delaylog verify` its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.broker.shapes.shape import SHAPES, Shape, Size
+from tests.broker.shapes.shape_run import ShapeRun
+from tests.starts.warm import run_warm
+
+SMALL = Size(
+    topics=100,
+    bulk=4_000,
+    single=400,
+    lookups=100,
+    resident_kib_max=200 << 10,
+    limits="checkpoint_ms = 150\ntail_bytes_max = 20000\nstate_bytes_max = 4096",
+)
+"""Checkpoints, flushes and merges are provoked by small limits."""
+
+LARGE = Size(
+    topics=10_000,
+    bulk=200_000,
+    single=20_000,
+    lookups=2_000,
+    resident_kib_max=400 << 10,
+    limits="checkpoint_ms = 1000\ntail_bytes_max = 1000000\nstate_bytes_max = 262144",
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_small(shape: Shape, tmp_path: Path) -> None:
+    judge(shape, SMALL, tmp_path)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_large(shape: Shape, tmp_path: Path) -> None:
+    judge(shape, LARGE, tmp_path)
+
+
+def judge(shape: Shape, size: Size, folder: Path) -> None:
+    run = ShapeRun(folder, shape, size)
+    asyncio.run(run.run())
+    faults = run.verdict()
+    assert not faults, "\n".join(faults[:10])
+    verified = run_warm("verify", run.data)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
