@@ -207,7 +207,8 @@ class HourTable:
     def next_far(self, last: int) -> int | None:
         """The first far hour with counts up to `last`, None if there is none."""
         start = max(self.far_from - self._base, 0)
-        stop = min(last + 1 - self._base, len(self._columns["rows"]))
+        # Never negative: that would count from the end of the columns.
+        stop = max(min(last + 1 - self._base, len(self._columns["rows"])), start)
         firsts = [np.flatnonzero(column[start:stop])[:1] for column in self._columns.values()]
         found = np.concatenate(firsts)
         return self._base + start + int(found.min()) if len(found) else None

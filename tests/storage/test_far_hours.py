@@ -337,3 +337,15 @@ def test_hours_that_kept_their_folders_are_not_split_again() -> None:
     run(store.split_work())
     run(store.bring_near(LAST))
     check_look_ups(store, model, model.refs)
+
+
+def test_hours_behind_the_border_are_not_brought_near() -> None:
+    """All far hours lie behind the one that is brought near: they stay in the far tier."""
+    store = far_store(FakeDisk())
+    far = [FIRST + 10 + k for k in range(20)]
+    store.counts.take_numbers(np.array(far), np.ones(len(far), np.int64), 1)
+    assert store.counts.next_far(FIRST + 4) is None
+    run(store.bring_near(FIRST + 4))
+    assert store.counts.far_from == FIRST + 5
+    assert store.counts.far_hours().tolist() == far
+    assert store.counts.next_far(FIRST + 12) == FIRST + 10
