@@ -10,6 +10,7 @@ from typing import Final
 
 LONGEST: Final = (
     "tests/docs/test_examples.py",
+    "tests/broker/shapes/test_shapes.py",
     "tests/broker/web/test_openapi.py",
     "tests/drills/test_kill_loop.py",
     "tests/drills/test_sdk_kills.py",

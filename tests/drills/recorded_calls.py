@@ -209,9 +209,7 @@ class RecordedCalls:
             )
         except ClientError as error:
             if self._failed("receive", error) is None:
-                self.recorder.call(
-                    "deliver", t0, now_ms(), None, lease_ms=lease_ms, group=group
-                )
+                self.recorder.call("deliver", t0, now_ms(), None, lease_ms=lease_ms, group=group)
             return 0, []
         receipts = [f"{batch.lease:016x}{ref % 2**64:016x}" for ref in batch.refs.tolist()]
         if batch.n:

@@ -9,19 +9,21 @@ little memory; its folder must stay small in bytes and in files. The history che
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
 
+from tests.broker.shapes.pairs import pairs_of, pairwise
 from tests.broker.shapes.shape import SHAPES, Shape, Size
 from tests.broker.shapes.shape_run import ShapeRun
 from tests.starts.warm import run_warm
 
 SMALL = Size(
-    topics=100,
-    bulk=4_000,
-    single=400,
-    lookups=100,
+    topics=40,
+    bulk=2_000,
+    single=240,
+    lookups=40,
     resident_kib_max=200 << 10,
     limits="checkpoint_ms = 150\ntail_bytes_max = 20000\nstate_bytes_max = 4096",
 )
@@ -46,6 +48,15 @@ def test_small(shape: Shape, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_large(shape: Shape, tmp_path: Path) -> None:
     judge(shape, LARGE, tmp_path)
+
+
+def test_each_two_values_meet() -> None:
+    dimensions = ((1, 2, 3, 4), (1, 2), (1, 2), (1, 2, 3))
+    met = set().union(*map(pairs_of, pairwise(*dimensions)))
+    for first, second in itertools.combinations(range(len(dimensions)), 2):
+        for a, b in itertools.product(dimensions[first], dimensions[second]):
+            assert ((first, a), (second, b)) in met
+    assert len(SHAPES) < 16
 
 
 def judge(shape: Shape, size: Size, folder: Path) -> None:
