@@ -85,6 +85,7 @@ class KeyGate:
         if self._retries:
             for key in self._retries.keys() & keys.tolist():
                 del self._retry_keys[self._retries.pop(key)]
+            self._shrink()
 
     def retry(self, keys: Keys, origins: Int64Array) -> None:
         """Messages came back from their leases and keep their keys."""
@@ -125,6 +126,7 @@ class KeyGate:
             keys = [key for origin in origins if (key := self._retry_keys.pop(origin, 0))]
             for key in keys:
                 del self._retries[key]
+            self._shrink()
             self._note_free(np.array(keys, np.uint64))
 
     def _note_free(self, keys: Keys) -> None:
@@ -135,6 +137,8 @@ class KeyGate:
     def _note_named(self, keys: list[int]) -> None:
         free = self._named.intersection(keys)
         self._named -= free
+        if not self._named:
+            self._named.clear()
         self._named_free |= bool(free)
 
     def end(self, origins: Iterable[int]) -> list[tuple[TagFilter | None, list[int]]]:
@@ -156,7 +160,14 @@ class KeyGate:
         for id_hash in ids:
             if self._heirs.get(id_hash) == predecessor:
                 del self._heirs[id_hash]
+        self._shrink()
         return self.parking.unpark(-predecessor)
+
+    def _shrink(self) -> None:
+        """Tables out of which everything was taken keep their room until they are cleared."""
+        for table in (self._retries, self._retry_keys, self._awaited, self._waits, self._heirs):
+            if not table:
+                table.clear()
 
     def holders(self, count: int) -> list[int]:
         """Up to `count` origins of messages that others wait for, not under lease; in turn."""
@@ -172,6 +183,8 @@ class KeyGate:
         left = set(kept)
         if not left:
             self._working.clear()
+        # Nothing says again that these came free.
+        self._note_named([key for key in self._named if key > 0 and self.free(key)])
         for origin in self._awaited.keys() - left:
             self._inherit(origin)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import defaultdict
 from pathlib import Path
 from time import process_time
@@ -16,6 +17,7 @@ from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.parked_spill import ParkedSpill
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.run_file import RunFile
 
 
@@ -338,3 +340,34 @@ def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
         each.end([count])
         assert (each.expecting, each.holding) == (False, False)
         assert process_time() - begun < 2
+
+
+def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -> None:
+    """100,000 keys wait for retries at once, are named, and come free in one of three ways."""
+    keys = np.arange(1, 100_001, dtype=np.uint64)
+    origins = keys.astype(np.int64)
+    rows = np.zeros(100_000, INDEX_ENTRY)
+    rows["key_hash"], rows["origin"] = keys, -1
+    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+
+    def hold_and_release() -> None:
+        gate.hold(keys)
+        gate.release(keys)
+
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for end in (
+            hold_and_release,
+            lambda: gate.give_up(origins.tolist()),
+            lambda: gate.purge([]),
+        ):
+            gate.hold(keys)
+            gate.retry(keys, origins)
+            assert len(gate.choose(rows, 100_000)) == 0
+            end()
+            assert gate.take_named()
+            assert not gate.holding
+            assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()
