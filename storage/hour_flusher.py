@@ -77,11 +77,11 @@ class HourFlusher:
                 for which, chunks in self._pile.take(upto=limit, hour=hour):
                     yield from self._flush_hour(which, chunks)
                     if self._opened.crowded:
-                        yield from self._make_room()
+                        yield from self.make_room()
         finally:
             self._writes_tails = False
 
-    def _make_room(self) -> Work:
+    def make_room(self) -> Work:
         """Let hours go that were opened first: a flush may reach more of them than descriptors."""
         for folder in self._opened.oldest_heads():
             if folder.heads_need_file:

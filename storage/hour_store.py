@@ -589,6 +589,7 @@ class HourStore:
         self._splitting = True
         try:
             while (hour := self.counts.next_far(last)) is not None:
+                yield from self._flusher.make_room()
                 yield from self._split(hour)
             if self.counts.far_from <= last:
                 self.counts.bring_near(last)
