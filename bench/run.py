@@ -38,6 +38,7 @@ import scale
 import sdk
 import singles
 import transactions
+import years
 from broker_process import Brokers, broker_program
 from loop_lag import METER
 from procfs import OthersMeter
@@ -53,6 +54,7 @@ SECTIONS: Final = (
     "control",
     "lateness",
     "leases",
+    "years",
     "scale",
     "listing",
     "transactions",
@@ -128,6 +130,8 @@ def _sections(
     if "lateness" in wanted:
         yield "lateness", lambda: iter([lateness.measure(brokers, settings)])
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
+    if "years" in wanted:
+        yield "years", lambda: iter([years.measure(brokers, settings)])
     if "leases" in wanted:
         yield "leases", lambda: iter([leases.measure(brokers, settings)])
     if "scale" in wanted:

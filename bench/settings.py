@@ -77,6 +77,8 @@ class Settings:
     sdk_batches: int
     # Of messages taken one by one under long leases.
     lease_minutes: int
+    # Of one run over ten years.
+    years_messages: int
 
 
 SMALL: Final = Settings(
@@ -111,6 +113,7 @@ SMALL: Final = Settings(
     sdk_rounds=3,
     sdk_batches=500,
     lease_minutes=3,
+    years_messages=1_000_000,
 )
 
 FULL: Final = Settings(
@@ -145,4 +148,5 @@ FULL: Final = Settings(
     sdk_rounds=5,
     sdk_batches=3_000,
     lease_minutes=10,
+    years_messages=10_000_000,
 )
