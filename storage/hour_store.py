@@ -588,9 +588,14 @@ class HourStore:
             yield 0.001
         self._splitting = True
         try:
+            yield from self._flusher.make_room()
             while (hour := self.counts.next_far(last)) is not None:
-                yield from self._flusher.make_room()
+                if hour > self.counts.far_from:
+                    # Hours before it are empty, and near from now on: a frame beside the split
+                    # may bring their first rows.
+                    self.counts.bring_near(hour - 1)
                 yield from self._split(hour)
+                yield from self._flusher.make_room()
             if self.counts.far_from <= last:
                 self.counts.bring_near(last)
         finally:

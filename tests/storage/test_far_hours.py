@@ -349,3 +349,19 @@ def test_hours_behind_the_border_are_not_brought_near() -> None:
     assert store.counts.far_from == FIRST + 5
     assert store.counts.far_hours().tolist() == far
     assert store.counts.next_far(FIRST + 12) == FIRST + 10
+
+
+def test_an_empty_hour_gets_rows_beside_the_split_of_a_later_one() -> None:
+    """They are not left behind when the border passes their hour."""
+    store, model = far_store(FakeDisk()), Model()
+    model.add(store, [(FIRST + 12) * HOUR_MS], [b"later"], 0)
+    run(store.flush(upto=model.position))
+    split = store.bring_near(FIRST + 14)
+    job = next(split)
+    model.add(store, [(FIRST + 7) * HOUR_MS], [b"sooner"], 0)
+    assert callable(job)
+    job()
+    run(split)
+    check_look_ups(store, model, model.refs)
+    run(store.flush(upto=model.position))
+    check_look_ups(store, model, model.refs)
