@@ -26,6 +26,7 @@ from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
+    NO_TAG,
     STATE_ENDED_FIRST,
     STATE_ENTRY,
     STATE_ENTRY_SIZE,
@@ -196,8 +197,11 @@ class HourCheck:
         ends = np.cumsum(size) + log_start
         known = self._seconds.covers >= 0
         numbers = np.arange(first, first + len(rows))
+        # A split leaves rows that the far tier had dropped already, with a tag that no ref has.
+        there = rows["epoch_tag"] != NO_TAG
         if self._rewritten:
-            there = rows["global_index"] != 0
+            there &= rows["global_index"] != 0
+        if not every(there):
             self._removed.append(np.flatnonzero(~there) + first - 1)
             rows, size, ends, numbers = rows[there], size[there], ends[there], numbers[there]
             self._seconds.covers += int(np.count_nonzero(~there)) if known else 0
