@@ -15,7 +15,7 @@ from delaylog.client.async_link import AsyncLink
 from delaylog.client.calls import topics
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientError, ShardsFailed
 from delaylog.client.merging import (
     merged_forecast,
     merged_group,
@@ -42,7 +42,12 @@ class AsyncTopicCalls:
         cursor = None
         while True:
             call = topics.topics(self._places, cursor=cursor)
-            page = await self._ask("the list of topics", call, merged_topics, may_lack=False)
+            try:
+                page = await self._ask("the list of topics", call, merged_topics, may_lack=False)
+            except ShardsFailed as error:
+                # What this call returns for a shard is a list, and the answers are pages.
+                error.answers = {shard: one.topics for shard, one in error.answers.items()}
+                raise
             found += page.topics
             cursor = page.cursor
             if cursor is None:

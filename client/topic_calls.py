@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from delaylog.client.calls import topics
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientError, ShardsFailed
 from delaylog.client.link import Link
 from delaylog.client.merging import (
     merged_forecast,
@@ -44,7 +44,12 @@ class TopicCalls:
         cursor = None
         while True:
             call = topics.topics(self._places, cursor=cursor)
-            page = self._ask("the list of topics", call, merged_topics, may_lack=False)
+            try:
+                page = self._ask("the list of topics", call, merged_topics, may_lack=False)
+            except ShardsFailed as error:
+                # What this call returns for a shard is a list, and the answers are pages.
+                error.answers = {shard: one.topics for shard, one in error.answers.items()}
+                raise
             found += page.topics
             cursor = page.cursor
             if cursor is None:

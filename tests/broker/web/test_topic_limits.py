@@ -74,5 +74,5 @@ def test_redis_clients_are_refused(full: Broker) -> None:
     port = int(full.ready_line.partition("resp=")[2].split()[0].rpartition(":")[2])
     with redis.Redis(port=port) as client:
         with pytest.raises(redis.ResponseError, match="topics_max"):
-            client.execute_command("DL.SEND", "new", "x")
-        client.execute_command("DL.SEND", "a", "x", "DELAY", "60000")
+            client.execute_command("DL.SEND", "new", "0", "x")
+        client.execute_command("DL.SEND", "a", "60000", "x")
