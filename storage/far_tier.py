@@ -34,7 +34,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.run_merge import Keep, merge, stack_runs
-from delaylog.storage.run_stack import OpenRuns, RunStack
+from delaylog.storage.run_stack import MERGED_SETS_MAX, OpenRuns, RunStack
 from delaylog.storage.sorted_run import RunFacts, hour_key, run_size, write_run
 from delaylog.storage.state_seal import broken
 from delaylog.storage.whole_rows import put_rows
@@ -270,7 +270,7 @@ class FarTier:
         first_key = hour_key(counts.far_from)
         for stack in self._stacks():
             dead = stack is self.rows and self._mostly_dead(counts)
-            picked = slice(0, len(stack.sets)) if dead else stack.crowded()
+            picked = slice(0, min(len(stack.sets), MERGED_SETS_MAX)) if dead else stack.crowded()
             while picked is not None and not self.frozen:
                 sets = stack.sets[picked]
                 numbers = [run.number for run in stack_runs(sets)]

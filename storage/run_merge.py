@@ -30,7 +30,6 @@ SLICE_ROWS: Final = 1_024
 RUN_ROWS_MAX: Final = 131_072
 RUN_BYTES_MAX: Final = 32 << 20
 """A merged run is closed at either: it is written from memory."""
-_OPEN_MAX: Final = 16
 
 
 @dataclass(slots=True)
@@ -76,7 +75,8 @@ def merge(
     `number` gives the number of a new run, `path` its file.
     """
     folder = path(0).rpartition("/")[0]
-    reader = OpenRuns(fs, folder, _OPEN_MAX)
+    # A slice reads from every set, so a run of each stays open.
+    reader = OpenRuns(fs, folder, len(sets))
     cursors = [_Cursor(one.runs) for one in sets]
     runs = stack_runs(sets)
     positions = min(run.position_first for run in runs), max(run.position_last for run in runs)

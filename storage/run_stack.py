@@ -19,6 +19,8 @@ from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.sorted_run import RunFacts, SortedRun, fill
 
 FAN_IN: Final = 8
+MERGED_SETS_MAX: Final = 32
+"""Sets of one merge: each has a run open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class RunStack:
         for at in range(1, len(self.sets) + 1):
             if at == len(self.sets) or self.sets[at].level != self.sets[start].level:
                 if at - start >= FAN_IN:
-                    return slice(start, at)
+                    return slice(start, min(at, start + MERGED_SETS_MAX))
                 start = at
         return None
 

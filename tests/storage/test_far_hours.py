@@ -365,3 +365,14 @@ def test_an_empty_hour_gets_rows_beside_the_split_of_a_later_one() -> None:
     check_look_ups(store, model, model.refs)
     run(store.flush(upto=model.position))
     check_look_ups(store, model, model.refs)
+
+
+def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After kills in a row there are more sets than usual; a slice of the merge reads them all."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    far_frames(store, model, 40)
+    monkeypatch.setattr(run_stack, "FAN_IN", 8)
+    run(store.merge_work())
+    assert len(store.far.rows.sets) < 16
+    check_look_ups(store, model, model.refs)
