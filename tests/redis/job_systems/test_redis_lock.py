@@ -40,9 +40,12 @@ def test_a_waiter_is_woken_by_the_release(endpoint: RedisServer) -> None:
         waiter = redis_lock.Lock(other, "l")
         assert waiter.acquire(timeout=1) is False
         begin = time.monotonic()
-        threading.Timer(0.3, held.release).start()
+        timer = threading.Timer(0.3, held.release)
+        timer.start()
         assert waiter.acquire(timeout=20) is True
         assert 0.3 <= time.monotonic() - begin < 10
+        # It may load the script again after the waiter was woken.
+        timer.join()
         waiter.release()
         with pytest.raises(redis_lock.NotAcquired):
             waiter.release()
