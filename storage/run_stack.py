@@ -16,7 +16,8 @@ import numpy as np
 
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import Int64Array, RowArray
-from delaylog.storage.sorted_run import RunFacts, SortedRun, fill
+from delaylog.storage.sorted_run import RunFacts, SortedRun
+from delaylog.storage.whole_rows import put_rows
 
 FAN_IN: Final = 8
 MERGED_SETS_MAX: Final = 32
@@ -114,15 +115,11 @@ class RunStack:
 
     def fill_rows(self, out: RowArray, left: Int64Array, keys: Int64Array) -> Int64Array:
         """Put the newest row of each key into `out`; returns the places still missing."""
-        for run in self._newest_first():
-            if len(left) == 0:
-                break
-            left = fill(out, left, keys, self._open.get(run, self.dtype))
-        return left
 
-    def _newest_first(self) -> Iterable[RunFacts]:
-        for one in reversed(self.sets):
-            yield from one.runs
+        def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
+            put_rows(out, places, run.rows(at))
+
+        return self._find(left, keys, take)
 
     def fill_records(
         self,
@@ -132,7 +129,25 @@ class RunStack:
         rows: RowArray,
     ) -> Int64Array:
         """Append (places, their records) of what is here; returns the places still missing."""
-        for facts in self._newest_first():
+
+        def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
+            offsets = rows["offset"][places].astype(np.int64)
+            sizes = rows["size"][places].astype(np.int64)
+            parts.append((places, run.records(at, offsets, sizes)))
+
+        return self._find(left, keys, take)
+
+    def _find(
+        self,
+        left: Int64Array,
+        keys: Int64Array,
+        take: Callable[[SortedRun, Int64Array, Int64Array], None],
+    ) -> Int64Array:
+        """Call `take(run, rows, places)` for the runs that hold some of `keys[left]`, newest first.
+
+        Only runs whose range of keys is met are opened. Returns the places still missing.
+        """
+        for facts in (run for one in reversed(self.sets) for run in one.runs):
             if len(left) == 0:
                 break
             mine = keys[left]
@@ -141,17 +156,10 @@ class RunStack:
                 continue
             run = self._open.get(facts, self.dtype)
             at = run.find(mine[near])
-            found = at >= 0
-            here = near[found]
-            if len(here) == 0:
-                continue
-            places = left[here]
-            offsets = rows["offset"][places].astype(np.int64)
-            sizes = rows["size"][places].astype(np.int64)
-            parts.append((places, run.records(at[found], offsets, sizes)))
-            rest = np.ones(len(left), np.bool_)
-            rest[here] = False
-            left = left[rest]
+            here = near[at >= 0]
+            if len(here):
+                take(run, at[at >= 0], left[here])
+                left = np.delete(left, here)
         return left
 
     # ------------------------------------------------------------------ merging

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from crc32c import crc32c
 
-from delaylog.storage.columns import consecutive, distinct, some
+from delaylog.storage.columns import consecutive, distinct
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.gather import read_spans
@@ -38,7 +38,6 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.whole_rows import put_rows
 
 BLOCK_ROWS: Final = RUN_BLOCK_ROWS
 _READ_GAP_BYTES: Final = 4_096
@@ -259,19 +258,3 @@ class SortedRun:
             self._map.close()
             self._map = None
         self._file.close()
-
-
-def fill(out: RowArray, left: Int64Array, keys: Int64Array, run: SortedRun) -> Int64Array:
-    """Put the rows that `run` has into `out`; returns the places that are still missing."""
-    mine = keys[left]
-    near = (mine >= run.facts.first_key) & (mine <= run.facts.last_key)
-    if not some(near):
-        return left
-    at = run.find(mine[near])
-    here = np.flatnonzero(near)[at >= 0]
-    if len(here) == 0:
-        return left
-    put_rows(out, left[here], run.rows(at[at >= 0]))
-    rest = np.ones(len(left), np.bool_)
-    rest[here] = False
-    return left[rest]
