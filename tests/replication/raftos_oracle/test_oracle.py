@@ -27,9 +27,10 @@ from tests.replication.raftos_oracle.cluster import opened, run, settings
 def test_one_is_elected_and_all_know_it(tmp_path: Path, loop_factory: Any) -> None:
     async def main() -> None:
         async with opened(tmp_path) as cluster:
-            await cluster.start()
-            oracle: LeaderOracle = cluster.oracles[0]
-            assert oracle.leader(cluster.now_ms) is None
+            oracles: list[LeaderOracle] = [cluster.make(node) for node in cluster.nodes]
+            assert cluster.views() == {None}
+            for oracle in oracles:
+                await oracle.start()
             leader = await cluster.elected()
             assert cluster.leaders() == [leader]
             assert len({made.term for made in cluster.oracles.values()}) == 1
