@@ -133,8 +133,9 @@ FULL: Final = Settings(
     burst_ahead_s=25.0,
     pending=(1_000_000, 10_000_000, 50_000_000),
     probe=1_000_000,
-    topics=10_000,
-    polls=10_000,
+    topics=100_000,
+    # Under 20,000 descriptors a broker takes 10,000 connections in all.
+    polls=9_000,
     settle_s=90.0,
     restarts=3,
     restart_burst=2_000_000,
