@@ -1,8 +1,9 @@
 """How late the event loop runs its timers: a histogram, and on demand what held it up.
 
 `LoopLag` arms a timer every ten milliseconds and notes by how much it fired late: whatever else is
-ready on the loop waits that long. `StallTrace` is for debugging: a thread that looks at the loop
-while a timer is overdue and names the code that runs.
+ready on the loop waits that long. A loop that has little to do is sampled every tenth of a second,
+since a hundred timers a second would be half of what an idle broker costs. `StallTrace` is for
+debugging: a thread that looks at the loop while a timer is overdue and names the code that runs.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import sys
 import threading
 import traceback
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 SAMPLE_SECONDS: Final = 0.010
+IDLE_SAMPLE_SECONDS: Final = 0.100
+_IDLE_CPU_SECONDS: Final = 0.001
+"""A loop whose thread ran for less than this since the last sample is idle."""
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the histogram's buckets in seconds; one more bucket is for longer lags."""
 TRACE_SECONDS: Final = 0.020
@@ -30,7 +32,7 @@ log = logging.getLogger("delaylog.loop")
 class LoopLag:
     """Samples one loop. All methods belong to the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_sample_seconds: float = IDLE_SAMPLE_SECONDS) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         """Samples by bucket."""
         self.sum_seconds = 0.0
@@ -38,6 +40,8 @@ class LoopLag:
         self.due = 0.0
         """When the next sample is due, by `perf_counter`; 0 while none is."""
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_sample_seconds = idle_sample_seconds
+        self._cpu_seconds = 0.0
 
     def start(self) -> None:
         """Sample the running loop until `stop`."""
@@ -51,8 +55,11 @@ class LoopLag:
             self._timer = None
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.due = perf_counter() + SAMPLE_SECONDS
-        self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
+        before, self._cpu_seconds = self._cpu_seconds, thread_time()
+        idle = self._cpu_seconds - before < _IDLE_CPU_SECONDS
+        seconds = self._idle_sample_seconds if idle else SAMPLE_SECONDS
+        self.due = perf_counter() + seconds
+        self._timer = loop.call_later(seconds, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
         self.note(max(perf_counter() - self.due, 0.0))
@@ -108,17 +115,3 @@ class StallTrace:
             log.debug(
                 "the event loop is held up", extra={"late_ms": round(late * 1000), "stack": stack}
             )
-
-
-@contextmanager
-def watched_loop() -> Iterator[LoopLag]:
-    """Sample the running loop within a block: for tests and benchmarks in this process."""
-    lag = LoopLag()
-    lag.start()
-    try:
-        yield lag
-    finally:
-        if lag.due:
-            # A stall that lasts until now was not sampled.
-            lag.note(max(perf_counter() - lag.due, 0.0))
-        lag.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from delaylog.broker.loop_lag import BOUNDS, LoopLag, StallTrace, watched_loop
+from delaylog.broker.loop_lag import BOUNDS, SAMPLE_SECONDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
 
 
@@ -15,10 +15,12 @@ def hold_the_loop() -> None:
 
 def test_a_stall_is_seen_with_its_length() -> None:
     async def scene() -> LoopLag:
-        with watched_loop() as lag:
-            await asyncio.sleep(0.1)
-            hold_the_loop()
-            await asyncio.sleep(0.02)
+        lag = LoopLag(idle_sample_seconds=SAMPLE_SECONDS)
+        lag.start()
+        await asyncio.sleep(0.1)
+        hold_the_loop()
+        await asyncio.sleep(0.02)
+        lag.stop()
         return lag
 
     lag = asyncio.run(scene())
@@ -28,24 +30,33 @@ def test_a_stall_is_seen_with_its_length() -> None:
     assert sum(lag.counts[BOUNDS.index(0.1) :]) >= 1
 
 
-def test_a_stall_that_ends_with_the_block_counts() -> None:
-    async def scene() -> LoopLag:
-        with watched_loop() as lag:
-            await asyncio.sleep(0)
-            hold_the_loop()
-        return lag
+def test_an_idle_loop_is_sampled_less_often() -> None:
+    async def scene() -> tuple[int, int]:
+        lag = LoopLag()
+        lag.start()
+        await asyncio.sleep(0.5)
+        idle = sum(lag.counts)
+        for _ in range(100):
+            sum(range(50_000))
+            await asyncio.sleep(0.004)
+        lag.stop()
+        return idle, sum(lag.counts) - idle
 
-    assert asyncio.run(scene()).max_seconds >= 0.13
+    idle, busy = asyncio.run(scene())
+    assert 1 <= idle <= 6, "one at once, then ten a second"
+    assert busy > 2 * idle, busy
 
 
 def test_the_trace_names_what_holds_the_loop() -> None:
     async def scene() -> list[str]:
-        with watched_loop() as lag:
-            trace = StallTrace(lag)
-            trace.start()
-            await asyncio.sleep(0.02)
-            hold_the_loop()
-            trace.stop()
+        lag = LoopLag(idle_sample_seconds=SAMPLE_SECONDS)
+        trace = StallTrace(lag)
+        lag.start()
+        trace.start()
+        await asyncio.sleep(0.02)
+        hold_the_loop()
+        trace.stop()
+        lag.stop()
         return trace.stacks
 
     assert any("hold_the_loop" in stack for stack in asyncio.run(scene()))
@@ -57,7 +68,7 @@ def test_a_scrape_tells_the_lag(broker: Broker) -> None:
         lines = [line.rsplit(" ", 1) for line in text.splitlines() if "loop_lag" in line]
         return {name: float(value) for name, value in lines if name[0] != "#"}
 
-    time.sleep(0.1)
+    time.sleep(0.6)
     found = scraped()
     assert found["delaylog_loop_lag_seconds_count"] >= 5
     last = found['delaylog_loop_lag_seconds_bucket{le="+Inf"}']
