@@ -72,6 +72,10 @@ class FarTier:
         self._surplus_left = 0
         """Surplus (see `_surplus`) that the last merge for its sake could not drop."""
         self._looked_up = 0
+        self._rewriting: set[int] = set()
+        """Numbers of the sets of rows that `rewrite` is about."""
+        self._replaced: set[int] = set()
+        """Numbers of their runs."""
 
     # ------------------------------------------------------------------ rows
 
@@ -242,8 +246,32 @@ class FarTier:
         if self.frozen:
             return False
         return self._mostly_dead(counts) or any(
-            stack.crowded() is not None for stack in self._stacks()
+            self._next_merge(stack) is not None for stack in self._stacks()
         )
+
+    def rewrite(self) -> bool:
+        """Have the next merges write all rows anew, so that `keep` is asked about each of them.
+
+        False while a merge goes on, which may have asked about some of them already.
+        """
+        if self._merging:
+            return False
+        self._rewriting = {one.number for one in self.rows.sets}
+        self._replaced = {run.number for run in self.rows.runs()}
+        return True
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether no file is left of the runs that there were when `rewrite` was called."""
+        return not any(self._fs.exists(self._open.path(number)) for number in self._replaced)
+
+    def _next_merge(self, stack: RunStack) -> slice | None:
+        """Neighbouring sets that are to be merged."""
+        if stack is self.rows:
+            at = [k for k, one in enumerate(stack.sets) if one.number in self._rewriting]
+            if at:
+                return slice(at[0], min(at[-1] + 1, at[0] + MERGED_SETS_MAX))
+        return stack.crowded()
 
     def _mostly_dead(self, counts: HourTable) -> bool:
         surplus = self._surplus(counts)
@@ -270,7 +298,9 @@ class FarTier:
         first_key = hour_key(counts.far_from)
         for stack in self._stacks():
             dead = stack is self.rows and self._mostly_dead(counts)
-            picked = slice(0, min(len(stack.sets), MERGED_SETS_MAX)) if dead else stack.crowded()
+            picked = (
+                slice(0, min(len(stack.sets), MERGED_SETS_MAX)) if dead else self._next_merge(stack)
+            )
             while picked is not None and not self.frozen:
                 sets = stack.sets[picked]
                 numbers = [run.number for run in stack_runs(sets)]
@@ -295,7 +325,7 @@ class FarTier:
                 if dead:
                     self._surplus_left = self._surplus(counts)
                 self._open.drop(run.number for run in stack_runs(sets))
-                picked = stack.crowded()
+                picked = self._next_merge(stack)
 
     def _have_rows(self, keys: Int64Array, _states: RowArray) -> Mask:
         """Which keys name rows that were not dropped: states of others are not needed."""

@@ -53,6 +53,8 @@ MARKED_ROWS_MAX: Final = 1 << 28
 """Rows of the hours that are marked at a time: two bits each."""
 _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
+_FAR: Final = -1
+"""In the place of an hour: all hours of the far tier."""
 _MOVED: Final = int(MessageState.MOVED)
 _FINAL: Final = np.array(
     [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.DELETED)], np.uint8
@@ -84,13 +86,15 @@ class Compactor:
         self._state = state
         self._upkeep = upkeep
         self._freed = freed
-        upkeep.awaited = lambda: bool(self._marks)
+        upkeep.awaited = lambda: bool(self._marks or self._rewritten_for)
         self._marks: dict[int, Mark] = {}
         self._removed: dict[int, int] = {}
         """Rows that were found removed already."""
         self._again_ms: dict[int, int] = {}
         self._clean: set[tuple[int, int, int]] = set()
         """Topic, position and hour: nothing of what a purge erases is in the hour any more."""
+        self._rewritten_for: set[tuple[int, int, int]] = set()
+        """The same, with `_FAR` for the hour: why the far tier is written anew."""
         self._look_ms = 0
         self._groups_max = 1
         self.hours = 0
@@ -264,18 +268,50 @@ class Compactor:
             refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
             refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
             gone, _ = self._judge(refs, rows, clock())
+            if state.archive_hold:
+                # The archive is to have what ended, but not what is erased.
+                gone &= self._erased(rows)
             if some(gone):
                 self.rows += int(np.count_nonzero(gone))
                 first = gone & (rows["origin"] == refs)
                 dropped.append(owned_ids(take_rows(rows, first), hours[first]))
             return ~gone
 
-        # The archive is to have what ended.
-        yield from state.hours.merge_work(None if state.archive_hold else keep)
+        yield from state.hours.merge_work(
+            None if state.archive_hold and not state.erasing else keep
+        )
         if sum(map(len, dropped)):
             yield from self._upkeep.apart(state.ids.forget_jobs(dropped))
 
     # ------------------------------------------------------------------ erasing
+
+    def _erased(self, rows: RowArray) -> Mask:
+        """Which rows belong to messages that a purge erases."""
+        out = np.zeros(len(rows), np.bool_)
+        for number in self._state.erasing:
+            topic = self._state.by_number.get(number)
+            if topic is not None:
+                out |= (rows["topic"] == number) & (rows["sent_position"] < topic.erased)
+        return out
+
+    def _erase_far(self, erased: Mapping[int, int]) -> set[int]:
+        """Have the far tier written anew; of which topics it may hold messages until that is done.
+
+        Runs go once neither kept checkpoint names them.
+        """
+        state = self._state
+        wanted = {
+            (number, position, _FAR)
+            for number, position in erased.items()
+            if state.hours.counts.is_far(state.by_number[number].last_hour)
+        }
+        if self._rewritten_for and state.hours.far.rewritten:
+            self._clean |= self._rewritten_for
+            self._rewritten_for = set()
+        wanted -= self._clean
+        if wanted and not self._rewritten_for and state.hours.far.rewrite():
+            self._rewritten_for = wanted
+        return {number for number, _, _ in wanted}
 
     def _erase(self, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
         """Mark the hours that hold messages which a purge erases; say when there are none left.
@@ -291,9 +327,7 @@ class Compactor:
             for number, topic in topics.items()
             if topic is not None and topic.erased <= covered
         }
-        # The far tier may hold some: they are looked at when they come near.
-        far = state.hours.counts.is_far
-        left = {n for n in erased if (topic := topics[n]) is not None and far(topic.last_hour)}
+        left = self._erase_far(erased)
         for hour, counts in list(state.hours.counts.near.items()):
             wanted = {
                 number: position

@@ -47,6 +47,8 @@ def settle(host: Any) -> None:
     for _ in range(3):
         host.advance(200_000)
         host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
+        if host.engine.far_due(host.now_ms):
+            host.engine.run_inline(host.engine.far_work(lambda: host.now_ms))
         host.checkpoint()
     host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
 
@@ -228,6 +230,38 @@ def test_what_is_erased_is_in_no_file(host: Any) -> None:
     host.restart()
     assert not host.topic.erasing
     host.advance(AHEAD + HOUR)
+    host.topic_name = "other"
+    assert host.bodies() == [b"of somebody else"] * 12
+
+
+@pytest.mark.parametrize("archive_hold", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_is_due_in_years_is_erased_within_minutes(
+    host: Any, archive_hold: bool, restarted: bool
+) -> None:
+    """Also where an archive waits for what ended: of others' messages it gets all."""
+    host.engine.state.archive_hold = archive_hold
+    delays = [30 * 24 * HOUR, 365 * 24 * HOUR, AHEAD]
+    host.send([b"of somebody else"] * 12, delay=delays * 4, topic="other")
+    for k in range(12):
+        host.send([b"SECRET-%d-ALICE" % k], ids=[f"ID-OF-ALICE-{k}"], delay=delays[k % 3])
+        host.checkpoint()
+    host.engine.state.log.roll()
+    host.checkpoint()
+    assert list(host.folder.glob("hours/far/*.run"))
+    erase(host)
+    host.send([b"sent later"], delay=delays[1])
+    settle(host)
+    if restarted:
+        host.restart()
+        host.engine.state.archive_hold = archive_hold
+    for _ in range(4):
+        settle(host)
+    assert not host.topic.erasing
+    assert b"ALICE" not in everything(host)
+    sound(host)
+    host.advance(delays[1] + HOUR)
+    assert host.bodies() == [b"sent later"]
     host.topic_name = "other"
     assert host.bodies() == [b"of somebody else"] * 12
 
