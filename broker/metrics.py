@@ -103,6 +103,10 @@ class Metrics(Collector):
                 transactions.lag_ms(node.clock.now_ms()),
             ),
             "delaylog_epoch": ("Leadership counter.", state.epoch_counter),
+            "delaylog_feature_level": (
+                "What the log may hold: rises once all members know it.",
+                state.level,
+            ),
             "delaylog_tick_second": ("Second that dispatch has reached.", state.tick.second),
             "delaylog_clock_held_ms": (
                 "How far the clock waits for wall time after a backward step.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from delaylog.storage.levels import KNOWN_LEVEL
 from tests.broker.conftest import Broker
 
 LATER = {"body": "x", "delay_ms": 3_600_000}
@@ -67,3 +68,8 @@ def test_topics_beyond_the_limit_are_summed(start_broker: Callable[..., Broker])
         assert sample(broker, "delaylog_sent_total", "e") == 1
         assert sample(broker, "delaylog_sent_total", "c") is None
     assert broker.stop() == 0
+
+
+def test_the_level_of_the_log_shows(broker: Broker) -> None:
+    """An operator who upgrades sees when there is no way back."""
+    broker.await_metric("delaylog_feature_level", KNOWN_LEVEL)
