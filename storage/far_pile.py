@@ -24,6 +24,8 @@ from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 _MERGED_ROWS_MAX: Final = 8_192
 _MERGED_BYTES_MAX: Final = 1 << 20
 """Blocks are merged up to this size: about 2 ms of copying."""
+_SAMPLED: Final = 64
+"""One key of so many says where a large pile is cut."""
 
 
 @dataclass(slots=True, eq=False)
@@ -173,14 +175,39 @@ class FarPile:
         return sorted(chunks, key=lambda chunk: chunk.first_index)
 
 
-def sorted_blocks(blocks: list[FarBlock]) -> tuple[Int64Array, RowArray, bytes]:
-    """All rows of blocks by key, and their records in that order. Any thread."""
-    merged = _merged(blocks) if len(blocks) > 1 else blocks[0]
-    rows = take_rows(merged.rows, slice(0, len(merged.rows)))
-    sizes = rows["size"].astype(np.int64)
-    records = gather(merged.data, rows["offset"].astype(np.int64), sizes)
-    rows["offset"] = np.cumsum(sizes) - sizes
-    return merged.keys, rows, records
+def key_cuts(blocks: list[FarBlock], part_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of keys, [first, behind the last), that hold about `part_bytes` of `blocks` each."""
+    parts = -(-sum(block.size_bytes for block in blocks) // part_bytes)
+    # A sample, with the least key of each block in it.
+    keys = np.sort(np.concatenate([block.keys[::_SAMPLED] for block in blocks]))
+    bounds = [int(keys[len(keys) * k // parts]) for k in range(parts)]
+    end = max(int(block.keys[-1]) for block in blocks) + 1
+    return list(itertools.pairwise([*dict.fromkeys(bounds), end]))
+
+
+def sorted_part(
+    blocks: list[FarBlock], first_key: int, end_key: int
+) -> tuple[Int64Array, RowArray, bytes]:
+    """The rows with keys in [first, end) by key, and their records in that order. Any thread."""
+    parts = []
+    for block in blocks:
+        a, b = np.searchsorted(block.keys, [first_key, end_key]).tolist()
+        if a < b:
+            parts.append((block, slice(a, b)))
+    keys = np.concatenate([block.keys[span] for block, span in parts])
+    order = np.argsort(keys, kind="stable")
+    rows = take_rows(concat_rows([block.rows[span] for block, span in parts]), order)
+    data = b"".join([_records(block, span) for block, span in parts])
+    sizes = np.concatenate([block.rows["size"][span] for block, span in parts]).astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    records = gather(data, starts[order], sizes[order])
+    rows["offset"] = np.cumsum(sizes[order]) - sizes[order]
+    return keys[order], rows, records
+
+
+def _records(block: FarBlock, span: slice) -> bytes:
+    rows = block.rows[span]
+    return gather(block.data, rows["offset"].astype(np.int64), rows["size"].astype(np.int64))
 
 
 def _merged(blocks: list[FarBlock]) -> FarBlock:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from delaylog.storage.columns import Mask, some
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.far_pile import FarPile, sorted_blocks
+from delaylog.storage.far_pile import FarBlock, FarPile, key_cuts, sorted_part
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_table import HourTable
@@ -42,6 +43,8 @@ from delaylog.storage.work import Work
 
 OPEN_RUNS_MAX: Final = 24
 """Runs that stay open: two descriptors each."""
+FLUSHED_RUN_BYTES: Final = 16 << 20
+"""Of the pile that becomes one run: about three times as much memory is needed to sort it."""
 STATE_BYTES_EACH: Final = 200
 """Memory of a changed state until it is in a run: an entry of a dict and its bytes."""
 _FORGET_KEYS: Final = 65_536
@@ -164,32 +167,39 @@ class FarTier:
         return number
 
     def flush(self, upto: int) -> Work:
-        """Write rows of frames below `upto`, which must be durable, as a run."""
+        """Write rows of frames below `upto`, which must be durable, as a set of runs."""
         blocks = self.pile.take(upto)
         if not blocks:
             return
-        number, box = self._take_number(), list[RunFacts]()
-
-        def write() -> None:
-            positions = (
-                min(int(block.positions.min()) for block in blocks),
-                max(int(block.positions.max()) for block in blocks),
-            )
-            keys, rows, records = sorted_blocks(blocks)
-            self._fs.mkdir(self.folder)
-            box.append(
-                write_run(self._fs, self._open.path(number), number, keys, rows, records, positions)
-            )
-
+        box, numbers = list[RunFacts](), list[int]()
+        positions = (
+            min(int(block.positions.min()) for block in blocks),
+            max(int(block.positions.max()) for block in blocks),
+        )
         try:
-            yield write
+            for first, end in key_cuts(blocks, FLUSHED_RUN_BYTES):
+                numbers.append(self._take_number())
+                yield partial(self._write_part, blocks, (first, end), positions, numbers[-1], box)
         except BaseException:
             self.pile.thaw(blocks)
             raise
         finally:
-            self._in_flight.discard(number)
+            self._in_flight.difference_update(numbers)
         self.rows.push(box)
         self.pile.drop(blocks)
+
+    def _write_part(
+        self,
+        blocks: list[FarBlock],
+        part: tuple[int, int],
+        positions: tuple[int, int],
+        number: int,
+        box: list[RunFacts],
+    ) -> None:
+        keys, rows, records = sorted_part(blocks, *part)
+        self._fs.mkdir(self.folder)
+        path = self._open.path(number)
+        box.append(write_run(self._fs, path, number, keys, rows, records, positions))
 
     def flush_states(self, until_committed: Callable[[], Work] | None = None) -> Work:
         """Write changed states as runs, behind the frames that explain them."""

@@ -59,6 +59,19 @@ class _Output:
         self.rows += len(part.keys)
         self.size += len(part.records)
 
+    def whole(self) -> tuple[Int64Array, RowArray, bytes]:
+        """All parts as one. Each column is let go once it is copied: together they are large."""
+        parts, self.parts = self.parts, []
+        keys = np.concatenate([part.keys for part in parts])
+        columns = [part.rows for part in parts], [part.records for part in parts]
+        parts.clear()
+        rows = concat_rows(columns[0])
+        columns[0].clear()
+        if rows.dtype == INDEX_ENTRY:
+            sizes = rows["size"].astype(np.int64)
+            rows["offset"] = np.cumsum(sizes) - sizes
+        return keys, rows, b"".join(columns[1])
+
 
 def merge(
     fs: FileSystem,
@@ -85,12 +98,7 @@ def merge(
 
     def write() -> None:
         new = number()
-        keys = np.concatenate([part.keys for part in output.parts])
-        rows = concat_rows([part.rows for part in output.parts])
-        records = b"".join([part.records for part in output.parts])
-        if rows.dtype == INDEX_ENTRY:
-            sizes = rows["size"].astype(np.int64)
-            rows["offset"] = np.cumsum(sizes) - sizes
+        keys, rows, records = output.whole()
         written.append(write_run(fs, path(new), new, keys, rows, records, positions))
 
     try:

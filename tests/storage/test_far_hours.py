@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import far_tier, run_merge, run_stack
+from delaylog.storage import far_pile, far_tier, run_merge, run_stack
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_store import HourStore
@@ -41,6 +41,8 @@ def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
     monkeypatch.setattr(run_merge, "SLICE_ROWS", 7)
     monkeypatch.setattr(run_merge, "RUN_ROWS_MAX", 16)
+    monkeypatch.setattr(far_pile, "_SAMPLED", 3)
+    monkeypatch.setattr(far_tier, "FLUSHED_RUN_BYTES", 1_000)
 
 
 def far_store(disk: FakeDisk, **saved: Any) -> HourStore:
@@ -308,8 +310,9 @@ def test_the_border_follows_the_clock() -> None:
     check_look_ups(store, model, model.refs)
 
 
-def test_numbers_of_files_are_not_used_twice() -> None:
+def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was being written when the process died is removed, and its number free again."""
+    monkeypatch.setattr(far_tier, "FLUSHED_RUN_BYTES", 1 << 20)
     disk = FakeDisk()
     store, model = far_store(disk), Model()
     far_frames(store, model, 1)
