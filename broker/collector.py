@@ -34,11 +34,16 @@ class Collector:
         self.frozen = 0
         """How often what a collection left was frozen."""
 
+    def prepare(self) -> None:
+        """Collect nothing until `start`: what a start makes stays, and looking doubles its time."""
+        gc.disable()
+
     def start(self) -> None:
         """What is there now stays, and is not looked at."""
         gc.set_threshold(*THRESHOLDS)
         gc.freeze()
         gc.callbacks.append(self._note)
+        gc.enable()
 
     def stop(self) -> None:
         """Be told of no more collections."""

@@ -128,6 +128,8 @@ async def _serve(config: Config) -> int:
             archive_hold=config.archive_hold,
         )
 
+    collector = Collector()
+    collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
     if config.cluster is None:
         node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
@@ -189,7 +191,7 @@ async def _serve(config: Config) -> int:
     if place is not None:
         await place.start()
         ready += " peer={}:{}".format(*place.member.config.me.peer)
-    Collector().start()
+    collector.start()
     print(ready, flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
 

@@ -16,7 +16,7 @@ from delaylog.broker.engine.state import EngineState
 OTHER: Final = ("", "other")
 """Labels of the sums. No namespace is empty, so no topic has these."""
 ENDED: Final = ("acked", "expired", "dead", "deleted")
-_SLICE_TOPICS: Final = 256
+_SLICE_TOPICS: Final = 1_024
 
 
 class TopicSamples:
@@ -29,19 +29,24 @@ class TopicSamples:
     def read(self, state: EngineState) -> Iterator[None]:
         """Read the engine."""
         series = state.series
-        other_ready = 0
-        for at, topic in enumerate(list(state.by_number.values())):
-            named = topic.number in series.topics
+        for topic in series.topics.values():
+            self._sent.append(((topic.namespace, topic.name), topic.sent))
             for group in topic.groups.values():
-                if named and group.counts.sums is None:
+                if group.counts.sums is None:
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-                else:
-                    other_ready += group.ready_count
-            if named:
-                self._sent.append(((topic.namespace, topic.name), topic.sent))
-            if at % _SLICE_TOPICS == 0:
-                yield None
+        yield None
+        other_ready = 0
+        topics = list(state.by_number.values())
+        for first in range(0, len(topics), _SLICE_TOPICS):
+            # Of many groups few have anything ready: this is all that looks at each of them.
+            other_ready += sum(
+                group.ready_count
+                for topic in topics[first : first + _SLICE_TOPICS]
+                for group in topic.groups.values()
+                if group.made_ready is not None and group.counts.sums is not None
+            )
+            yield None
         if len(self._sent) < len(state.by_number) or series.sent:
             self._sent.append((OTHER, series.sent))
             self._add((*OTHER, "other"), series.counts, other_ready)

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgpack
-
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
 from delaylog.storage.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
-from delaylog.storage.packing import packed_parts
+from delaylog.storage.packing import packed_parts, unpacked_members
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
 """What stands in a checkpoint's `hours` for each hour, in this order."""
 _PREFIX: Final = "checkpoint-"
+_PACKED_LISTS: Final = frozenset({"topics"})
+"""A hundred thousand of them take seconds to unpack, and most readers need none."""
 
 
 class Kept(NamedTuple):
@@ -55,6 +55,7 @@ def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | N
 def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
     """(state, position) of a checkpoint's bytes, or None if one is wrong.
 
+    `topics` are a `PackedList`: an iteration unpacks them one by one.
     Raises NewerFormatError for a whole one that a newer release wrote.
     """
     opened = open_file(CHECKPOINT_MAGIC, raw)
@@ -62,7 +63,7 @@ def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
         return None
     refuse_newer(level_of_file(raw), "the checkpoint of this folder")
     payload, position, _ = opened
-    return msgpack.unpackb(payload, strict_map_key=False, use_list=True), position
+    return unpacked_members(payload, lists=_PACKED_LISTS), position
 
 
 def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | None:

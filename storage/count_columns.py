@@ -6,6 +6,7 @@ to count. Additions of a few hours go by binary search, those of many by one mer
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import ItemsView, Iterator, Mapping
@@ -18,6 +19,7 @@ MERGE_MIN: Final = 16
 """From so many hours on a merge of columns is faster than a search for each."""
 _U32: Final = "I"
 assert array(_U32).itemsize == 4, "hours and counts have 32 bits each"
+_PAIR: Final = struct.Struct("<qq")
 _NONE: Final = array(_U32)
 """Columns of an empty table: never changed."""
 
@@ -115,10 +117,10 @@ class CountColumns(Mapping[int, int]):
         """The table of a checkpoint; older ones list the hours in any order."""
         out = cls()
         if raw:
-            pairs = np.frombuffer(raw, "<i8").reshape(-1, 2)
-            if len(pairs) > 1:
-                pairs = pairs[np.argsort(pairs[:, 0])]
-            out._hours, out._counts = _column(pairs[:, 0]), _column(pairs[:, 1])
+            # Most of many tables have one hour, so this is no work for numpy.
+            pairs = sorted(_PAIR.iter_unpack(raw))
+            out._hours = array(_U32, [hour for hour, _ in pairs])
+            out._counts = array(_U32, [count for _, count in pairs])
         return out
 
 

@@ -7,7 +7,8 @@ bytes are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,9 +30,29 @@ class PackedList:
 
     def __iter__(self) -> Iterator[Any]:
         for block in self.blocks:
-            unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
-            unpacker.feed(block)
-            yield from unpacker
+            yield from _unpacker(block)
+
+
+def unpacked_members(raw: bytes, *, lists: Container[str]) -> dict[str, Any]:
+    """What `packed_parts` made of a map; members named in `lists` stay packed, as `PackedList`."""
+    unpacker = _unpacker(raw)
+    members: dict[str, Any] = {}
+    for _ in range(unpacker.read_map_header()):
+        name = unpacker.unpack()
+        if name not in lists:
+            members[name] = unpacker.unpack()
+            continue
+        count = unpacker.read_array_header()
+        first = unpacker.tell()
+        for _ in range(count):
+            unpacker.skip()
+        members[name] = PackedList(count, [raw[first : unpacker.tell()]])
+    return members
+
+
+def _unpacker(raw: bytes) -> msgpack.Unpacker:
+    """Reads `raw` piece by piece, without a copy of all of it."""
+    return msgpack.Unpacker(io.BytesIO(raw), strict_map_key=False, max_buffer_size=0)
 
 
 def packed_parts(value: Any, levels: int = _LEVELS) -> Iterator[bytes]:

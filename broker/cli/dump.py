@@ -242,6 +242,7 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
         members[name] = len(members[name])
     if "transactions" in members:
         members["transactions"] = saved_transactions(members["transactions"])
+    members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:
             for name in ("hours", "guests"):

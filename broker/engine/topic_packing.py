@@ -37,8 +37,10 @@ class TopicPacking:
         self._reached = 0
         """Topics below this number are packed."""
         self._early: dict[int, bytes] = {}
-        self._settings: dict[int, tuple[TopicSettings, bytes]] = {}
-        """Packed settings by the identity of the object, which is kept for that."""
+        self._known: dict[int, tuple[TopicSettings, int]] = {}
+        """Places in `settings` by the identity of the object, which is kept for that."""
+        self.settings: list[dict[str, Any]] = []
+        """What topics name by its place: those of nearly all are the same object."""
         self.topics = PackedList(len(self._numbers))
 
     def before_change(self, number: int) -> None:
@@ -64,6 +66,7 @@ class TopicPacking:
 
     def _pack(self, topic: Topic) -> bytes:
         members = {
+            "settings": self._number_of(topic.settings),
             "number": topic.number,
             "ns": topic.namespace,
             "name": topic.name,
@@ -80,17 +83,14 @@ class TopicPacking:
             "erased": [topic.erased, topic.erased_here],
             "groups": [_saved_group(group) for group in topic.groups.values()],
         }
-        # Settings are most of it, and those of nearly all topics are the same object.
-        parts = [_PACKER.pack_map_header(len(members) + 1), self._packed_settings(topic.settings)]
-        for name, value in members.items():
-            parts += (_PACKER.pack(name), _PACKER.pack(value))
-        return b"".join(parts)
+        packed: bytes = _PACKER.pack(members)
+        return packed
 
-    def _packed_settings(self, settings: TopicSettings) -> bytes:
-        known = self._settings.get(id(settings))
+    def _number_of(self, settings: TopicSettings) -> int:
+        known = self._known.get(id(settings))
         if known is None:
-            packed = msgpack.packb("settings") + msgpack.packb(settings.as_dict())
-            known = self._settings[id(settings)] = (settings, packed)
+            known = self._known[id(settings)] = (settings, len(self.settings))
+            self.settings.append(settings.as_dict())
         return known[1]
 
 

@@ -60,6 +60,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "next_topic": state.next_topic,
         "lease_number": state.lease_number,
         "topics": state.packing.topics,
+        "settings": state.packing.settings,
         "series": state.series.snapshot(),
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
@@ -153,8 +154,12 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.lease_number = saved["lease_number"]
     if "series" in saved:
         state.series.restore(saved["series"])
+    known_settings = [TopicSettings.from_dict(each) for each in saved.get("settings", ())]
     for item in saved["topics"]:
-        settings = TopicSettings.from_dict(item["settings"])
+        settings = item["settings"]
+        # An older checkpoint says them with each topic.
+        old = isinstance(settings, dict)
+        settings = TopicSettings.from_dict(settings) if old else known_settings[settings]
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         if "groups" not in item:
             raise StorageError(

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.storage.packing import PART_ITEMS, packed_parts
+from delaylog.storage.packing import PART_ITEMS, PackedList, packed_parts, unpacked_members
 
 MANY = 3 * PART_ITEMS + 7
 
@@ -36,3 +36,18 @@ def test_no_part_holds_much() -> None:
     parts = list(packed_parts(state))
     whole = msgpack.packb(state)
     assert max(map(len, parts)) < len(whole) / 4
+
+
+def test_a_list_that_stays_packed() -> None:
+    """Its items are those that were packed, as often as somebody looks, and pack as they were."""
+    state = {"a": 1, "many": [{"number": k, "raw": b"x" * k} for k in range(MANY)], "none": []}
+    raw = msgpack.packb(state)
+    members = unpacked_members(raw, lists={"many", "none", "absent"})
+    for _ in range(2):
+        assert {name: _plain(value) for name, value in members.items()} == state
+    assert members["many"].count == MANY
+    assert b"".join(packed_parts(members)) == raw
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, PackedList) else value
