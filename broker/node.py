@@ -27,6 +27,7 @@ from delaylog.broker.loop_lag import LoopLag
 from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.standing import Alone, Standing
+from delaylog.broker.turn_shares import TurnShares
 from delaylog.broker.waiters import Waiters
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.physical_log import PhysicalLog
@@ -83,6 +84,7 @@ class Node:
         self._stopping = False
         self._suspended = False
         self.waiters = Waiters()
+        self.turns = TurnShares()
         self.standing: Standing = Alone(self.log_commits)
         """The node's place in its cluster, if it has one; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
@@ -517,6 +519,11 @@ class Node:
     async def room(self) -> None:
         """Wait while the tails hold more than the splitter has to catch up with."""
         await self.admission.room()
+        self.standing.check()
+
+    async def turn_for_large(self) -> None:
+        """Wait until a large send may be applied, while single ones come beside it."""
+        await self.turns.large()
         self.standing.check()
 
     async def room_for_changes(self) -> None:

@@ -313,6 +313,9 @@ class EmbeddedNode:
         while self.engine.crowded():
             await self._catch_up()
 
+    async def turn_for_large(self) -> None:
+        """Return at once: threads take turns by the lock."""
+
     async def room_for_changes(self) -> None:
         """Wait while cancels and reschedules leave more in memory than gets written."""
         while self.engine.crowded_by_changes() and not self.refusing_sends:

@@ -18,6 +18,8 @@ from delaylog.broker.web.problems import Problem
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION
 
+SHARED_ROWS_MIN: Final = 256
+"""A batch of so many rows may take a millisecond and more."""
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
 
@@ -27,6 +29,8 @@ async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
     batch = await read_batch(ctx)
     if node.crowded:
         await node.room()
+    if batch.n >= SHARED_ROWS_MIN:
+        await node.turn_for_large()
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:

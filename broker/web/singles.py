@@ -35,6 +35,7 @@ class SingleMerger:
     async def send(self, key: TopicKey, single: Single, acks: Acks | None = None) -> Answer:
         """Send one message; returns when it is as safe as `acks` says (None = as configured)."""
         future: asyncio.Future[Answer] = self._loop.create_future()
+        self._node.turns.single()
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.setdefault((key, single.merge, acks), []).append((single, future))

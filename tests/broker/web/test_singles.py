@@ -19,6 +19,7 @@ from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.single_sends import Single
+from delaylog.broker.turn_shares import TurnShares
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.replication.leader import Acks
 from delaylog.storage.file_system import OsFileSystem
@@ -34,6 +35,7 @@ class Stub:
         self.engine = engine
         self.clock = self
         self.standing = self
+        self.turns = TurnShares()
         self.asked: list[tuple[int, Acks | None]] = []
         """(messages so far, acks) of each frame."""
         self.frames = 0

@@ -1,0 +1,95 @@
+"""Large sends leave turns of the loop to single ones, and wait for nothing while there are none.
+
+Purpose: who waits, in which order, and that nobody who gives up takes a turn along.
+Method: tasks that note the turn in which they were let through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from delaylog.broker import turn_shares
+from delaylog.broker.turn_shares import GAP_TURNS, TurnShares
+
+
+class Turns:
+    """Counts turns of the loop, and who passed in which."""
+
+    def __init__(self) -> None:
+        self.shares = TurnShares()
+        self.now = 0
+        self.passed: list[tuple[str, int]] = []
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def _count(self) -> None:
+        self.now += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def send(self, name: str) -> asyncio.Task[None]:
+        return asyncio.create_task(self._send(name))
+
+    async def _send(self, name: str) -> None:
+        await self.shares.large()
+        self.passed.append((name, self.now))
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 10))
+
+
+def test_alone_they_all_pass_at_once() -> None:
+    async def test() -> None:
+        turns = Turns()
+        await asyncio.gather(*map(turns.send, "abc"))
+        assert len({turn for _, turn in turns.passed}) == 1
+
+    run(test())
+
+
+def test_beside_single_sends_they_pass_one_by_one() -> None:
+    async def test() -> None:
+        turns = Turns()
+        turns.shares.single()
+        await asyncio.gather(*map(turns.send, "abcd"))
+        assert [name for name, _ in turns.passed] == list("abcd")
+        at = [turn for _, turn in turns.passed]
+        assert all(b - a > GAP_TURNS for a, b in itertools.pairwise(at))
+
+    run(test())
+
+
+def test_they_go_on_when_no_single_send_is_expected_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn_shares, "BESIDE_SECONDS", -1.0)
+
+    async def test() -> None:
+        turns = Turns()
+        turns.shares.single()
+        await asyncio.gather(*map(turns.send, "abc"))
+        assert len({turn for _, turn in turns.passed}) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("turns_later", range(2 * GAP_TURNS + 4))
+def test_who_gives_up_takes_no_turn_along(turns_later: int) -> None:
+    """Whenever that is: before its turn, as its turn comes, or after it."""
+
+    async def test() -> None:
+        turns = Turns()
+        turns.shares.single()
+        a, b, c = map(turns.send, "abc")
+        for _ in range(turns_later):
+            await asyncio.sleep(0)
+        b.cancel()
+        await asyncio.gather(a, b, c, return_exceptions=True)
+        await turns.send("d")
+        assert [name for name, _ in turns.passed if name != "b"] == list("acd")
+
+    run(test())
