@@ -30,7 +30,7 @@ from delaylog.broker.engine.producers import ProducerTable
 from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.topic_names import TopicNames
-from delaylog.broker.engine.topic_packing import TopicPacking
+from delaylog.broker.engine.topic_packing import PackedTopics
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
@@ -101,10 +101,9 @@ class EngineState:
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.names = TopicNames()
-        self.packing: TopicPacking | None = None
-        """While a checkpoint is taken: its topics."""
         self.next_topic = 1
         self.series = Series(limits.metrics_topics_max)
+        self.packed_topics = PackedTopics(self.by_number, self.series)
         self.leases = LeaseTable()
         self.lease_number = 0
         self.claims = ClaimTable()
@@ -323,8 +322,7 @@ class EngineState:
 
     def before_change(self, number: int) -> None:
         """What a checkpoint keeps of a topic or its groups is about to change."""
-        if self.packing is not None:
-            self.packing.before_change(number)
+        self.packed_topics.before_change(number)
 
     def mark_special(self, topic: Topic) -> None:
         """Groups or floors of a topic changed."""

@@ -1,7 +1,8 @@
-"""Topics of a checkpoint, packed in slices while the broker goes on.
+"""What checkpoints say of topics: packed in slices while the broker goes on.
 
 A checkpoint is of one log position. A topic that is about to change while others are still being
-packed is packed first (copy-on-write), so each is packed as it was at that position.
+packed is packed first (copy-on-write), so each is packed as it was at that position. What was
+packed is kept until the topic changes: of many topics few change between two checkpoints.
 """
 
 from __future__ import annotations
@@ -21,48 +22,55 @@ from delaylog.storage.packing import PackedList
 SLICE_TOPICS: Final = 8
 BLOCK_BYTES: Final = 1 << 18
 """Blocks of this size are handed to the writer: it copies one at a time."""
+_SETTINGS_MIN: Final = 64
 _COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 _PACKER: Final = msgpack.Packer()
 
 
-class TopicPacking:
-    """Packs the topics that exist when it is made."""
+class PackedTopics:
+    """Topics as checkpoints have them. Whatever changes one calls `before_change` first."""
 
     def __init__(self, topics: Mapping[int, Topic], series: Series) -> None:
-        self._by_number = topics
+        self.topics = topics
         self._series = series
-        self._numbers = sorted(topics)
-        self._end = self._numbers[-1] + 1 if self._numbers else 0
-        """Topics from this number on were created later."""
-        self._reached = 0
-        """Topics below this number are packed."""
-        self._early: dict[int, bytes] = {}
+        self._packed: dict[int, bytes] = {}
+        """Topics that have not changed since they were packed."""
+        self._packing: TopicPacking | None = None
+        self.settings: list[dict[str, Any]] = []
+        """What packed topics name by its place: those of nearly all are the same object."""
         self._known: dict[int, tuple[TopicSettings, int]] = {}
         """Places in `settings` by the identity of the object, which is kept for that."""
-        self.settings: list[dict[str, Any]] = []
-        """What topics name by its place: those of nearly all are the same object."""
-        self.topics = PackedList(len(self._numbers))
+
+    def begin(self) -> TopicPacking:
+        """Pack the topics that there are now, by `work`."""
+        if len(self.settings) > _SETTINGS_MIN + 2 * len(self.topics):
+            # Most of them are those of topics that have others by now.
+            self._packed, self._known, self.settings = {}, {}, []
+        self._packing = TopicPacking(self)
+        return self._packing
+
+    def work(self) -> Iterator[None]:
+        """Pack what `begin` found and has not been packed yet."""
+        if self._packing is not None:
+            yield from self._packing.work()
+            self._packing = None
+
+    def give_up(self) -> None:
+        """Nobody needs the packing any more."""
+        self._packing = None
 
     def before_change(self, number: int) -> None:
         """A topic is about to change, or to be dropped."""
-        if self._reached <= number < self._end and number not in self._early:
-            topic = self._by_number.get(number)
-            if topic is not None:
-                self._early[number] = self._pack(topic)
+        if self._packing is not None:
+            self._packing.before_change(number)
+        self._packed.pop(number, None)
 
-    def work(self) -> Iterator[None]:
-        """Pack what is left."""
-        block = bytearray()
-        for at, number in enumerate(self._numbers):
-            packed = self._early.pop(number, None)
-            block += self._pack(self._by_number[number]) if packed is None else packed
-            self._reached = number + 1
-            if len(block) >= BLOCK_BYTES:
-                self.topics.blocks.append(bytes(block))
-                block.clear()
-            if at % SLICE_TOPICS == SLICE_TOPICS - 1:
-                yield None
-        self.topics.blocks.append(bytes(block))
+    def of(self, topic: Topic) -> bytes:
+        """A topic as it is now."""
+        found = self._packed.get(topic.number)
+        if found is None:
+            found = self._packed[topic.number] = self._pack(topic)
+        return found
 
     def _pack(self, topic: Topic) -> bytes:
         members = {
@@ -92,6 +100,42 @@ class TopicPacking:
             known = self._known[id(settings)] = (settings, len(self.settings))
             self.settings.append(settings.as_dict())
         return known[1]
+
+
+class TopicPacking:
+    """Packs the topics that exist when it is made."""
+
+    def __init__(self, packed: PackedTopics) -> None:
+        self._packed = packed
+        self._numbers = sorted(packed.topics)
+        self._end = self._numbers[-1] + 1 if self._numbers else 0
+        """Topics from this number on were created later."""
+        self._reached = 0
+        """Topics below this number are packed."""
+        self._early: dict[int, bytes] = {}
+        self.topics = PackedList(len(self._numbers))
+        self.settings = packed.settings
+
+    def before_change(self, number: int) -> None:
+        """A topic is about to change, or to be dropped."""
+        if self._reached <= number < self._end and number not in self._early:
+            topic = self._packed.topics.get(number)
+            if topic is not None:
+                self._early[number] = self._packed.of(topic)
+
+    def work(self) -> Iterator[None]:
+        """Pack what is left."""
+        block = bytearray()
+        for at, number in enumerate(self._numbers):
+            early = self._early.pop(number, None)
+            block += self._packed.of(self._packed.topics[number]) if early is None else early
+            self._reached = number + 1
+            if len(block) >= BLOCK_BYTES:
+                self.topics.blocks.append(bytes(block))
+                block.clear()
+            if at % SLICE_TOPICS == SLICE_TOPICS - 1:
+                yield None
+        self.topics.blocks.append(bytes(block))
 
 
 def _saved_group(group: Group) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, Snapsho
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.topic_packing import TopicPacking
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
@@ -43,9 +42,9 @@ LEAN_PAUSE_MS: Final = 250
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state at the log's present end. It is written later, so nothing in it may be what
-    the state goes on with. Topics are packed by `state.packing`, in slices.
+    the state goes on with. Topics, leases and producers are packed by `pack`, in slices.
     """
-    state.packing = TopicPacking(state.by_number, state.series)
+    packing = state.packed_topics.begin()
     return {
         "sealed": True,
         "told_ms": now_ms,
@@ -59,8 +58,8 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
         "next_topic": state.next_topic,
         "lease_number": state.lease_number,
-        "topics": state.packing.topics,
-        "settings": state.packing.settings,
+        "topics": packing.topics,
+        "settings": packing.settings,
         "series": state.series.snapshot(),
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
@@ -78,16 +77,14 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
 
 def pack(state: EngineState) -> Work:
     """Fill the last snapshot with what is packed in slices."""
-    if state.packing is not None:
-        yield from state.packing.work()
-        state.packing = None
+    yield from state.packed_topics.work()
     yield from state.leases.chain.work()
     yield from state.producers.chain.work()
 
 
 def end_packing(state: EngineState) -> None:
     """The last snapshot is full, or nobody needs it."""
-    state.packing = None
+    state.packed_topics.give_up()
     state.leases.chain.give_up()
     state.producers.chain.give_up()
 

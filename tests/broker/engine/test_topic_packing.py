@@ -9,18 +9,33 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine import topic_packing, topics
-from delaylog.broker.engine.topic_packing import TopicPacking
+from delaylog.broker.engine.topic_packing import PackedTopics, TopicPacking
 
 HOUR = 3_600_000
 
 
 def packed_at_once(state: Any) -> list[Any]:
-    packing = TopicPacking(state.by_number, state.series)
-    for _ in packing.work():
+    """By somebody who has packed none of them before."""
+    return named(PackedTopics(state.by_number, state.series))
+
+
+def packed_again(state: Any) -> list[Any]:
+    """By the state's own, which remembers what did not change."""
+    return named(state.packed_topics)
+
+
+def named(packed: PackedTopics) -> list[Any]:
+    """All topics, with their settings in place."""
+    packing = packed.begin()
+    for _ in packed.work():
         pass
+    return with_settings(packing)
+
+
+def with_settings(packing: TopicPacking) -> list[Any]:
     found = list(packing.topics)
     assert len(found) == packing.topics.count
-    return found
+    return [topic | {"settings": packing.settings[topic["settings"]]} for topic in found]
 
 
 def changes(host: Any) -> list[Callable[[], object]]:
@@ -71,14 +86,23 @@ def test_topics_are_those_of_one_position(
         host.topic_name = random.choice(names)
         if host.engine.topic(host.topic_name) is not None:
             random.choice(changes(host)[:-1])()
+            assert packed_again(state) == packed_at_once(state)
     expected = packed_at_once(state)
-    state.packing = packing = TopicPacking(state.by_number, state.series)
-    for _ in packing.work():
+    packing = state.packed_topics.begin()
+    for _ in state.packed_topics.work():
         for _ in range(3):
             host.topic_name = random.choice(names)
             if host.engine.topic(host.topic_name) is None:
                 host.configure()
             random.choice(changes(host))()
-    state.packing = None
-    assert list(packing.topics) == expected
+    assert with_settings(packing) == expected
     assert packed_at_once(state) != expected, "something did change"
+    assert packed_again(state) == packed_at_once(state)
+
+
+def test_settings_that_come_and_go_leave_nothing(host: Any) -> None:
+    """A topic whose settings change all the time does not make checkpoints grow."""
+    for k in range(400):
+        host.configure(max_retry=k)
+        assert packed_again(host.engine.state) == packed_at_once(host.engine.state)
+    assert len(host.engine.state.packed_topics.settings) < 100

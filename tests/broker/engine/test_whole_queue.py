@@ -12,12 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from delaylog.broker.engine import Engine, control, topics
+from delaylog.broker.engine.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep import pack, snapshot
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
@@ -192,6 +194,7 @@ class QueueMachine(Deliveries):
         if not hasattr(self, "model"):
             return
         model, topic, now = self.model, self.host.topic, self.now
+        self.check_packed()
         model.pass_time(now)
         assert {group.name for group in topic.groups.values()} == set(model.groups)
         for name, group in model.groups.items():
@@ -215,6 +218,16 @@ class QueueMachine(Deliveries):
             if not topic.paused and (topic.number, real.number) not in self.state.woken:
                 for only in group.asleep:
                     assert not group.allowed(now, only), f"{name} {only} sleeps"
+
+    def check_packed(self) -> None:
+        """What is kept for the next checkpoint since the last step is what would be packed now."""
+        fresh = PackedTopics(self.state.by_number, self.state.series)
+        for topic in self.state.by_number.values():
+            kept, now = (
+                msgpack.unpackb(packed.of(topic)) | {"settings": None}
+                for packed in (self.state.packed_topics, fresh)
+            )
+            assert kept == now, "a change without a word"
 
     def check_recovery(self) -> None:
         """The log alone, and a checkpoint with the log after it, tell the same as who was there."""
@@ -259,7 +272,9 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
         for hour, counts in state.hours.counts.items()
         if counts.living or counts.guests
     }
+    settings = out.pop("settings")
     for topic in out["topics"]:
+        topic["settings"] = settings[topic["settings"]]
         number = topic["number"]
         topic["groups"].sort(key=lambda group: group["number"])
         for group in topic["groups"]:
