@@ -138,7 +138,8 @@ class DelayHour:
         """The state column of a consumer group (its file appears with the first change)."""
         column = self._states.get(group)
         if column is None:
-            column = StateColumn(self._fs, self._path(state_name(group)))
+            path = self._path(state_name(group))
+            column = StateColumn(self._fs, path, self._opened.dirty)
             self._states[group] = column
             self._opened.columns[column] = (self, group)
         column.used = True
@@ -293,12 +294,6 @@ class DelayHour:
         if not self.heads_need_file:
             self._seconds, self._seconds_dirty = None, False
             self._opened.heads.pop(self.hour, None)
-
-    def sync(self) -> None:
-        """Make every file of the hour durable. Any thread, beside the loop."""
-        self.sync_appends()
-        for column in self.state_columns:
-            column.sync()
 
     def sync_appends(self) -> None:
         """Make all files but the states durable. Any thread."""

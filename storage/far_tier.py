@@ -11,7 +11,7 @@ The structure is a log-structured merge tree (O'Neil et al., 1996) with tiered c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -49,6 +49,8 @@ STATE_BYTES_EACH: Final = 200
 """Memory of a changed state until it is in a run: an entry of a dict and its bytes."""
 _FORGET_KEYS: Final = 65_536
 """Keys looked up before the pages of the runs' keys are given back."""
+_KEPT_ROWS: Final = 512
+"""Rows that are looked for in one slice of a merge of states."""
 _DEAD_ROWS_MIN: Final = 65_536
 
 StateDict = dict[int, bytes]
@@ -337,9 +339,13 @@ class FarTier:
                 self._open.drop(run.number for run in stack_runs(sets))
                 picked = self._next_merge(stack)
 
-    def _have_rows(self, keys: Int64Array, _states: RowArray) -> Mask:
+    def _have_rows(self, keys: Int64Array, _states: RowArray) -> Generator[None, None, Mask]:
         """Which keys name rows that were not dropped: states of others are not needed."""
-        kept: Mask = self.read_rows(keys)["epoch_tag"] != NO_TAG
+        kept = np.ones(len(keys), np.bool_)
+        for first in range(0, len(keys), _KEPT_ROWS):
+            part = slice(first, first + _KEPT_ROWS)
+            kept[part] = self.read_rows(keys[part])["epoch_tag"] != NO_TAG
+            yield None
         return kept
 
     # ------------------------------------------------------------------ an hour leaves

@@ -143,17 +143,16 @@ class HourFlusher:
             self.writes_states = False
 
     def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
-        for folder in list(self._hours.values()):
-            for column in folder.state_columns:
-                # One pass: random changes make pages dirty as fast as they are written, and other
-                # columns, and the checkpoint, wait for their turn.
-                column.busy = True
-                try:
-                    yield from self._flush_column(column, pages_max, until_committed)
-                finally:
-                    column.busy = False
-                if len(self._written) >= self._opened.hours_max:
-                    yield from self._sync_columns()
+        for column in self._opened.dirty.columns():
+            # One pass: random changes make pages dirty as fast as they are written, and other
+            # columns, and the checkpoint, wait for their turn.
+            column.busy = True
+            try:
+                yield from self._flush_column(column, pages_max, until_committed)
+            finally:
+                column.busy = False
+            if len(self._written) >= self._opened.hours_max:
+                yield from self._sync_columns()
         self._opened.trim()
 
     def _flush_column(
@@ -180,7 +179,10 @@ class HourFlusher:
         for column in list(self._written):
             if column.holds_file:
                 yield column.sync
-            self._written.pop(column, None)
+            # A column in its turn may be written again at any moment.
+            if not column.busy and not column.holds_file:
+                self._written.pop(column, None)
+                self._opened.let_go(column)
 
     def replacing(self, work: Work) -> Work:
         """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
@@ -203,14 +205,14 @@ class HourFlusher:
             self._syncs = False
 
     def _sync(self) -> Work:
-        for folder in list(self._hours.values()):
+        for folder in list((self._opened.files | self._opened.heads).values()):
             if folder.seconds_dirty:
                 yield folder.take_seconds()
-            if folder.unsynced or folder.state_columns:
-                yield folder.sync
+            if folder.unsynced:
+                yield folder.sync_appends
             if self._opened.crowded:
                 folder.close_idle_files()
-        self._written = {column: None for column in self._written if column.holds_file}
+        yield from self._sync_columns()
         yield lambda: self._fs.sync_folder(self._folder)
 
 

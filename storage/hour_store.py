@@ -48,6 +48,7 @@ from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.run_merge import Keep
 from delaylog.storage.sorted_run import keys_of
+from delaylog.storage.state_column import PAGE_SIZE
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
@@ -529,9 +530,7 @@ class HourStore:
     @property
     def dirty_state_bytes(self) -> int:
         """Bytes of states that are newer than their files."""
-        return self.far.changed_bytes + 4096 * sum(
-            column.dirty_pages for column in list(self._opened.columns)
-        )
+        return self.far.changed_bytes + PAGE_SIZE * self._opened.dirty.pages
 
     # ------------------------------------------------------------------ compaction
 

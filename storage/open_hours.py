@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from delaylog.storage.dirty_columns import DirtyColumns
+
 if TYPE_CHECKING:
     from delaylog.storage.delay_hour import DelayHour
     from delaylog.storage.state_column import StateColumn
@@ -35,6 +37,7 @@ class OpenHours:
         self.heads: dict[int, DelayHour] = {}
         self.columns: dict[StateColumn, tuple[DelayHour, int]] = {}
         """State columns in memory, with their hour and group."""
+        self.dirty = DirtyColumns()
         self.near: frozenset[int] = frozenset()
         """Hours that are read all the time: they are never closed."""
 
@@ -60,7 +63,6 @@ class OpenHours:
                     hour.drop_seconds()
                 if hour.has_heads:
                     _requeue(self.heads, hour)
-
         if len(self.columns) > COLUMNS_KEPT_MAX:
             for column, (hour, group) in list(islice(self.columns.items(), _STEP)):
                 used, column.used = column.used, False
@@ -69,6 +71,12 @@ class OpenHours:
                 else:
                     self.columns.pop(column)
                     self.columns[column] = (hour, group)
+
+    def let_go(self, column: StateColumn) -> None:
+        """Drop a column that was just written, if too many are held."""
+        if len(self.columns) > COLUMNS_KEPT_MAX and column in self.columns and column.idle:
+            hour, group = self.columns[column]
+            hour.drop_states(group)
 
     def _spared(self, hour: DelayHour) -> bool:
         used, hour.used = hour.used, False

@@ -6,7 +6,7 @@ which rows stay is decided between them, on the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ from delaylog.storage.sorted_run import RunFacts, write_run
 from delaylog.storage.whole_rows import concat_rows, take_rows
 from delaylog.storage.work import Work
 
-Keep = Callable[[Int64Array, RowArray], npt.NDArray[np.bool_]]
-"""Which rows, given by key, are still needed."""
+Keep = Callable[[Int64Array, RowArray], Generator[None, None, npt.NDArray[np.bool_]]]
+"""Finds out in slices which rows, given by key, are still needed."""
 
 SLICE_ROWS: Final = 1_024
 """Rows that are read from each set at a time."""
@@ -110,7 +110,7 @@ def merge(
                 break
             mask = part.keys >= first_key
             if keep is not None:
-                mask &= keep(part.keys, part.rows)
+                mask &= yield from keep(part.keys, part.rows)
             if not every(mask):
                 part = _kept(part, mask)
             output.add(part)

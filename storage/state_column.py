@@ -16,12 +16,14 @@ import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.columns import Mask, consecutive, distinct, some
+from delaylog.storage.dirty_columns import DirtyColumns
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
@@ -34,8 +36,8 @@ PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
 _SEAL_BYTES: Final = 1 << 20
-_TOUCHED_BYTES: Final = PIECE_ROWS // 8
 _TOUCHED_BYTES_MIN: Final = 512
+_DIRTY_PAGES_MIN: Final = _TOUCHED_BYTES_MIN * 8 // PAGE_ROWS
 _BACK_PAGES_MAX: Final = PIECE_PAGES // 8
 
 StateRun: TypeAlias = tuple[int, int, bytes]
@@ -96,6 +98,16 @@ def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
     )
 
 
+def _grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
+    """The same flags in twice the room, as often as it takes to have one of number `last`."""
+    size = len(flags)
+    while size <= last:
+        size *= 2
+    out = np.zeros(size, flags.dtype)
+    out[: len(flags)] = flags
+    return out
+
+
 class _Piece:
     __slots__ = ("dirty", "entries", "first_row", "mapping", "path", "touched")
 
@@ -104,7 +116,8 @@ class _Piece:
         self.path = path
         self.first_row = which * PIECE_ROWS + 1
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
-        self.dirty = np.zeros(PIECE_PAGES, np.bool_)
+        self.dirty = np.zeros(_DIRTY_PAGES_MIN, np.bool_)
+        """Pages that are newer than the file; those behind its end are not."""
         self.touched = np.zeros(_TOUCHED_BYTES_MIN, np.uint8) if fresh else None
         """A bit per entry that was ever stored, while that is known from the piece's birth.
 
@@ -117,8 +130,8 @@ class _Piece:
 
         Raises CorruptionError for a broken seal.
         """
-        self._reach(at)
         if self.touched is not None:
+            self._reach(at)
             if isinstance(at, slice):
                 if not _any_in_run(self.touched, at.start, at.stop):
                     # What was sent together comes up together, most often for the first time.
@@ -136,17 +149,15 @@ class _Piece:
         return self._checked(take_rows(self.entries, at), at)
 
     def _reach(self, at: Int64Array | slice) -> None:
-        """Have bits for all rows of `at`: an hour of few rows keeps few."""
-        touched = self.touched
-        if touched is None or len(touched) == _TOUCHED_BYTES:
+        """Have flags for all rows of `at`: an hour of few rows keeps few."""
+        all_bits = self.touched is None or len(self.touched) == PIECE_ROWS // 8
+        if all_bits and len(self.dirty) == PIECE_PAGES:
             return
         last = at.stop - 1 if isinstance(at, slice) else int(at.max())
-        if last >> 3 >= len(touched):
-            size = max(len(touched), _TOUCHED_BYTES_MIN)
-            while size <= last >> 3:
-                size *= 2
-            self.touched = np.zeros(size, np.uint8)
-            self.touched[: len(touched)] = touched
+        if last // PAGE_ROWS >= len(self.dirty):
+            self.dirty = _grown(self.dirty, last // PAGE_ROWS)
+        if self.touched is not None and last >> 3 >= len(self.touched):
+            self.touched = _grown(self.touched, last >> 3)
 
     def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
         bad = broken(entries)
@@ -181,9 +192,11 @@ class _Piece:
 class StateColumn:
     """States of one hour for one group. Row numbers begin at 1."""
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(self, fs: FileSystem, path: str, dirty: DirtyColumns | None = None) -> None:
+        """`dirty` learns when pages change, for whoever has them written."""
         self._fs = fs
         self._path = path
+        self._dirty = dirty if dirty is not None else DirtyColumns()
         self._file: File | None = None
         """Open from a write to its sync only: an error of the disk is told to who holds it."""
         self._writing = threading.Lock()
@@ -264,6 +277,7 @@ class StateColumn:
         self, indexes: Int64Array, entries: StateArray, run: slice | None = None
     ) -> None:
         """Store entries that have their seals. Memory only."""
+        self._dirty.note(self)
         inside = _inside(indexes, run)
         if inside is not None:
             which, places = inside
@@ -337,6 +351,7 @@ class StateColumn:
         behind what it got (`behind`), to the `dirty_end` that it found, ends, however fast pages
         become dirty again and the column grows.
         """
+        self._dirty.note(self)
         out: StateRuns = []
         left = pages_max
         stop = self.dirty_end if stop is None else stop
@@ -374,6 +389,7 @@ class StateColumn:
 
     def restore(self, runs: Sequence[StateRun]) -> None:
         """Mark collected runs dirty again after a failed write."""
+        self._dirty.note(self)
         for which, first, data in runs:
             self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True
 
@@ -386,12 +402,10 @@ class StateColumn:
                 if int(np.count_nonzero(piece.dirty)) <= _BACK_PAGES_MAX:
                     self._back(which, piece)
                 continue
-            clean = np.flatnonzero(~piece.dirty)
-            if len(clean) == len(piece.dirty):
-                piece.mapping.forget(0, PIECE_SIZE)
-                continue
-            for first, count in page_runs(clean):
-                piece.mapping.forget(first * PAGE_SIZE, count * PAGE_SIZE)
+            dirty = np.flatnonzero(piece.dirty)
+            for first, stop in pairwise([-1, *dirty.tolist(), PIECE_PAGES]):
+                if stop - first > 1:
+                    piece.mapping.forget((first + 1) * PAGE_SIZE, (stop - first - 1) * PAGE_SIZE)
 
     def _back(self, which: int, piece: _Piece) -> None:
         """Replace an unbacked piece by a mapped one, once the file has reached it."""
@@ -470,6 +484,7 @@ class StateColumn:
 
     def drop_memory(self) -> None:
         """Unmap all pieces, changes that were not written included."""
+        self._dirty.note(self)
         for piece in self._pieces.values():
             del piece.entries
             piece.mapping.close()

@@ -53,6 +53,10 @@ MARKED_ROWS_MAX: Final = 1 << 28
 """Rows of the hours that are marked at a time: two bits each."""
 _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
+_FAR_ROWS: Final = 2_048
+"""Rows of far hours of which one slice reads the states."""
+_MOVED_ROWS: Final = 128
+"""Rows that messages moved to, read in one slice: they lie anywhere, each takes a read or two."""
 _FAR: Final = -1
 """In the place of an hour: all hours of the far tier."""
 _MOVED: Final = int(MessageState.MOVED)
@@ -196,7 +200,7 @@ class Compactor:
                     return found
                 part = slice(first - 1, stop - 1)
                 refs = _refs(hour, box[0])
-                gone[part], bare[part] = self._judge(refs, box[0], clock())
+                gone[part], bare[part] = yield from self._judge(refs, box[0], clock())
                 for number, position in (erased or {}).items():
                     mine = box[0]["topic"] == number
                     if some(mine & (box[0]["sent_position"] < position)):
@@ -214,7 +218,9 @@ class Compactor:
             self._again_ms[hour] = clock() + AGAIN_MS
         return found
 
-    def _judge(self, refs: Int64Array, rows: RowArray, now_ms: int) -> tuple[Mask, Mask]:
+    def _judge(
+        self, refs: Int64Array, rows: RowArray, now_ms: int
+    ) -> Generator[None, None, tuple[Mask, Mask]]:
         """Which of these rows may go, and which only lead to another row."""
         gone, bare = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in distinct(rows["topic"]).tolist():
@@ -235,22 +241,26 @@ class Compactor:
                 which = np.flatnonzero(mine_leads)
                 if len(which):
                     forward = entries["forward"][which].astype(np.int64)
-                    mine_leads[which] = self._lives(topic, group, forward, now_ms)
+                    mine_leads[which] = yield from self._lives(topic, group, forward, now_ms)
                 over &= mine_over
                 leads |= mine_leads
             gone[at], bare[at] = over & ~leads, over & leads
         return gone, bare
 
-    def _lives(self, topic: Topic, group: Group, refs: Int64Array, now_ms: int) -> Mask:
+    def _lives(
+        self, topic: Topic, group: Group, refs: Int64Array, now_ms: int
+    ) -> Generator[None, None, Mask]:
         """Which of the rows that messages moved to are needed yet."""
         hours = self._state.hours
         out = np.zeros(len(refs), np.bool_)
-        at = np.flatnonzero(hours.known(refs))
-        rows = hours.rows(refs[at])
-        named = np.flatnonzero(hours.check_tags(refs[at], rows))
-        at, rows = at[named], take_rows(rows, named)
-        entries = hours.get_states(refs[at], group.number)
-        out[at] = ~_over(topic, group, rows, entries, now_ms)
+        for first in range(0, len(refs), _MOVED_ROWS):
+            at = first + np.flatnonzero(hours.known(refs[first : first + _MOVED_ROWS]))
+            rows = hours.rows(refs[at])
+            named = np.flatnonzero(hours.check_tags(refs[at], rows))
+            at, rows = at[named], take_rows(rows, named)
+            entries = hours.get_states(refs[at], group.number)
+            out[at] = ~_over(topic, group, rows, entries, now_ms)
+            yield None
         return out
 
     # ------------------------------------------------------------------ far hours
@@ -263,11 +273,19 @@ class Compactor:
         state = self._state
         dropped: list[OwnedIds] = []
 
-        def keep(keys: Int64Array, rows: RowArray) -> Mask:
+        def keep(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
+            out = np.zeros(len(keys), np.bool_)
+            for first in range(0, len(keys), _FAR_ROWS):
+                part = slice(first, first + _FAR_ROWS)
+                out[part] = yield from keep_part(keys[part], rows[part])
+                yield None
+            return out
+
+        def keep_part(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
             hours = keys >> INDEX_BITS
             refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
             refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
-            gone, _ = self._judge(refs, rows, clock())
+            gone, _ = yield from self._judge(refs, rows, clock())
             if state.archive_hold:
                 # The archive is to have what ended, but not what is erased.
                 gone &= self._erased(rows)

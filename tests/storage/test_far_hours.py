@@ -230,6 +230,7 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
     store.put_states(np.array(dead, np.int64), entries)
 
     def keep(keys: Any, _rows: Any) -> Any:
+        yield None
         return store.far.get_states(keys, 1)["state"] != MessageState.DELETED
 
     before = store.far.rows.rows

@@ -24,8 +24,9 @@ from delaylog.storage.layout import (
     MessageState,
     hour_name,
 )
+from delaylog.storage.open_hours import COLUMNS_KEPT_MAX
 from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.state_column import PAGE_ROWS
+from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE
 from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hour_model import (
     FIRST,
@@ -40,6 +41,7 @@ from tests.storage.hour_model import (
     small_store,
 )
 
+HOURS = range(FIRST, FIRST + 24)
 FEW = st.tuples(st.just(1), st.integers(1, 12))
 SOME = st.tuples(st.integers(2, 4), st.integers(1, 12))
 MANY = st.tuples(st.integers(5, 24), st.integers(6, 40))
@@ -95,6 +97,10 @@ def test_against_a_model(data: st.DataObject) -> None:
         else:
             run(store.flush_states(pages_max=data.draw(st.integers(1, 3))))
             assert store.dirty_state_bytes == 0
+        pages = sum(
+            column.dirty_pages for hour in HOURS for column in store.hour(hour).state_columns
+        )
+        assert store.dirty_state_bytes == pages * PAGE_SIZE
     check_look_ups(store, model, model.refs[::-1])
     run(store.flush(upto=model.position))
     assert store.pile.empty
@@ -271,6 +277,26 @@ def test_many_state_pages_are_copied_out_in_slices() -> None:
     run(flush)
     assert store.dirty_state_bytes == 0
     assert store.get_states(refs)["state"].tolist() == [MessageState.ACKED] * count
+
+
+def test_states_of_many_hours_are_let_go_once_they_are_written() -> None:
+    """A year of acks leaves a column an hour and group: they may not pile up in memory."""
+    disk = FakeDisk()
+    store, model = open_store(disk, near_hours=2 * COLUMNS_KEPT_MAX), Model()
+    hours = range(FIRST, FIRST + COLUMNS_KEPT_MAX)
+    model.add(store, [hour * HOUR_MS for hour in hours], [b""] * len(hours), FIRST)
+    entries = np.zeros(len(hours), STATE_ENTRY)
+    entries["state"] = MessageState.ACKED
+    refs = np.array(model.refs, np.int64)
+    for group in (1, 2, 3):
+        store.put_states(refs, entries, group)
+    run(store.flush_states())
+    run(store.sync())
+    held = [column for hour in hours for column in store.hour(hour).state_columns]
+    assert len(held) <= COLUMNS_KEPT_MAX
+    assert store.dirty_state_bytes == 0
+    for group in (1, 2, 3):
+        assert store.get_states(refs, group)["state"].tolist() == [MessageState.ACKED] * len(refs)
 
 
 def test_a_state_flush_ends_while_states_change() -> None:
