@@ -58,6 +58,8 @@ class ServerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and (tail := self.log_tail()):
+            error.add_note(f"the server's log ends with:\n{tail}")
         self.kill()
 
     @property
@@ -200,10 +202,4 @@ class Brokers:
     def fresh(self, *options: str) -> Iterator[ServerProcess]:
         """A running broker without any data, with more options of `serve`."""
         with self.folder() as folder, self.on(folder, *options) as broker:
-            try:
-                yield broker
-            except Exception as error:
-                tail = broker.log_tail()
-                if tail:
-                    error.add_note(f"the broker's log ends with:\n{tail}")
-                raise
+            yield broker

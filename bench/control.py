@@ -84,7 +84,9 @@ class _Calls:
         self._take(unpack(body))
 
 
-def timed_calls(port: int, server_id: int, *, messages: int, by: str) -> list[tuple[str, Timed]]:
+def timed_calls(
+    port: int, server_id: int, *, messages: int, by: str, hours: int = HOURS
+) -> list[tuple[str, Timed]]:
     """(call, how it went): send, reschedule and cancel of all messages."""
     batches = messages // CONTROL_BATCH
     total = batches * CONTROL_BATCH
@@ -105,17 +107,17 @@ def timed_calls(port: int, server_id: int, *, messages: int, by: str) -> list[tu
                 which = iter([{}] * batches if name == "send" else [{"refs": r} for r in refs])
             watch = Stopwatch(server_id)
             verb = "" if name == "send" else f":{name}"
-            driver.run(_Calls(verb, _bodies(name, which), take))
+            driver.run(_Calls(verb, _bodies(name, which, hours), take))
             out.append((name, watch.read(total)))
     return out
 
 
-def _bodies(name: str, which: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+def _bodies(name: str, which: Iterator[dict[str, Any]], hours: int) -> Iterator[bytes]:
     n = CONTROL_BATCH
     for number, columns in enumerate(which):
         fields: dict[str, Any] = {"v": 1, "n": n, **columns}
         if name != "cancel":
-            dues = spread_dues(n, HOURS, seed=number + (len(name) << 32))
+            dues = spread_dues(n, hours, seed=number + (len(name) << 32))
             fields["deliver_at_ms"] = dues.astype("<i8").tobytes()
         if name == "send":
             fields |= {"body_size": BODY_BYTES, "bodies": bytes(n * BODY_BYTES)}

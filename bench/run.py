@@ -39,6 +39,8 @@ import sdk
 import singles
 import transactions
 import years
+import years_cluster
+import years_groups
 from broker_process import Brokers, broker_program
 from loop_lag import METER
 from procfs import OthersMeter
@@ -132,6 +134,8 @@ def _sections(
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
     if "years" in wanted:
         yield "years", lambda: iter([years.measure(brokers, settings)])
+        yield "years, groups", lambda: iter([years_groups.measure(brokers, settings)])
+        yield "years, cluster", lambda: iter([years_cluster.measure(brokers, settings)])
     if "leases" in wanted:
         yield "leases", lambda: iter([leases.measure(brokers, settings)])
     if "scale" in wanted:

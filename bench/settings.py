@@ -79,6 +79,9 @@ class Settings:
     lease_minutes: int
     # Of one run over ten years.
     years_messages: int
+    # Of the day that comes after it, and of a year with groups.
+    years_day_messages: int
+    years_group_messages: int
 
 
 SMALL: Final = Settings(
@@ -114,6 +117,8 @@ SMALL: Final = Settings(
     sdk_batches=500,
     lease_minutes=3,
     years_messages=1_000_000,
+    years_day_messages=1_000_000,
+    years_group_messages=200_000,
 )
 
 FULL: Final = Settings(
@@ -150,4 +155,6 @@ FULL: Final = Settings(
     sdk_batches=3_000,
     lease_minutes=10,
     years_messages=10_000_000,
+    years_day_messages=1_000_000,
+    years_group_messages=1_000_000,
 )

@@ -43,6 +43,11 @@ class Worker(Generic[Value]):
         self._process.start()
         sender.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether its value has yet to come."""
+        return not self._pipe.poll()
+
     def result(self, *, timeout_s: float = 600.0) -> Outcome[Value]:
         """Wait for the value."""
         try:
