@@ -80,8 +80,10 @@ class Ticks:
             node.spawn("states", engine.states_work)
         if engine.flush_due():
             node.spawn("flush", engine.flush_work)
-        if engine.far_due(now_ms):
-            node.spawn("far", lambda: engine.far_work(node.state_ms))
+        if engine.split_due(now_ms):
+            node.spawn("split", engine.split_work)
+        if engine.merge_due():
+            node.spawn("merge", lambda: engine.merge_work(node.state_ms))
         if state.garbage:
             node.spawn("discard", engine.discard_work)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.storage.columns import Mask, some
+from delaylog.storage.columns import Mask, distinct, some
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.far_pile import FarBlock, FarPile, key_cuts, sorted_part
 from delaylog.storage.file_system import FileSystem
@@ -378,16 +378,17 @@ class FarTier:
         out = {}
         first, last = hour_key(hour), hour_key(hour + 1) - 1
         for group in self.groups:
-            keys: set[int] = set()
+            parts = []
             for changed in (self._changed.get(group, {}), self._writing.get(group, {})):
-                keys.update(key for key in changed if first <= key <= last)
+                keys = np.fromiter(changed, np.int64, len(changed))
+                parts.append(keys[(keys >= first) & (keys <= last)])
             stack = self.states.get(group)
             for facts in stack.runs() if stack is not None else ():
                 if facts.first_key <= last and facts.last_key >= first:
                     run = self._open.get(facts, STATE_ENTRY)
-                    keys.update(run.keys_between(*run.span(first, last)).tolist())
-            if keys:
-                found = np.array(sorted(keys), np.int64)
+                    parts.append(run.keys_between(*run.span(first, last)))
+            found = distinct(np.concatenate(parts))
+            if len(found):
                 out[group] = (found & INDEX_MASK, self.get_states(found, group))
         return out
 

@@ -196,7 +196,10 @@ class _OsMapping:
         self._mapped.madvise(mmap.MADV_DONTNEED, start, size)
 
     def close(self) -> None:
-        self._mapped.close()
+        # A thread that looks at the frames of this one, as `StallTrace` and debuggers do, may hold
+        # an array of a function that has returned: the map ends with it.
+        with suppress(BufferError):
+            self._mapped.close()
 
 
 class _CopyMapping(_OsMapping):

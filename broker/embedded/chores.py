@@ -92,8 +92,10 @@ class Chores:
             yield "lay out", loader.lay_out_work
         if engine.states_due():
             yield "states", engine.states_work
-        if engine.far_due(now_ms):
-            yield "far", lambda: engine.far_work(node.clock.now_ms)
+        if engine.split_due(now_ms):
+            yield "split", engine.split_work
+        if engine.merge_due():
+            yield "merge", lambda: engine.merge_work(node.clock.now_ms)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", lambda: upkeep.checkpoint(node.clock.now_ms)
         short = upkeep.short_of_space

@@ -405,18 +405,24 @@ class Engine:
         yield from self.state.hours.flush_states(until_committed=self.state.until_committed)
         self._state_bytes = self.state.hours.dirty_state_bytes
 
-    def far_due(self, now_ms: int) -> bool:
-        """Hours have come near that the far tier keeps, or its runs are to be merged."""
+    def split_due(self, now_ms: int) -> bool:
+        """Hours have come near that the far tier keeps."""
         if self.state.following:
             # Who leads is told by its dispatcher.
             self.state.hours.look_ahead(now_ms // HOUR_MS)
-        return self.state.hours.split_due or self.state.hours.merge_due()
+        return self.state.hours.split_due
 
-    def far_work(self, clock: Callable[[], int]) -> Work:
-        """Give near hours folders of their own, then merge runs."""
-        if self.state.hours.split_due:
-            yield from self.state.hours.split_work()
-        yield from self.compactor.merge_far(clock)
+    def split_work(self) -> Work:
+        """Give near hours folders of their own."""
+        return self.state.hours.split_work()
+
+    def merge_due(self) -> bool:
+        """Runs of the far tier are to be merged."""
+        return self.state.hours.merge_due()
+
+    def merge_work(self, clock: Callable[[], int]) -> Work:
+        """Merge runs. A large merge takes minutes: splits go on beside it."""
+        return self.compactor.merge_far(clock)
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from delaylog.storage.file_system import OsFileSystem
@@ -73,3 +74,17 @@ def test_allocate(folder: Path) -> None:
     assert file.pread(4, 0) == b"kept"
     assert OsFileSystem().total_bytes(str(folder)) > OsFileSystem().free_bytes(str(folder)) > 0
     file.close()
+
+
+def test_a_map_that_somebody_still_looks_at_is_closed(folder: Path) -> None:
+    """With `--log-level debug` a thread holds frames of the loop, and so arrays in them."""
+    path = folder / "run"
+    path.write_bytes(b"12345678" * 512)
+    fs = OsFileSystem()
+    file = fs.open(str(path))
+    mapping = file.map_read(0, 4096)
+    held = np.frombuffer(mapping.buffer, np.uint8)
+    mapping.close()
+    file.close()
+    del mapping
+    assert bytes(held[:8]) == b"12345678"

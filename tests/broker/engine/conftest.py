@@ -130,6 +130,12 @@ class Host:
         self.engine.run_inline(self.engine.flush_work())
         self.engine.run_inline(self.engine.states_work())
 
+    def far_work(self) -> None:
+        """What is to be done about far hours now."""
+        if self.engine.split_due(self.now_ms):
+            self.engine.run_inline(self.engine.split_work())
+        self.engine.run_inline(self.engine.merge_work(lambda: self.now_ms))
+
     def checkpoint(self) -> None:
         """A whole checkpoint with its retention."""
         self.engine.run_inline(self.engine.upkeep.checkpoint(lambda: self.now_ms))

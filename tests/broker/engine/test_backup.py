@@ -216,7 +216,7 @@ class FarLife(Life):
 
     def advance(self) -> None:
         self.host.advance(self.rng.choice([60_000, HOUR, 7 * HOUR, 30 * HOUR]))
-        self.host.engine.run_inline(self.host.engine.far_work(lambda: self.host.now_ms))
+        self.host.far_work()
 
 
 @pytest.mark.parametrize("holding", [True, False])

@@ -47,8 +47,7 @@ def settle(host: Any) -> None:
     for _ in range(3):
         host.advance(200_000)
         host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
-        if host.engine.far_due(host.now_ms):
-            host.engine.run_inline(host.engine.far_work(lambda: host.now_ms))
+        host.far_work()
         host.checkpoint()
     host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
 

@@ -48,7 +48,7 @@ def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.Monke
         host.advance(400_000)
         host.flush()
         host.checkpoint()
-        engine.run_inline(engine.far_work(lambda: host.now_ms))
+        host.far_work()
     hours = engine.state.hours
     assert hours.counts.far_living == len(names)
     assert hours.far.rows.rows < 4 * len(names)
@@ -58,3 +58,28 @@ def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.Monke
     host.advance(51 * 3_600_000)
     got = sorted(host.bodies())
     assert got == sorted(b"version 11 of timer %d" % k for k in range(100, 400))
+
+
+def test_hours_come_near_while_a_merge_goes_on(host: Any) -> None:
+    """A large merge takes minutes. After a step of the clock nobody may wait for its end."""
+    engine, hour_ms = host.engine, 3_600_000
+    for part in range(6):
+        for hours in (50, 500):
+            host.send([b"%d %d %d" % (hours, part, k) for k in range(40)], delay=hours * hour_ms)
+        host.flush()
+        host.checkpoint()
+    assert engine.merge_due()
+    merge = engine.merge_work(lambda: host.now_ms)
+    read: Any = next(merge)
+    read()
+    host.jump_ahead(51 * hour_ms)
+    assert engine.split_due(host.now_ms)
+    engine.run_inline(engine.split_work())
+    host.advance(1_000)
+    wanted = [b"50 %d %d" % (part, k) for part in range(6) for k in range(40)]
+    assert sorted(host.bodies()) == sorted(wanted)
+    engine.run_inline(merge)
+    host.restart()
+    host.advance(450 * hour_ms)
+    wanted += [b"500 %d %d" % (part, k) for part in range(6) for k in range(40)]
+    assert sorted(host.bodies()) == sorted(wanted), "the leases of the first ones have ended"

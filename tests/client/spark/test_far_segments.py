@@ -86,7 +86,7 @@ def test_the_hours_of_a_query_and_its_tasks_split_the_far_rows(host: Host) -> No
 def test_an_hour_that_came_near_is_read_from_its_folder(host: Host) -> None:
     ids = send_far(host)
     host.advance(2 * DAY + HOUR)
-    host.engine.run_inline(host.engine.far_work(lambda: host.now_ms))
+    host.far_work()
     host.checkpoint()
     found = rows(host.folder, includeText="true")
     assert Counter(row["id"] for row in found) == Counter(ids)
