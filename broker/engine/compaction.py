@@ -55,7 +55,7 @@ _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
 _FAR_ROWS: Final = 2_048
 """Rows of far hours of which one slice reads the states."""
-_MOVED_ROWS: Final = 128
+_MOVED_ROWS: Final = 32
 """Rows that messages moved to, read in one slice: they lie anywhere, each takes a read or two."""
 _FAR: Final = -1
 """In the place of an hour: all hours of the far tier."""
