@@ -47,6 +47,7 @@ RESIDENT_MAX: Final = 300 << 20
 TOPIC: Final = "t"
 CLOCK: Final = "clock"
 _BEHIND_MS: Final = 26 * HOUR_MS
+_CHECKPOINT_S: Final = 10.0
 _IDLE_S: Final = 30.0
 # Single sends beside the bulk, one after the other with this pause.
 _SINGLES_PAUSE_S: Final = 0.005
@@ -176,6 +177,8 @@ def _restart(table: Table, broker: ServerProcess, sent: int) -> None:
     if (kept := counts(broker.port, TOPIC)["waiting"]) != sent:
         raise LoadError(f"{sent} messages were pending before the kill, {kept} after")
     broker.settle(limit_s=120.0)
+    # The checkpoint of what was replayed comes seconds later.
+    time.sleep(_CHECKPOINT_S)
     before_s, begun = broker.cpu_seconds(), time.monotonic()
     time.sleep(_IDLE_S)
     idle = (broker.cpu_seconds() - before_s) / (time.monotonic() - begun)

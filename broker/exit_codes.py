@@ -10,6 +10,7 @@ from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
     DiskFullError,
+    NewerFormatError,
     NoDescriptorError,
 )
 
@@ -33,7 +34,7 @@ class ExitCode(IntEnum):
 
 def exit_code(error: BaseException) -> ExitCode:
     """What a broker that was ended by `error` ends with."""
-    if isinstance(error, (ConfigError, ClusterError, NoDescriptorError)):
+    if isinstance(error, (ConfigError, ClusterError, NewerFormatError, NoDescriptorError)):
         return ExitCode.CONFIGURATION
     if isinstance(error, DiskFullError):
         return ExitCode.DISK_FULL

@@ -37,6 +37,7 @@ from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
     DiskFullError,
+    NewerFormatError,
     NoDescriptorError,
     StorageError,
 )
@@ -245,6 +246,8 @@ def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
             "Start it again: it sets its data aside and gets a copy from the leader. Then look at "
             "the disk."
         )
+    if isinstance(error, NewerFormatError):
+        return "Run that release or a later one on this folder."
     if isinstance(error, NoDescriptorError):
         return "Raise the limit of open files and start again."
     if isinstance(error, DiskFullError):
@@ -285,8 +288,15 @@ def serve(config: Config) -> int:
     except ClusterError as error:
         print(f"delaylog: {error}", file=sys.stderr)
         status = exit_code(error)
-    except (StorageError, OSError) as error:
-        log.critical("the data folder cannot be served", extra={"why": str(error)})
+    except ConfigError:
+        raise
+    except Exception as error:
+        expected = isinstance(error, (StorageError, OSError))
+        log.critical(
+            "the data folder cannot be served",
+            extra={"why": str(error)},
+            exc_info=None if expected else error,
+        )
         print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)
         status = exit_code(error)
     finally:

@@ -18,11 +18,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.removable import judge
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import Upkeep
-from delaylog.storage.columns import Mask, distinct, some
+from delaylog.storage.columns import Mask, some
 from delaylog.storage.compaction import Removal
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.hour_counts import HourCounts
@@ -34,11 +33,8 @@ from delaylog.storage.layout import (
     INDEX_BITS,
     INDEX_ENTRY_SIZE,
     INDEX_MASK,
-    Cause,
     Int64Array,
-    MessageState,
     RowArray,
-    StateArray,
 )
 from delaylog.storage.whole_rows import take_rows
 from delaylog.storage.work import IoJob, Work
@@ -53,16 +49,8 @@ MARKED_ROWS_MAX: Final = 1 << 28
 """Rows of the hours that are marked at a time: two bits each."""
 _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
-_FAR_ROWS: Final = 2_048
-"""Rows of far hours of which one slice reads the states."""
-_MOVED_ROWS: Final = 32
-"""Rows that messages moved to, read in one slice: they lie anywhere, each takes a read or two."""
 _FAR: Final = -1
 """In the place of an hour: all hours of the far tier."""
-_MOVED: Final = int(MessageState.MOVED)
-_FINAL: Final = np.array(
-    [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.DELETED)], np.uint8
-)
 
 
 @dataclass(slots=True)
@@ -200,7 +188,7 @@ class Compactor:
                     return found
                 part = slice(first - 1, stop - 1)
                 refs = _refs(hour, box[0])
-                gone[part], bare[part] = yield from self._judge(refs, box[0], clock())
+                gone[part], bare[part] = yield from judge(state, refs, box[0], clock())
                 for number, position in (erased or {}).items():
                     mine = box[0]["topic"] == number
                     if some(mine & (box[0]["sent_position"] < position)):
@@ -218,51 +206,6 @@ class Compactor:
             self._again_ms[hour] = clock() + AGAIN_MS
         return found
 
-    def _judge(
-        self, refs: Int64Array, rows: RowArray, now_ms: int
-    ) -> Generator[None, None, tuple[Mask, Mask]]:
-        """Which of these rows may go, and which only lead to another row."""
-        gone, bare = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-        for number in distinct(rows["topic"]).tolist():
-            topic = self._state.by_number.get(number)
-            if topic is None:
-                # It was dropped, or the row was removed before.
-                continue
-            at = np.flatnonzero(rows["topic"] == number)
-            mine, their_refs = take_rows(rows, at), refs[at]
-            over, leads = np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_)
-            for group in topic.groups.values():
-                entries = self._state.hours.get_states(their_refs, group.number)
-                there = group.has(mine)
-                mine_over = _over(topic, group, mine, entries, now_ms) | ~there
-                moved = there & (entries["state"] == _MOVED)
-                mine_over |= moved
-                mine_leads = moved & (mine["origin"] == their_refs)
-                which = np.flatnonzero(mine_leads)
-                if len(which):
-                    forward = entries["forward"][which].astype(np.int64)
-                    mine_leads[which] = yield from self._lives(topic, group, forward, now_ms)
-                over &= mine_over
-                leads |= mine_leads
-            gone[at], bare[at] = over & ~leads, over & leads
-        return gone, bare
-
-    def _lives(
-        self, topic: Topic, group: Group, refs: Int64Array, now_ms: int
-    ) -> Generator[None, None, Mask]:
-        """Which of the rows that messages moved to are needed yet."""
-        hours = self._state.hours
-        out = np.zeros(len(refs), np.bool_)
-        for first in range(0, len(refs), _MOVED_ROWS):
-            at = first + np.flatnonzero(hours.known(refs[first : first + _MOVED_ROWS]))
-            rows = hours.rows(refs[at])
-            named = np.flatnonzero(hours.check_tags(refs[at], rows))
-            at, rows = at[named], take_rows(rows, named)
-            entries = hours.get_states(refs[at], group.number)
-            out[at] = ~_over(topic, group, rows, entries, now_ms)
-            yield None
-        return out
-
     # ------------------------------------------------------------------ far hours
 
     def merge_far(self, clock: Callable[[], int]) -> Work:
@@ -274,18 +217,10 @@ class Compactor:
         dropped: list[OwnedIds] = []
 
         def keep(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
-            out = np.zeros(len(keys), np.bool_)
-            for first in range(0, len(keys), _FAR_ROWS):
-                part = slice(first, first + _FAR_ROWS)
-                out[part] = yield from keep_part(keys[part], rows[part])
-                yield None
-            return out
-
-        def keep_part(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
             hours = keys >> INDEX_BITS
             refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
             refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
-            gone, _ = yield from self._judge(refs, rows, clock())
+            gone, _ = yield from judge(state, refs, rows, clock())
             if state.archive_hold:
                 # The archive is to have what ended, but not what is erased.
                 gone &= self._erased(rows)
@@ -448,20 +383,3 @@ def _refs(hour: int, rows: RowArray) -> Int64Array:
     tags = rows["epoch_tag"].astype(np.int64)
     refs: Int64Array = hour << HOUR_SHIFT | tags << INDEX_BITS | rows["global_index"]
     return refs
-
-
-def _over(topic: Topic, group: Group, rows: RowArray, entries: StateArray, now_ms: int) -> Mask:
-    """Which rows have ended for good in a group, and need not be shown any more."""
-    kinds = entries["state"]
-    keep_ms = topic.settings.ended_keep_ms
-    final = np.isin(kinds, _FINAL)
-    past = (entries["time"] + keep_ms < now_ms) | (entries["cause"] == int(Cause.FORGOTTEN))
-    out: Mask = final & past
-    purged = group.purged(rows, entries) if group.floor else np.zeros(len(rows), np.bool_)
-    if group.purged_ms + keep_ms < now_ms:
-        out |= purged
-    if topic.erased:
-        # Nobody may look at it any more, nor replay it.
-        erased = rows["sent_position"] < topic.erased
-        out |= erased & (final | purged | (kinds == int(MessageState.DEAD)))
-    return out

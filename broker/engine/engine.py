@@ -382,7 +382,7 @@ class Engine:
     def crowded_by_changes(self) -> bool:
         """What cancels and reschedules leave in memory is so much that more of them have to wait.
 
-        As of the last `states_due`: to count the pages takes a look at every hour.
+        As of the last `states_due`.
         """
         return self.crowded() or self._state_bytes > self.limits.state_bytes_hard_max
 

@@ -7,6 +7,7 @@ a program that plants the failure.
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
     DiskFullError,
+    NewerFormatError,
     NoDescriptorError,
 )
 from delaylog.storage.file_system import raise_disk_error
@@ -42,6 +44,7 @@ sys.exit(main())
     [
         (ConfigError("x"), 2),
         (NoDescriptorError("x"), 2),
+        (NewerFormatError("x"), 2),
         (DiskFailedError("x"), 1),
         (OSError(errno.EIO, "x"), 1),
         (CorruptionError("x", path="p", position=0), 65),
@@ -58,6 +61,19 @@ def test_each_kind_of_error_has_its_status(error: Exception, code: int) -> None:
 def test_a_lack_of_descriptors_is_no_disk_fault(number: int) -> None:
     with pytest.raises(NoDescriptorError, match="ulimit -n"):
         raise_disk_error(OSError(number, "Too many open files"), "p")
+
+
+def test_a_bug_at_the_start_is_no_failed_disk(tmp_path: Path) -> None:
+    program = tmp_path / "broken"
+    broken = BROKEN.format(python=sys.executable, name="start")
+    program.write_text(broken.replace("if self.engine.state.by_number:", "if True:"))
+    program.chmod(0o755)
+    command = [str(program), "serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == ExitCode.BUG
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("delaylog: ")
+    assert "This is a bug" in last
 
 
 @pytest.mark.parametrize("name", ["_synced", "_turn_ended", "wake_ready"])
