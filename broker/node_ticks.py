@@ -81,9 +81,9 @@ class Ticks:
         if engine.flush_due():
             node.spawn("flush", engine.flush_work)
         if engine.split_due(now_ms):
-            node.spawn("split", engine.split_work)
+            node.spawn("split", lambda: engine.split_work(self._stopping))
         if engine.merge_due():
-            node.spawn("merge", lambda: engine.merge_work(node.state_ms))
+            node.spawn("merge", lambda: engine.merge_work(node.state_ms, self._stopping))
         if state.garbage:
             node.spawn("discard", engine.discard_work)
 
@@ -118,9 +118,12 @@ class Ticks:
             if topic is not None and group is not None:
                 topic.used_ms = group.used_ms = now_ms
 
+    def _stopping(self) -> bool:
+        return self._node.stopping
+
     def _compaction_work(self) -> Work:
         node = self._node
-        return node.engine.compactor.work(node.state_ms, lambda: node.stopping)
+        return node.engine.compactor.work(node.state_ms, self._stopping)
 
     def _snapshot_work(self) -> Work:
         """A snapshot of the keyspace; the end of the node does not wait for one."""
@@ -129,7 +132,7 @@ class Ticks:
         return upkeep.snapshots.work(
             node.state_ms,
             short_of_space=upkeep.short_of_space,
-            stopping=lambda: node.stopping,
+            stopping=self._stopping,
         )
 
 

@@ -74,7 +74,7 @@ def compact_hour(
         # Files that are left aside otherwise, the next compaction or a start finds.
         rewrite.close()
     if removal.states:
-        for column in folder.state_columns:
+        for column in folder.all_states():
             yield partial(column.punch, gone)
 
 

@@ -158,6 +158,11 @@ class DelayHour:
                 self.states(group).seal()
                 self.drop_states(group)
 
+    def all_states(self) -> list[StateColumn]:
+        """The columns of all groups that have a file."""
+        groups = map(group_of_name, self._fs.listdir(self.folder))
+        return [self.states(group) for group in groups if group is not None]
+
     @property
     def state_columns(self) -> list[StateColumn]:
         """Columns that were touched since the hour was opened."""
@@ -535,11 +540,6 @@ class DelayHour:
             if idle:
                 self.close_files()
         return idle
-
-    @property
-    def being_read(self) -> bool:
-        """Whether another thread reads the files, or is about to."""
-        return self._readers > 0
 
     @property
     def unsynced(self) -> bool:

@@ -25,6 +25,7 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import scatter_back
 from delaylog.storage.hour_table import HourTable
 from delaylog.storage.layout import (
+    INDEX_BITS,
     INDEX_ENTRY,
     INDEX_MASK,
     NO_TAG,
@@ -81,6 +82,10 @@ class FarTier:
         """Numbers of the sets of rows that `rewrite` is about."""
         self._replaced: set[int] = set()
         """Numbers of their runs."""
+        self.splitting: int | None = None
+        """The hour that is being copied to a folder. Its states stay until it has left: the folder
+        may have rows that a merge has dropped meanwhile.
+        """
 
     # ------------------------------------------------------------------ rows
 
@@ -277,6 +282,16 @@ class FarTier:
         """Whether no file is left of the runs that there were when `rewrite` was called."""
         return not any(self._fs.exists(self._open.path(number)) for number in self._replaced)
 
+    def may_hold(self, position: int, last_hour: int) -> bool:
+        """Whether runs may hold rows of frames below `position` that were due by `last_hour`.
+
+        Rows stay in their runs after their hours have left, until the runs are merged.
+        """
+        end = hour_key(last_hour + 1)
+        return any(
+            run.position_first < position and run.first_key < end for run in self.rows.runs()
+        )
+
     def _next_merge(self, stack: RunStack) -> slice | None:
         """Neighbouring sets that are to be merged."""
         if stack is self.rows:
@@ -345,6 +360,8 @@ class FarTier:
         for first in range(0, len(keys), _KEPT_ROWS):
             part = slice(first, first + _KEPT_ROWS)
             kept[part] = self.read_rows(keys[part])["epoch_tag"] != NO_TAG
+            if self.splitting is not None:
+                kept[part] |= keys[part] >> INDEX_BITS == self.splitting
             yield None
         return kept
 

@@ -604,6 +604,7 @@ class HourStore:
         folder = DelayHour(self._fs, self._path(hour), hour, self._opened)
         # An earlier try may have ended half-way, for lack of space.
         folder.cut(0)
+        self.far.splitting = hour
         try:
             flushed = partial(self.flushed, hour)
             yield from fill_folder(self._fs, self.far, folder, flushed)
@@ -611,6 +612,7 @@ class HourStore:
                 yield 0.001
                 yield from fill_folder(self._fs, self.far, folder, flushed)
         except BaseException:
+            self.far.splitting = None
             folder.close()
             raise
         # From here to the end nothing yields: look-ups find the hour in one place or the other.
@@ -624,6 +626,7 @@ class HourStore:
             folder.states(group).put(indexes, entries)
         self.pile.adopt(hour, chunks)
         self.far.leave(hour)
+        self.far.splitting = None
 
     def merge_due(self) -> bool:
         """Whether runs of the far tier are to be merged."""
@@ -652,10 +655,10 @@ class HourStore:
             if hour in self._hours:
                 self._hours[hour].forget_pages()
 
-    def being_read(self, hour: int) -> bool:
-        """Whether another thread reads an hour's files, or is about to."""
+    def in_use(self, hour: int) -> bool:
+        """Whether another thread reads an hour's files, or work in slices keeps rows of it."""
         folder = self._hours.get(hour)
-        return folder is not None and folder.being_read
+        return folder is not None and not folder.replaceable
 
     def remove(self, hour: int) -> IoJob:
         """Forget an ended hour for good; the job that is returned deletes its files."""

@@ -10,6 +10,27 @@ Work = Generator[IoJob | float | None, None, None]
 """Background work in slices: yields None to pause, seconds to wait, or a job for any thread."""
 
 
+def until(stopping: Callable[[], bool], work: Work) -> Generator[IoJob | float | None, None, bool]:
+    """Work that is closed where it stands once `stopping()`; returns whether it came to its end.
+
+    How its last job ended, it is told before.
+    """
+    error: Exception | None = None
+    try:
+        while error is not None or not stopping():
+            step = work.send(None) if error is None else work.throw(error)
+            error = None
+            try:
+                yield step
+            except Exception as failure:
+                error = failure
+        return False
+    except StopIteration:
+        return True
+    finally:
+        work.close()
+
+
 @dataclass(frozen=True, slots=True)
 class ReadJob:
     """A job that only reads, and may therefore run beside any other job: on a thread of its own,

@@ -93,9 +93,9 @@ class Chores:
         if engine.states_due():
             yield "states", engine.states_work
         if engine.split_due(now_ms):
-            yield "split", engine.split_work
+            yield "split", lambda: engine.split_work(self._ending)
         if engine.merge_due():
-            yield "merge", lambda: engine.merge_work(node.clock.now_ms)
+            yield "merge", lambda: engine.merge_work(node.clock.now_ms, self._ending)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", lambda: upkeep.checkpoint(node.clock.now_ms)
         short = upkeep.short_of_space

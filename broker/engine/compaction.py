@@ -217,6 +217,9 @@ class Compactor:
         dropped: list[OwnedIds] = []
 
         def keep(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
+            # Hours that have left since the merge began may have been removed.
+            kept: Mask = keys >> INDEX_BITS >= state.hours.counts.far_from
+            keys, rows = keys[kept], take_rows(rows, kept)
             hours = keys >> INDEX_BITS
             refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
             refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
@@ -228,7 +231,8 @@ class Compactor:
                 self.rows += int(np.count_nonzero(gone))
                 first = gone & (rows["origin"] == refs)
                 dropped.append(owned_ids(take_rows(rows, first), hours[first]))
-            return ~gone
+            kept[kept] = ~gone
+            return kept
 
         yield from state.hours.merge_work(
             None if state.archive_hold and not state.erasing else keep
@@ -256,7 +260,7 @@ class Compactor:
         wanted = {
             (number, position, _FAR)
             for number, position in erased.items()
-            if state.hours.counts.is_far(state.by_number[number].last_hour)
+            if state.hours.far.may_hold(position, state.by_number[number].last_hour)
         }
         if self._rewritten_for and state.hours.far.rewritten:
             self._clean |= self._rewritten_for

@@ -45,7 +45,7 @@ from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
 from delaylog.storage.space_reserve import SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
-from delaylog.storage.work import Work
+from delaylog.storage.work import Work, until
 from delaylog.wheel import TimingWheel
 
 
@@ -412,17 +412,19 @@ class Engine:
             self.state.hours.look_ahead(now_ms // HOUR_MS)
         return self.state.hours.split_due
 
-    def split_work(self) -> Work:
+    def split_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
         """Give near hours folders of their own."""
-        return self.state.hours.split_work()
+        yield from until(stopping, self.state.hours.split_work())
 
     def merge_due(self) -> bool:
         """Runs of the far tier are to be merged."""
         return self.state.hours.merge_due()
 
-    def merge_work(self, clock: Callable[[], int]) -> Work:
-        """Merge runs. A large merge takes minutes: splits go on beside it."""
-        return self.compactor.merge_far(clock)
+    def merge_work(
+        self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False
+    ) -> Work:
+        """Merge runs. A large merge takes minutes: splits go on beside it, a stop gives it up."""
+        yield from until(stopping, self.compactor.merge_far(clock))
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -92,6 +92,8 @@ def _states(
     order = np.argsort(refs, kind="stable")
     for first in range(0, len(refs), _STATES_ROWS):
         part = order[first : first + _STATES_ROWS]
+        # An hour may have been removed since the last slice.
+        part = part[state.hours.known(refs[part])]
         put_rows(out, part, state.hours.get_states(refs[part], group.number))
         yield None
     return out

@@ -417,7 +417,7 @@ class Upkeep:
             if over():
                 if counts.rows:
                     yield from forget_hour(state.ids, state.hours.hour(hour))
-                if not over() or state.hours.being_read(hour):
+                if not over() or state.hours.in_use(hour):
                     # Meanwhile the clock was set back, and the hour takes rows again, or an ended
                     # message of it was changed.
                     continue

@@ -31,6 +31,9 @@ async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
         await node.room()
     if batch.n >= SHARED_ROWS_MIN:
         await node.turn_for_large()
+        while node.crowded:
+            # Others had their turn in between.
+            await node.room()
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:

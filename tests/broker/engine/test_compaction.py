@@ -15,6 +15,7 @@ from delaylog.broker.engine import compaction
 from delaylog.broker.engine.topics import purge
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage import compaction as rewriting
+from delaylog.storage import hour_split
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState
 
@@ -286,3 +287,94 @@ def test_a_purge_alone_erases_nothing_at_once(host: Any) -> None:
     settle(host)
     assert not host.topic.erasing
     assert b"KEPT" in everything(host)
+
+
+def drive(host: Any, work: Any, jobs: int = 1 << 30) -> None:
+    """So many jobs of some work; the log is synced where it waits."""
+    for step in work:
+        if callable(step):
+            step()
+            jobs -= 1
+            if not jobs:
+                return
+        elif step is not None:
+            host.sync()
+
+
+def test_a_merge_beside_a_split_leaves_states(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder has copies of rows that the merge drops: they may not come to life again."""
+    monkeypatch.setattr(hour_split, "SPLIT_ROWS_MAX", 50)
+    host.configure(ended_keep_ms=60_000)
+    hour_ms = 3_600_000
+    for part in range(8):
+        ids = [f"{part}-{k}" for k in range(40)]
+        host.send(
+            [name.encode() for name in ids],
+            ids=ids,
+            delay=30 * hour_ms - host.now_ms % hour_ms + part,
+        )
+        host.flush()
+        host.cancel(ids[:10])
+        host.flush()
+    host.advance(200_000)
+    host.checkpoint()
+    host.advance(8 * hour_ms)
+    assert host.engine.split_due(host.now_ms)
+    split = host.engine.split_work()
+    drive(host, split, jobs=3)
+    drive(host, host.engine.merge_work(lambda: host.now_ms))
+    drive(host, split)
+    host.advance(23 * hour_ms)
+    wanted = [b"%d-%d" % (part, k) for part in range(8) for k in range(10, 40)]
+    assert sorted(host.bodies(1_000)) == sorted(wanted)
+
+
+def test_purge_erase_finds_rows_that_a_run_still_holds(host: Any) -> None:
+    """Rows stay in their run after their hour has come near, as long as it has later hours."""
+    host.send([b"SECRET %d" % k for k in range(12)], delay=30 * HOUR)
+    host.send([b"other"] * 12, delay=5_000 * HOUR, topic="other")
+    host.flush()
+    host.checkpoint()
+    host.advance(8 * HOUR)
+    host.far_work()
+    host.checkpoint()
+    state = host.engine.state
+    state.log.roll()
+    purge(state, host.topic, list(host.topic.groups.values()), host.now_ms, force=True, erase=True)
+    host.turn()
+    for _ in range(8):
+        settle(host)
+    assert not host.topic.erasing
+    assert not [path for path in host.folder.rglob("*.run") if b"SECRET" in path.read_bytes()]
+
+
+def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: Any) -> None:
+    """Its last messages end, and a checkpoint comes, between two slices of the look."""
+    monkeypatch.setattr(compaction, "_SLICE_ROWS", 10)
+    monkeypatch.setattr(compaction, "ROWS_MIN", 5)
+    host.configure(ended_keep_ms=1_000)
+    hours, hour = host.engine.state.hours, host.now_ms // HOUR
+    host.send([b"x"] * 60, delay=100)
+    host.flush()
+    host.advance(1_000)
+    got = host.receive(100, lease=12 * HOUR)
+    host.ack(got[:50])
+    host.flush()
+    host.advance(3 * HOUR)
+    for _ in range(3):
+        host.advance(100_000)
+        host.checkpoint()
+    look = host.engine.compactor._look(hour, hours.counts.near[hour], lambda: host.now_ms)
+    next(look)()
+    assert next(look) is None
+    host.ack(got[50:])
+    for _ in range(4):
+        host.advance(100_000)
+        host.checkpoint()
+    for step in look:
+        if callable(step):
+            step()
+    for _ in range(2):
+        host.advance(100_000)
+        host.checkpoint()
+    assert hour not in hours.counts

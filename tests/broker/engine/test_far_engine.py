@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.topics import put_group
 from delaylog.storage import far_tier, hour_store, run_stack
 from tests.broker.engine import test_engine_crash
 from tests.broker.engine.test_backup import test_a_backup_is_one_moment, torn
@@ -83,3 +84,34 @@ def test_hours_come_near_while_a_merge_goes_on(host: Any) -> None:
     host.advance(450 * hour_ms)
     wanted += [b"500 %d %d" % (part, k) for part in range(6) for k in range(40)]
     assert sorted(host.bodies()) == sorted(wanted), "the leases of the first ones have ended"
+
+
+def test_a_stop_gives_merges_up(host: Any) -> None:
+    """A merge of a large tier takes minutes; whoever stops a broker does not wait for it."""
+    for _ in range(6):
+        host.send([b"x"] * 40, delay=500 * 3_600_000)
+        host.flush()
+    merge = host.engine.merge_work(lambda: host.now_ms, stopping=lambda: True)
+    assert list(merge) == []
+    begun = host.engine.merge_work(lambda: host.now_ms, stopping=iter([False, True]).__next__)
+    host.engine.run_inline(begun)
+    assert host.engine.merge_due()
+    host.restart()
+    host.advance(501 * 3_600_000)
+    assert len(host.bodies(1_000)) == 240
+
+
+def test_groups_come_and_go_while_rows_are_judged(host: Any) -> None:
+    hour_ms = 3_600_000
+    ids = [str(k) for k in range(300)]
+    host.send([b"x"] * 300, ids=ids, delay=500 * hour_ms)
+    host.flush()
+    host.reschedule(ids, host.now_ms + 600 * hour_ms)
+    host.flush()
+    merge = host.engine.merge_work(lambda: host.now_ms)
+    for number, step in enumerate(merge):
+        if callable(step):
+            step()
+        put_group(host.engine.state, host.topic, f"group-{number}", host.now_ms)
+    host.advance(601 * hour_ms)
+    assert len(host.bodies(1_000)) == 300
