@@ -5,6 +5,8 @@ Ids come as a list or as a bulk body and are answered one by one; a filter makes
 
 from __future__ import annotations
 
+import asyncio
+from time import perf_counter
 from typing import Any, Final
 
 import msgpack
@@ -42,10 +44,23 @@ from delaylog.broker.web.shapes import (
     check_columns,
     check_count,
 )
-from delaylog.storage.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
+from delaylog.storage.batch import (
+    BATCH_VERSION,
+    MessageBatch,
+    TextColumn,
+    take_column,
+    unpack_map,
+)
+from delaylog.storage.batch_ranges import BatchRanges
+from delaylog.storage.columns import distinct
 from delaylog.storage.layout import Int64Array, MessageState
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
+_PART_ROWS: Final = 1_000
+"""Messages of a bulk call that are changed in its first turn."""
+_PART_ROWS_MIN: Final = 100
+_PART_SECONDS: Final = 0.010
+"""How long its other turns take."""
 _COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms", "delay_ms"})
 _SHAPES: Final = {"cancel": CANCEL_MANY, "reschedule": RESCHEDULE_MANY, "replay": REPLAY_MANY}
 
@@ -175,19 +190,49 @@ async def _bulk(ctx: Context) -> web.StreamResponse:
     due = _due(ctx, fields, n)
     _check_time(action, due)
     await node.room_for_changes()
-    topic, now_ms, state = the_topic(ctx), node.clock.now_ms(), node.engine.state
+    ranges = BatchRanges(MessageBatch(n, deliver_at_ms=due, id=ids))
+    # What is named twice is changed once, and answered twice: by one part.
+    rows = _PART_ROWS if n > _PART_ROWS and _distinct(ctx, refs, ids, n) else n
+    codes, position, first = b"", 0, 0
+    while first < n:
+        begun, stop = perf_counter(), min(first + rows, n)
+        mine = None if refs is None else refs[first:stop]
+        result = _change(ctx, action, mine, ranges.take(first, stop))
+        codes, position, first = (
+            codes + result.codes.tobytes(),
+            max(position, result.position),
+            stop,
+        )
+        if first < n:
+            # Messages that lie all over a year take 50 us each: others have their turn.
+            rows = max(_PART_ROWS_MIN, int(rows * _PART_SECONDS / (perf_counter() - begun)))
+            await asyncio.sleep(0)
+            await node.room_for_changes()
+    await node.durable(position)
+    return ctx.bulk_answer(msgpack.packb({"v": BATCH_VERSION, "n": n, "result": codes}))
+
+
+def _change(
+    ctx: Context, action: str, refs: Int64Array | None, part: MessageBatch
+) -> ControlResult:
+    """Act on some messages in one turn: by refs, else by the ids of `part`."""
+    topic, now_ms, state = the_topic(ctx), ctx.node.clock.now_ms(), ctx.node.engine.state
 
     def find(group: Group) -> FoundColumns:
         if refs is not None:
             return find_origins(state, refs, topic, now_ms, group)
-        return find_texts(state, topic, ids, n, now_ms, group)
+        ids = TextColumn(part.id.size, bytes(part.id.block))
+        return find_texts(state, topic, ids, part.n, now_ms, group)
 
-    result = in_groups(
-        topic, find, lambda found: _act(ctx, topic, action, found, now_ms, due)
+    return in_groups(
+        topic, find, lambda found: _act(ctx, topic, action, found, now_ms, part.deliver_at_ms)
     ).result
-    await node.durable(result.position)
-    answer = {"v": BATCH_VERSION, "n": n, "result": result.codes.tobytes()}
-    return ctx.bulk_answer(msgpack.packb(answer))
+
+
+def _distinct(ctx: Context, refs: Int64Array | None, ids: TextColumn, n: int) -> bool:
+    if refs is None:
+        refs = ctx.node.engine.state.id_hash.column(ids, n).view(np.int64)
+    return len(distinct(refs)) == n
 
 
 def _which(fields: dict[str, Any], rows_max: int) -> tuple[Int64Array | None, TextColumn, int]:

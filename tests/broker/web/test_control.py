@@ -131,6 +131,36 @@ def test_many(broker: Any, topic: str) -> None:
     assert (counts["waiting"], counts["deleted"], counts["leased"]) == (2, 2, 0)
 
 
+@pytest.mark.parametrize("by", ["refs", "ids"])
+def test_thousands_in_bulk(broker: Any, topic: str, by: str) -> None:
+    """They are changed in several turns: each gets its own time and its own answer."""
+    path, n = f"/v1/topics/{topic}", 5_000
+    broker.call("PUT", path, {})
+    broker.call("PUT", f"{path}/groups/second", {})
+    names = b"".join(b"%05d" % k for k in range(n))
+    fields = {"v": 1, "n": n, "delay_ms": 86_400_000, "body_size": 0, "bodies": b""}
+    fields |= {"id_size": 5, "id": names}
+    refs = broker.bulk(f"{path}/messages", fields).packed["refs"]
+    which = {"refs": refs} if by == "refs" else {"id_size": 5, "id": names}
+    due = struct.pack(f"<{n}q", *range(2_000_000_000_000, 2_000_000_000_000 + n))
+    ask = {"v": 1, "n": n, **which, "deliver_at_ms": due}
+    moved = broker.bulk(f"{path}/messages:reschedule", ask).packed
+    assert moved == {"v": 1, "n": n, "result": bytes(n)}
+    for number in (0, 999, 1_000, 1_001, 4_999):
+        message = broker.call("GET", f"{path}/messages/{number:05d}").json
+        assert message["deliver_at_ms"] == 2_000_000_000_000 + number
+    twice = (
+        {"refs": refs[:-8] + refs[:8]}
+        if by == "refs"
+        else {"id_size": 5, "id": names[:-5] + names[:5]}
+    )
+    ended = broker.bulk(f"{path}/messages:cancel", {"v": 1, "n": n, **twice}).packed
+    assert ended["result"] == bytes(n), "one that is named twice is changed once"
+    assert broker.counts(topic)["deleted"] == n - 1
+    again = broker.bulk(f"{path}/messages:cancel", {"v": 1, "n": n, **which}).packed
+    assert again["result"] == b"\x01" * (n - 1) + b"\0"
+
+
 def test_many_in_bulk(broker: Any, topic: str) -> None:
     """The same by refs or by a column of ids, as bulk bodies."""
     path = f"/v1/topics/{topic}"
