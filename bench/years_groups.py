@@ -1,7 +1,8 @@
 """Cancels and acks over a year, with four groups, under 1,024 descriptors.
 
-States of messages in 8,760 hours, a column a group: as many messages are sent, moved and cancelled
-in far hours as are then acked by each group, when the clock steps over the year at once.
+First, messages in far hours are sent, rescheduled and cancelled. Then as many new ones are sent,
+the clock steps over their year, and each group acks all of them: states in 8,760 hours, a column
+a group.
 """
 
 from __future__ import annotations

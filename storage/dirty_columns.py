@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DirtyColumns:
-    """Columns note themselves when their pages change; any thread may."""
+    """Columns note themselves when their pages change. All methods belong to the store's thread."""
 
     def __init__(self) -> None:
         self._changed: set[StateColumn] = set()
@@ -20,7 +20,7 @@ class DirtyColumns:
         self._total = 0
 
     def note(self, column: StateColumn) -> None:
-        """Its dirty pages are others than before."""
+        """Its set of dirty pages has changed."""
         self._changed.add(column)
 
     @property
@@ -30,7 +30,7 @@ class DirtyColumns:
         return self._total
 
     def columns(self) -> list[StateColumn]:
-        """Those with dirty pages, the ones that became dirty first in front."""
+        """Those with dirty pages."""
         self._look()
         return list(self._pages)
 

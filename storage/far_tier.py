@@ -73,10 +73,12 @@ class FarTier:
         self._in_flight: set[int] = set()
         """Numbers of runs that are being written, or read beside the loop."""
         self.frozen = False
-        """A checkpoint is being taken: no merge begins, since it could mix rows of both sides."""
+        """A checkpoint is being taken: no merge begins, since it could mix rows from before and
+        after its position.
+        """
         self._merging = False
         self._surplus_left = 0
-        """Surplus (see `_surplus`) that the last merge for its sake could not drop."""
+        """Surplus (see `_surplus`) that the last merge could not drop."""
         self._looked_up = 0
         self._rewriting: set[int] = set()
         """Numbers of the sets of rows that `rewrite` is about."""

@@ -1,8 +1,7 @@
-"""The way of what waits in memory to the files of its hours: tails, state pages, second indexes.
+"""Writes what waits in memory (tails, state pages, second indexes) to the files of its hours.
 
-All of it is work in slices: jobs that write are for any thread, what is on the loop stays small.
-Nothing is written that the log does not explain, and no append straddles the position of a
-checkpoint.
+Jobs that write may run on any thread; the loop runs short slices only. Nothing is written before
+its frame is committed, and no append crosses the position of a checkpoint.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class HourFlusher:
         """Columns that hold a descriptor until they are synced."""
         self._syncs = self._replaces = False
         self.writes_states = False
-        """A page is in flight, maybe: it may not be taken for a written one."""
+        """A flush of states runs: a page that was copied out may not be written yet."""
         self.boundary = 0
         """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
 
@@ -82,7 +81,7 @@ class HourFlusher:
             self._writes_tails = False
 
     def make_room(self) -> Work:
-        """Let hours go that were opened first: a flush may reach more of them than descriptors."""
+        """Close the hours opened first: a flush may touch more hours than there are descriptors."""
         for folder in self._opened.oldest_heads():
             if folder.heads_need_file:
                 yield folder.take_seconds()
@@ -112,7 +111,7 @@ class HourFlusher:
                 part.append(chunks[at])
                 rows += len(chunks[at].rows)
                 at += 1
-            # Read here where it has to be, and the job's while it runs, whoever drops it.
+            # Loaded on this thread. The job keeps its own reference: the hour may drop them.
             heads = folder.seconds()
             written: list[Flush] = []
             yield partial(_append, folder, heads, part, written)
@@ -179,7 +178,7 @@ class HourFlusher:
         for column in list(self._written):
             if column.holds_file:
                 yield column.sync
-            # A column in its turn may be written again at any moment.
+            # A column that is being flushed is written again: it keeps its descriptor.
             if not column.busy and not column.holds_file:
                 self._written.pop(column, None)
                 self._opened.let_go(column)

@@ -43,7 +43,7 @@ class OpenHours:
 
     @property
     def crowded(self) -> bool:
-        """Whether more hours hold descriptors or heads than should."""
+        """Whether files, chain heads or state columns are more than their limit."""
         return (
             len(self.files) > self.hours_max
             or len(self.heads) > SECONDS_KEPT_MAX
@@ -83,7 +83,7 @@ class OpenHours:
         return used or hour.hour in self.near
 
     def oldest(self) -> list[DelayHour]:
-        """Hours whose files are to be closed so that there is room again, opened first."""
+        """Hours to close, the ones opened first, to get down to three quarters of the limit."""
         if len(self.files) <= self.hours_max:
             return []
         open_hours = [hour for hour in list(self.files.values()) if hour.hour not in self.near]

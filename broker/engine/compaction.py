@@ -145,7 +145,7 @@ class Compactor:
     def _worth_a_look(self, hour: int, counts: HourCounts, now_ms: int) -> bool:
         state = self._state
         there = counts.rows - self._removed.get(hour, 0)
-        # A row lives once for each group that has to see it: this is the most that can have ended.
+        # `living` counts a row once for each group: this many can have ended at most.
         ended = there - counts.living // self._groups_max
         if sum(mark.rows for mark in self._marks.values()) + counts.rows > MARKED_ROWS_MAX:
             if self._marks:
@@ -198,7 +198,7 @@ class Compactor:
         state.hours.rest(hour)
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
-        # More than half have ended, but some of them within their keep time.
+        # A third, not half: some of those that have ended are within their keep time.
         if (new >= ROWS_MIN and 3 * new > last - removed) or (found and new):
             bits = np.packbits(gone), np.packbits(bare)
             self._marks[hour] = Mark(last, *bits, state.position, counts)
@@ -338,7 +338,7 @@ class Compactor:
             self._again_ms[hour] = clock() + AGAIN_MS
             return
         yield from self._upkeep.apart(self._forget_ids(hour, gone))
-        # No hint leads to rows of hours that the wheel has not seen yet.
+        # The wheel has loaded no ref of an hour ahead: nobody asks for states of removed rows.
         ahead = hour > clock() // HOUR_MS
         removal = Removal(gone, mark.mask(mark.bare), states=ahead)
         before = folder.extent_count, folder.log_size

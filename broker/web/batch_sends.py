@@ -19,7 +19,7 @@ from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION
 
 SHARED_ROWS_MIN: Final = 256
-"""A batch of so many rows may take a millisecond and more."""
+"""Batches of at least so many rows take turns with single sends: each may take a millisecond."""
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
 
