@@ -36,7 +36,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from delaylog.storage.run_merge import Keep, merge, stack_runs
-from delaylog.storage.run_stack import MERGED_SETS_MAX, OpenRuns, RunStack
+from delaylog.storage.run_stack import MERGED_SETS_MAX, OpenRuns, RunSet, RunStack
 from delaylog.storage.sorted_run import RunFacts, hour_key, run_size, write_run
 from delaylog.storage.state_seal import broken
 from delaylog.storage.whole_rows import put_rows
@@ -80,6 +80,8 @@ class FarTier:
         self._surplus_left = 0
         """Surplus (see `_surplus`) that the last merge could not drop."""
         self._looked_up = 0
+        self._shed_key = 0
+        """Merges drop keys below it, see `shed_below`."""
         self._rewriting: set[int] = set()
         """Numbers of the sets of rows that `rewrite` is about."""
         self._replaced: set[int] = set()
@@ -294,12 +296,33 @@ class FarTier:
             run.position_first < position and run.first_key < end for run in self.rows.runs()
         )
 
+    def shed_below(self, hour: int) -> bool:
+        """Whether nothing is left of hours before `hour`, all of which have left; else the next
+        merges drop it. 0 = it may stay.
+
+        An hour that becomes far again counts its rows from 1: it may not find what an earlier one
+        of its name has left behind.
+        """
+        self._shed_key = key = hour_key(hour)
+        if not key:
+            return True
+        changes = (*self._changed.values(), *self._writing.values())
+        if any(self._sheds(one) for stack in self._stacks() for one in stack.sets) or any(
+            each < key for changed in changes for each in changed
+        ):
+            return False
+        self._shed_key = 0
+        return True
+
+    def _sheds(self, one: RunSet) -> bool:
+        return any(run.first_key < self._shed_key for run in one.runs)
+
     def _next_merge(self, stack: RunStack) -> slice | None:
         """Neighbouring sets that are to be merged."""
-        if stack is self.rows:
-            at = [k for k, one in enumerate(stack.sets) if one.number in self._rewriting]
-            if at:
-                return slice(at[0], min(at[-1] + 1, at[0] + MERGED_SETS_MAX))
+        numbers = self._rewriting if stack is self.rows else ()
+        at = [k for k, one in enumerate(stack.sets) if one.number in numbers or self._sheds(one)]
+        if at:
+            return slice(at[0], min(at[-1] + 1, at[0] + MERGED_SETS_MAX))
         return stack.crowded()
 
     def _mostly_dead(self, counts: HourTable) -> bool:

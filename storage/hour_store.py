@@ -567,7 +567,9 @@ class HourStore:
         """`hour` is the present one: the border of the far tier follows it by `split_work`."""
         last = hour + self._near_hours - 1
         border = self.counts.far_from
-        if border > last + 1 + self._near_hours:
+        if border <= last + 1 + self._near_hours:
+            self.far.shed_below(0)
+        elif self.far.shed_below(border):
             # The first time, or after the clock was set back by more than a few hours.
             self.counts.set_border(last + 1)
         self._near_until = last

@@ -304,6 +304,11 @@ def test_the_border_follows_the_clock() -> None:
     assert store.counts.far_from == FIRST + 7
     assert disk.exists(store.hour(FIRST + 6).folder)
     store.set_near([FIRST - 9_000, FIRST - 8_999])
+    assert store.counts.far_from == FIRST + 7, "runs still hold rows of hours that have left"
+    assert store.merge_due()
+    run(store.merge_work())
+    assert not store.merge_due()
+    store.set_near([FIRST - 9_000, FIRST - 8_999])
     assert store.counts.far_from == FIRST - 8_998
     assert not store.counts.is_far(FIRST + 6), "it keeps its folder"
     assert store.counts.is_far(FIRST + 7)

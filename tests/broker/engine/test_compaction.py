@@ -378,3 +378,36 @@ def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: A
         host.advance(100_000)
         host.checkpoint()
     assert hour not in hours.counts
+
+
+def test_hours_that_are_far_again_begin_anew(host: Any) -> None:
+    """The clock is set back by days: what an hour of the same name was left with says nothing."""
+    due = host.now_ms + 30 * HOUR
+    host.send([b"old"] * 3, ids=["a", "b", "c"], at=due)
+    host.send([b"later"] * 3, ids=["d", "e", "f"], at=host.now_ms + 5_000 * HOUR)
+    host.flush()
+    host.cancel(["a", "b", "c", "d"])
+    host.flush()
+    host.checkpoint()
+    host.advance(8 * HOUR)
+    host.far_work()
+    host.checkpoint()
+    host.advance(26 * HOUR)
+    hours = host.engine.state.hours
+    for _ in range(6):
+        host.advance(600_000)
+        host.checkpoint()
+        host.far_work()
+    assert due // HOUR not in hours.counts
+    host.set_back(60 * HOUR)
+    for _ in range(3):
+        host.advance(HOUR)
+        host.checkpoint()
+        host.far_work()
+    assert hours.counts.far_from <= due // HOUR + 1, "years of hours are far ones again"
+    host.send([b"new"] * 3, at=due)
+    host.send([b"next hour"] * 3, at=due + HOUR)
+    host.flush()
+    host.restart()
+    host.advance(due + 2 * HOUR - host.now_ms)
+    assert sorted(host.bodies()) == [b"new"] * 3 + [b"next hour"] * 3
