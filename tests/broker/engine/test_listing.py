@@ -479,7 +479,7 @@ def test_files_that_are_closed_while_they_are_read(open_host: Any) -> None:
                     folder.close_files()
                     folder.drop_seconds()
                 else:
-                    folder.sync()
+                    folder.sync_appends()
             assert len(set(ids_of(listing.page.messages))) == 1_000
 
 
