@@ -44,20 +44,15 @@ from delaylog.broker.web.shapes import (
     check_columns,
     check_count,
 )
-from delaylog.storage.batch import (
-    BATCH_VERSION,
-    MessageBatch,
-    TextColumn,
-    take_column,
-    unpack_map,
-)
-from delaylog.storage.batch_ranges import BatchRanges
-from delaylog.storage.columns import distinct
-from delaylog.storage.layout import Int64Array, MessageState
+from delaylog.storage.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
+from delaylog.storage.columns import every
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
+_FAR_ROWS_MAX: Final = 2_500
+"""Messages in far hours that a bulk call may change in one turn."""
 _PART_ROWS: Final = 1_000
-"""Messages of a bulk call that are changed in its first turn."""
+"""Far messages of a bulk call that are changed in its first turn."""
 _PART_ROWS_MIN: Final = 500
 _PART_SECONDS: Final = 0.010
 """How long its other turns take."""
@@ -190,24 +185,21 @@ async def _bulk(ctx: Context) -> web.StreamResponse:
     due = _due(ctx, fields, n)
     _check_time(action, due)
     await node.room_for_changes()
-    order = np.arange(n)
-    if refs is not None:
-        # Messages of one hour lie together.
+    rows, order = n, np.arange(n)
+    if refs is not None and _many_are_far(ctx, refs):
+        # Messages of one hour lie together. What is named twice is changed by one part.
         order = np.argsort(refs, kind="stable")
         refs = refs[order]
         due = due[order] if isinstance(due, np.ndarray) else due
-    ranges = BatchRanges(MessageBatch(n, deliver_at_ms=due, id=ids))
-    # What is named twice is changed once, and answered twice: by one part.
-    rows = _PART_ROWS if n > _PART_ROWS and _distinct(ctx, refs, ids, n) else n
+        rows = _PART_ROWS if every(refs[1:] != refs[:-1]) else n
     codes, position, first = np.zeros(n, np.uint8), 0, 0
     while first < n:
-        begun, stop = perf_counter(), min(first + rows, n)
-        mine = None if refs is None else refs[first:stop]
-        result = _change(ctx, action, mine, ranges.take(first, stop))
-        codes[order[first:stop]] = result.codes
-        position, first = max(position, result.position), stop
+        begun, part = perf_counter(), slice(first, first + rows)
+        mine = due[part] if isinstance(due, np.ndarray) else due
+        result = _change(ctx, action, ids if refs is None else refs[part], n, mine)
+        codes[order[part]] = result.codes
+        position, first = max(position, result.position), first + rows
         if first < n:
-            # Messages that lie all over a year take 50 us each: others have their turn.
             rows = max(_PART_ROWS_MIN, int(rows * _PART_SECONDS / (perf_counter() - begun)))
             await asyncio.sleep(0)
             await node.room_for_changes()
@@ -216,26 +208,27 @@ async def _bulk(ctx: Context) -> web.StreamResponse:
 
 
 def _change(
-    ctx: Context, action: str, refs: Int64Array | None, part: MessageBatch
+    ctx: Context,
+    action: str,
+    which: Int64Array | TextColumn,
+    n: int,
+    due: Int64Array | int | None,
 ) -> ControlResult:
-    """Act on some messages in one turn: by refs, else by the ids of `part`."""
+    """Act on some messages in one turn: those of these refs, or of `n` ids."""
     topic, now_ms, state = the_topic(ctx), ctx.node.clock.now_ms(), ctx.node.engine.state
 
     def find(group: Group) -> FoundColumns:
-        if refs is not None:
-            return find_origins(state, refs, topic, now_ms, group)
-        ids = TextColumn(part.id.size, bytes(part.id.block))
-        return find_texts(state, topic, ids, part.n, now_ms, group)
+        if isinstance(which, TextColumn):
+            return find_texts(state, topic, which, n, now_ms, group)
+        return find_origins(state, which, topic, now_ms, group)
 
-    return in_groups(
-        topic, find, lambda found: _act(ctx, topic, action, found, now_ms, part.deliver_at_ms)
-    ).result
+    return in_groups(topic, find, lambda found: _act(ctx, topic, action, found, now_ms, due)).result
 
 
-def _distinct(ctx: Context, refs: Int64Array | None, ids: TextColumn, n: int) -> bool:
-    if refs is None:
-        refs = ctx.node.engine.state.id_hash.column(ids, n).view(np.int64)
-    return len(distinct(refs)) == n
+def _many_are_far(ctx: Context, refs: Int64Array) -> bool:
+    """Whether so many messages lie in far hours that they would hold the loop: 10 to 50 us each."""
+    far = ctx.node.engine.state.hours.counts.far_mask(refs >> HOUR_SHIFT)
+    return int(np.count_nonzero(far)) > _FAR_ROWS_MAX
 
 
 def _which(fields: dict[str, Any], rows_max: int) -> tuple[Int64Array | None, TextColumn, int]:
