@@ -10,6 +10,7 @@ import http.client
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -175,18 +176,25 @@ class Consumer:
 
 def ask(port: int, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """One question outside the measured time; JSON both ways."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        payload = None if body is None else json.dumps(body)
-        connection.request(method, path, payload, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        text = response.read()
-        if not 200 <= response.status < 300:
-            raise LoadError(f"{method} {path}: {response.status} {text[:300]!r}")
-        answer: dict[str, Any] = json.loads(text)
-        return answer
-    finally:
-        connection.close()
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        return ask_on(connection, method, path, body)
+
+
+def ask_on(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The same on a connection that stays open."""
+    payload = None if body is None else json.dumps(body)
+    connection.request(method, path, payload, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read()
+    if not 200 <= response.status < 300:
+        raise LoadError(f"{method} {path}: {response.status} {text[:300]!r}")
+    answer: dict[str, Any] = json.loads(text)
+    return answer
 
 
 def counts(port: int, topic: str) -> dict[str, int]:

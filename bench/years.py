@@ -1,4 +1,4 @@
-"""Messages over ten years under a tight descriptor limit: every batch names a thousand hours.
+"""Messages over ten years under a tight descriptor limit: a batch falls into a thousand hours.
 
 What a folder per hour cannot carry: sends, disk and memory, kill -9 and the start after it, then a
 day with a million messages. The broker may open 1,024 files. Its clock runs 26 hours behind until
@@ -8,19 +8,18 @@ that day comes, so all messages are sent to far hours, and all of a day's are sp
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from broker_process import Brokers, ServerProcess
-from clients import counts
+from clients import ask, ask_on, counts
 from lateness import consume, lateness_figures
 from load import LoadError
 from sending import HOUR_MS, fill, timed_sends
@@ -43,6 +42,8 @@ from workers import Worker, run_apart
 HOURS: Final = 87_600
 BATCH: Final = 1_000
 DESCRIPTORS: Final = 1_024
+FEW_FILES: Final = ("prlimit", f"--nofile={DESCRIPTORS}")
+"""Runs another command under that limit."""
 RESIDENT_MAX: Final = 300 << 20
 TOPIC: Final = "t"
 CLOCK: Final = "clock"
@@ -77,26 +78,21 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
             Column("peak MiB", "rss_peak", mebibytes),
         ],
     )
-    with late_clock(brokers, _BEHIND_MS) as (broker, folder):
+    with clock_behind(brokers, _BEHIND_MS) as (broker, folder):
         sent = _send(table, broker, folder, messages)
         _restart(table, broker, sent)
         _day(table, broker, folder, settings)
     return table
 
 
-def few_files() -> list[str]:
-    """The command that runs another one under the limit of descriptors."""
-    return ["prlimit", f"--nofile={DESCRIPTORS}"]
-
-
 @contextmanager
-def late_clock(brokers: Brokers, behind_ms: int) -> Iterator[tuple[ServerProcess, Path]]:
+def clock_behind(brokers: Brokers, behind_ms: int) -> Iterator[tuple[ServerProcess, Path]]:
     """A broker with few files whose clock runs behind, and the folder of its data and log."""
     with brokers.folder() as folder:
         clock = folder / CLOCK
         clock.write_text(str(-behind_ms))
         node = [sys.executable, "-m", "delaylog.broker.drills.stepped_node", str(clock)]
-        with Brokers([*few_files(), *node], brokers.data_root).on(folder) as broker:
+        with Brokers([*FEW_FILES, *node], brokers.data_root).on(folder) as broker:
             yield broker, folder
 
 
@@ -159,14 +155,14 @@ def _send(table: Table, broker: ServerProcess, folder: Path, messages: int) -> i
 
 def _singles(port: int, beside: Worker[Any]) -> list[float]:
     """Seconds until each single send was answered, for as long as the other load runs."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     took_s = []
-    while beside.busy:
-        begun = time.perf_counter()
-        _post(connection, "/v1/topics/single/messages", {"body": "x", "delay_ms": _DAY_MS})
-        took_s.append(time.perf_counter() - begun)
-        time.sleep(_SINGLES_PAUSE_S)
-    connection.close()
+    body = {"body": "x", "delay_ms": _DAY_MS}
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        while beside.busy:
+            begun = time.perf_counter()
+            ask_on(connection, "POST", "/v1/topics/single/messages", body)
+            took_s.append(time.perf_counter() - begun)
+            time.sleep(_SINGLES_PAUSE_S)
     return took_s
 
 
@@ -191,12 +187,10 @@ def _restart(table: Table, broker: ServerProcess, sent: int) -> None:
 
 def _still_sends(port: int) -> None:
     """A message that is due now comes at once."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    _post(connection, "/v1/topics/now/messages", {"body": "now", "delay_ms": 0})
-    got = _post(connection, "/v1/topics/now/receive", {"wait_ms": 5_000})
+    ask(port, "POST", "/v1/topics/now/messages", {"body": "now", "delay_ms": 0})
+    got = ask(port, "POST", "/v1/topics/now/receive", {"wait_ms": 5_000})
     if len(got["messages"]) != 1:
         raise LoadError(f"a message due now did not come: {got}")
-    connection.close()
 
 
 def _day(table: Table, broker: ServerProcess, folder: Path, settings: Settings) -> None:
@@ -226,19 +220,6 @@ def _day(table: Table, broker: ServerProcess, folder: Path, settings: Settings) 
         f"The clock stepped {stepped_s:.0f} s before the day; {len(received.dues):,} messages of "
         f"its first {_DAY_WATCHED_S:.0f} s were watched."
     )
-
-
-def _post(
-    connection: http.client.HTTPConnection, path: str, members: dict[str, Any]
-) -> dict[str, Any]:
-    head = {"Content-Type": "application/json"}
-    connection.request("POST", path, json.dumps(members), head)
-    response = connection.getresponse()
-    text = response.read()
-    if not 200 <= response.status < 300:
-        raise LoadError(f"POST {path}: {response.status} {text[:300]!r}")
-    answer: dict[str, Any] = json.loads(text)
-    return answer
 
 
 def _on_disk(folder: Path) -> tuple[int, int]:

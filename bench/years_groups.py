@@ -19,7 +19,7 @@ from sending import HOUR_MS, Timed, fill
 from settings import Settings
 from tables import Column, Table, mebibytes, microseconds, rate, whole
 from workers import run_apart
-from years import DESCRIPTORS, late_clock, of_process, set_clock
+from years import DESCRIPTORS, clock_behind, of_process, set_clock
 
 HOURS: Final = 8_760
 GROUPS: Final = ("default", "mail", "audit", "search")
@@ -42,7 +42,7 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
         ],
     )
     year_ms = HOURS * HOUR_MS
-    with late_clock(brokers, year_ms + 3 * _DAY_MS) as (broker, folder):
+    with clock_behind(brokers, year_ms + 3 * _DAY_MS) as (broker, folder):
 
         def add(case: str, timed: Timed) -> None:
             figures, targets = of_process(broker)

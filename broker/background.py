@@ -18,7 +18,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
-from delaylog.storage.work import ReadJob, Work
+from delaylog.storage.work import ReadJob, Work, until
 
 SLICE_SECONDS: Final = 0.002
 _LEADERSHIP_ENDED: Final = "the leadership ended meanwhile; ask the leader"
@@ -123,21 +123,14 @@ class Background:
             steps.close()
 
     def _until_halted(self, work: Work) -> Work:
-        halts, error = self._halts, None
+        halts = self._halts
         try:
-            while True:
-                step = work.send(None) if error is None else work.throw(error)
-                error = None
-                try:
-                    yield step
-                except Exception as failure:
-                    error = failure
-                if self._halts != halts:
-                    raise NotLeadingError(_LEADERSHIP_ENDED)
-        except StopIteration:
-            return
-        finally:
-            work.close()
+            if (yield from until(lambda: self._halts != halts, work)):
+                return
+        except Exception:
+            if self._halts == halts:
+                raise
+        raise NotLeadingError(_LEADERSHIP_ENDED)
 
     async def _drive(self, work: Work) -> None:
         """Run a generator of slices and I/O jobs to its end."""

@@ -153,15 +153,18 @@ class DelayHour:
 
     def seal_states(self) -> None:
         """Seal the states that a broker without seals left."""
-        for name in self._fs.listdir(self.folder):
-            if (group := group_of_name(name)) is not None:
-                self.states(group).seal()
-                self.drop_states(group)
+        for group in self._groups():
+            self.states(group).seal()
+            self.drop_states(group)
 
     def all_states(self) -> list[StateColumn]:
         """The columns of all groups that have a file."""
+        return [self.states(group) for group in self._groups()]
+
+    def _groups(self) -> list[int]:
+        """Groups whose states have a file."""
         groups = map(group_of_name, self._fs.listdir(self.folder))
-        return [self.states(group) for group in groups if group is not None]
+        return [group for group in groups if group is not None]
 
     @property
     def state_columns(self) -> list[StateColumn]:
@@ -494,10 +497,9 @@ class DelayHour:
             self._opened.heads[self.hour] = self
         else:
             self.drop_seconds()
-        for name in self._fs.listdir(self.folder):
-            if (group := group_of_name(name)) is not None:
-                self.states(group).cut(row_count)
-                self.drop_states(group)
+        for group in self._groups():
+            self.states(group).cut(row_count)
+            self.drop_states(group)
 
     def forget_pages(self) -> None:
         """Give resident pages of the mapped pieces back."""

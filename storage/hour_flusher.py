@@ -35,18 +35,14 @@ class HourFlusher:
         self,
         fs: FileSystem,
         folder: str,
-        hours: dict[int, DelayHour],
         pile: TailPile,
         *,
         hour: Callable[[int], DelayHour],
         opened: OpenHours,
     ) -> None:
-        """`hours` = those that have files, the store's own; `hour` gives one, made if it is new.
-        `opened` = what they hold open.
-        """
+        """`hour` gives the files of an hour, made if it is new; `opened` = what hours hold open."""
         self._fs = fs
         self._folder = folder
-        self._hours = hours
         self._pile = pile
         self._hour = hour
         self._opened = opened

@@ -86,9 +86,7 @@ class HourStore:
         self.pile = TailPile(self.far.pile)
         self._where = Whereabouts()
         self._removals = HourRemovals(fs)
-        self._flusher = HourFlusher(
-            fs, folder, self._hours, self.pile, hour=self.hour, opened=self._opened
-        )
+        self._flusher = HourFlusher(fs, folder, self.pile, hour=self.hour, opened=self._opened)
         self._near_until = -1
         self._writes_far = False
         self._splitting = False
@@ -595,18 +593,18 @@ class HourStore:
                     # Hours before it are empty, and near from now on: a frame beside the split
                     # may bring their first rows.
                     self.counts.bring_near(hour - 1)
+                self.far.splitting = hour
                 yield from self._split(hour)
                 yield from self._flusher.make_room()
             if self.counts.far_from <= last:
                 self.counts.bring_near(last)
         finally:
-            self._splitting = False
+            self._splitting, self.far.splitting = False, None
 
     def _split(self, hour: int) -> Work:
         folder = DelayHour(self._fs, self._path(hour), hour, self._opened)
         # An earlier try may have ended half-way, for lack of space.
         folder.cut(0)
-        self.far.splitting = hour
         try:
             flushed = partial(self.flushed, hour)
             yield from fill_folder(self._fs, self.far, folder, flushed)
@@ -614,7 +612,6 @@ class HourStore:
                 yield 0.001
                 yield from fill_folder(self._fs, self.far, folder, flushed)
         except BaseException:
-            self.far.splitting = None
             folder.close()
             raise
         # From here to the end nothing yields: look-ups find the hour in one place or the other.
@@ -628,7 +625,6 @@ class HourStore:
             folder.states(group).put(indexes, entries)
         self.pile.adopt(hour, chunks)
         self.far.leave(hour)
-        self.far.splitting = None
 
     def merge_due(self) -> bool:
         """Whether runs of the far tier are to be merged."""

@@ -13,17 +13,19 @@ Work = Generator[IoJob | float | None, None, None]
 def until(stopping: Callable[[], bool], work: Work) -> Generator[IoJob | float | None, None, bool]:
     """Work that is closed where it stands once `stopping()`; returns whether it came to its end.
 
-    How its last job ended, it is told before.
+    It is told before how its last job ended.
     """
     error: Exception | None = None
     try:
-        while error is not None or not stopping():
+        while not stopping():
             step = work.send(None) if error is None else work.throw(error)
             error = None
             try:
                 yield step
             except Exception as failure:
                 error = failure
+        if error is not None:
+            work.throw(error)
         return False
     except StopIteration:
         return True
