@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final, Protocol, cast
 
@@ -177,6 +178,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @contextmanager
+    def made_or_lost(self) -> Iterator[None]:
+        """Around the call that connects it.
+
+        uvloop drops a connection whose maker gives up in the turn in which it was made, and does
+        not tell its protocol that it is lost.
+        """
+        try:
+            yield
+        except BaseException:
+            self._lose()
+            raise
+
     # ------------------------------------------------------------------ what the loop does
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -200,8 +214,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(Refused.CUT, "it ended inside a record")
         else:
             self.close(None, "" if exc is None else str(exc))
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self._lose()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 -- asyncio names it
         """Where to put what comes."""
@@ -296,6 +309,10 @@ class Connection(asyncio.BufferedProtocol):
         self.stage = Stage.OPEN
         self._settle()
         self._host.opened(self)
+
+    def _lose(self) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
 
     def _settle(self) -> None:
         if not self.settled.done():

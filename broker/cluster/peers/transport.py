@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
@@ -291,13 +291,12 @@ class PeerTransport:
         """Let an accepted connection prove itself, within its time."""
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection,
-                    sock,
-                    ssl=self._server_tls,
-                    ssl_handshake_timeout=self._tls_s(self._server_tls),
-                    ssl_shutdown_timeout=self._tls_s(self._server_tls),
-                )
+                with connection.made_or_lost():
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        lambda: connection,
+                        sock,
+                        **self._tls(self._server_tls),
+                    )
                 await connection.settled
         except OSError as error:
             # It may have been just in time, and be told so only now.
@@ -340,14 +339,13 @@ class PeerTransport:
         host, port = self._addresses[peer]
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: connection,
-                    host,
-                    port,
-                    ssl=self._client_tls,
-                    ssl_handshake_timeout=self._tls_s(self._client_tls),
-                    ssl_shutdown_timeout=self._tls_s(self._client_tls),
-                )
+                with connection.made_or_lost():
+                    await asyncio.get_running_loop().create_connection(
+                        lambda: connection,
+                        host,
+                        port,
+                        **self._tls(self._client_tls),
+                    )
                 await connection.settled
         except OSError as error:
             if connection.hello is not None:
@@ -365,9 +363,15 @@ class PeerTransport:
         if connection.hello is None:
             self.counts.peers[peer].dials_failed += 1
 
-    def _tls_s(self, context: ssl.SSLContext | None) -> float | None:
-        """How long TLS may take to begin and to end; asyncio wants None without it."""
-        return None if context is None else self._limits.stranger_ms / 1000
+    def _tls(self, context: ssl.SSLContext | None) -> dict[str, Any]:
+        """How asyncio is told to use TLS, and how long that may take to begin and to end."""
+        # Without TLS it wants no times either.
+        limit_s = None if context is None else self._limits.stranger_ms / 1000
+        return {
+            "ssl": context,
+            "ssl_handshake_timeout": limit_s,
+            "ssl_shutdown_timeout": limit_s,
+        }
 
     # ------------------------------------------------------------------ looking on
 

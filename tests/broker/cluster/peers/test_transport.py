@@ -12,6 +12,7 @@ import time
 import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, Refused
+from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Append, Fetched, Hello, Message
 from delaylog.replication.watermark import EpochTick
@@ -338,5 +339,28 @@ def test_cannot_listen(go: Run) -> None:
             await rig.start(0)
             with pytest.raises(OSError, match="in use"):
                 await rig.start(1, listen=rig.addresses[0])
+
+    go(work())
+
+
+def test_it_stops_although_a_dial_is_given_up_as_it_succeeds(go: Run) -> None:
+    """uvloop does not tell a protocol that its connection is lost then: nobody may wait for it."""
+
+    async def work() -> None:
+        async with Rig() as rig:
+            listener = await rig.start(1)
+            transport = (await rig.start(0)).transport
+            made = transport.made
+
+            def give_up(connection: Connection) -> None:
+                made(connection)
+                for task in [*transport._tasks]:
+                    task.cancel()
+
+            transport.made = give_up  # type: ignore[method-assign]
+            await until(lambda: not transport._tasks)
+            await asyncio.wait_for(transport.stop(), 5)
+            assert not transport._alive
+            assert not listener.story
 
     go(work())
