@@ -15,8 +15,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.storage.columns import every
+
 MERGE_MIN: Final = 16
 """From so many hours on a merge of columns is faster than a search for each."""
+RUN_MAX: Final = 64
+"""Up to so many hours that stand side by side, as a batch over a day has them, are added to faster
+one by one."""
 _U32: Final = "I"
 assert array(_U32).itemsize == 4, "hours and counts have 32 bits each"
 _PAIR: Final = struct.Struct("<qq")
@@ -61,12 +66,21 @@ class CountColumns(Mapping[int, int]):
 
     def add(self, counts: Mapping[int, int], times: int) -> None:
         """Add `times` the counts of some hours; a sum must not fall below zero."""
-        if len(counts) >= MERGE_MIN:
+        if len(counts) < MERGE_MIN:
+            for hour, n in counts.items():
+                if n:
+                    self._add(hour, times * n)
+        elif len(counts) > RUN_MAX or times < 0 or not self._add_to_run(counts, times):
             self._merge(counts, times)
-            return
-        for hour, n in counts.items():
-            if n:
-                self._add(hour, times * n)
+
+    def _add_to_run(self, counts: Mapping[int, int], times: int) -> bool:
+        """Add to hours that stand side by side in the same order; False if they do not."""
+        at = bisect_left(self._hours, next(iter(counts)))
+        if self._hours[at : at + len(counts)] != array(_U32, counts):
+            return False
+        for place, n in enumerate(counts.values(), at):
+            self._counts[place] += times * n
+        return True
 
     def _add(self, hour: int, n: int) -> None:
         hours = self._hours
@@ -87,22 +101,23 @@ class CountColumns(Mapping[int, int]):
     def _merge(self, counts: Mapping[int, int], times: int) -> None:
         hours = np.fromiter(counts, np.int64, len(counts))
         added = np.fromiter(counts.values(), np.int64, len(counts)) * times
-        mine = np.array(self._hours, np.uint32)
-        at = np.searchsorted(mine, hours)
-        if len(mine) and bool((mine[np.minimum(at, len(mine) - 1)] == hours).all()):
-            # Most often all hours are there.
-            sums = np.array(self._counts, np.uint32).astype(np.int64)
-            sums[at] += added
-            union = mine
-        else:
-            all_hours = np.concatenate((mine.astype(np.int64), hours))
-            union, place = np.unique(all_hours, return_inverse=True)
-            sums = np.zeros(len(union), np.int64)
-            sums[place[: len(mine)]] = np.array(self._counts, np.uint32)
-            sums[place[len(mine) :]] += added
+        mine = np.frombuffer(self._hours, np.uint32)
+        at = mine.searchsorted(hours)
+        if int(at.max()) < len(mine) and every(mine[at] == hours):
+            # Most often all hours are there, and stay.
+            kept = np.frombuffer(self._counts, np.uint32)
+            sums = kept[at] + added
+            if int(sums.min()) > 0:
+                kept[at] = sums
+                return
+        all_hours = np.concatenate((mine.astype(np.int64), hours))
+        union, place = np.unique(all_hours, return_inverse=True)
+        sums = np.zeros(len(union), np.int64)
+        sums[place[: len(mine)]] = np.frombuffer(self._counts, np.uint32)
+        sums[place[len(mine) :]] += added
         assert not len(sums) or int(sums.min()) >= 0, "no count falls below zero"
         left = sums != 0
-        if not left.all():
+        if not every(left):
             union, sums = union[left], sums[left]
         self._hours, self._counts = _column(union), _column(sums)
 

@@ -469,12 +469,22 @@ class DelayHour:
             yield lambda: rewrite.replace(counts)
             while self._pins or self._readers > 1:
                 yield 0.001
-        self.close_files()
+        left = self._take_files()
         self._own_extents = 0
         self._unsynced = False
         self._reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
         self._seconds, self._seconds_dirty = rewrite.seconds, False
         self._opened.heads[self.hour] = self
+
+        def close() -> None:
+            while left:
+                left.pop().close()
+
+        try:
+            # They are deleted: whoever closes them last frees their space, which may take long.
+            yield close
+        finally:
+            close()
 
     # ------------------------------------------------------------------ opening, ending
 
@@ -514,13 +524,18 @@ class DelayHour:
 
         What is read from reopened files is checked again.
         """
+        for file in self._take_files():
+            file.close()
+
+    def _take_files(self) -> list[File]:
+        """The open files, which are the caller's to close."""
         self.unmap()
         self._checks = None
         self._own_extents = self.extent_count
-        for file in self._files.values():
-            file.close()
+        files = list(self._files.values())
         self._files.clear()
         self._opened.files.pop(self.hour, None)
+        return files
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -29,6 +29,12 @@ class DirtyColumns:
         self._look()
         return self._total
 
+    @property
+    def count(self) -> int:
+        """How many columns have dirty pages."""
+        self._look()
+        return len(self._pages)
+
     def columns(self) -> list[StateColumn]:
         """Those with dirty pages."""
         self._look()

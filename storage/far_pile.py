@@ -1,7 +1,7 @@
 """Rows of far hours that wait in memory for the next run of the far tier.
 
-They are kept as blocks sorted by (hour, row number). Small neighbours are merged, each row about
-ten times in all, so that a look-up meets few blocks whether rows came one or a thousand a frame.
+They are kept as blocks sorted by (hour, row number). Small neighbours are merged, each row at most
+five times, so that a look-up meets few blocks whether rows came one or a thousand a frame.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from delaylog.storage.layout import INDEX_BITS, INDEX_ENTRY_SIZE, Int64Array, Ro
 from delaylog.storage.sorted_run import hour_key
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 
+_FAN_IN: Final = 8
+"""So many blocks of one level are merged at once."""
 _MERGED_ROWS_MAX: Final = 8_192
 _MERGED_BYTES_MAX: Final = 1 << 20
 """Blocks are merged up to this size: about 2 ms of copying."""
@@ -37,6 +39,8 @@ class FarBlock:
     data: Block
     positions: Int64Array
     """Of each row: the position of its frame."""
+    level: int = 0
+    """How often its rows were merged."""
     frozen: bool = False
     """A flush writes it: it may not be merged with others."""
 
@@ -47,7 +51,7 @@ class FarBlock:
     def part(self, mask: npt.NDArray[np.bool_]) -> FarBlock:
         """The rows of a mask, with the same data."""
         rows = take_rows(self.rows, mask)
-        return FarBlock(self.keys[mask], rows, self.data, self.positions[mask])
+        return FarBlock(self.keys[mask], rows, self.data, self.positions[mask], self.level)
 
     def span(self, hour: int) -> slice:
         """Where the rows of an hour are."""
@@ -72,10 +76,20 @@ class FarPile:
         keys = hours << INDEX_BITS | rows["global_index"].astype(np.int64)
         block = FarBlock(keys, rows, data, np.full(len(rows), position, np.int64))
         self.size_bytes += block.size_bytes
-        blocks = self._blocks
-        while blocks and _may_merge(blocks[-1], block):
-            block = _merged([blocks.pop(), block])
-        blocks.append(block)
+        self._blocks.append(block)
+        while self._merge_newest():
+            pass
+
+    def _merge_newest(self) -> bool:
+        """Merge the newest blocks if enough are of one level; whether all of them were."""
+        newest = self._blocks[-_FAN_IN:]
+        level = newest[-1].level
+        if len(newest) < _FAN_IN or any(one.level != level or one.frozen for one in newest):
+            return False
+        fit = _fitting(newest)
+        if fit > 1:
+            self._blocks[-_FAN_IN : len(self._blocks) - _FAN_IN + fit] = [_merged(newest[:fit])]
+        return fit == _FAN_IN
 
     # ------------------------------------------------------------------ look-ups
 
@@ -151,9 +165,14 @@ class FarPile:
         self.size_bytes -= sum(block.size_bytes for block in blocks)
 
     def thaw(self, blocks: list[FarBlock]) -> None:
-        """A flush failed: the blocks are ordinary ones again."""
+        """A flush failed: the blocks are ordinary ones again, merged with what came meanwhile."""
         for block in blocks:
             block.frozen = False
+        left, self._blocks = self._blocks, []
+        while left:
+            fit = max(_fitting(left[: _FAN_IN**2]), 1)
+            self._blocks.append(_merged(left[:fit]) if fit > 1 else left[0])
+            left = left[fit:]
 
     def pop_hour(self, hour: int) -> list[TailChunk]:
         """Take the rows of an hour out, as chunks of its tail. No flush may be under way."""
@@ -219,15 +238,16 @@ def _merged(blocks: list[FarBlock]) -> FarBlock:
     positions = np.concatenate([block.positions for block in blocks])
     order = np.argsort(keys, kind="stable")
     data = b"".join([block.data for block in blocks])
-    return FarBlock(keys[order], take_rows(rows, order), data, positions[order])
+    rows = take_rows(rows, order)
+    return FarBlock(keys[order], rows, data, positions[order], level=blocks[-1].level + 1)
 
 
-def _may_merge(older: FarBlock, newer: FarBlock) -> bool:
-    return (
-        not older.frozen
-        and len(older.keys) < 2 * len(newer.keys) + 16
-        and len(older.keys) + len(newer.keys) <= _MERGED_ROWS_MAX
-        and len(older.data) + len(newer.data) <= _MERGED_BYTES_MAX
+def _fitting(blocks: list[FarBlock]) -> int:
+    """How many of the first blocks fit into one."""
+    rows = itertools.accumulate(len(one.keys) for one in blocks)
+    size = itertools.accumulate(len(one.data) for one in blocks)
+    return sum(
+        n <= _MERGED_ROWS_MAX and m <= _MERGED_BYTES_MAX for n, m in zip(rows, size, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""The far tier: messages due more than a day ahead, of any number of hours, in few files.
+"""The far tier: messages of any number of hours beyond the next 35, in few files.
 
 A folder per hour cannot carry years: one flush of the tails would touch nearly all of them. Rows
 of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows keep their hour
@@ -43,13 +43,11 @@ from delaylog.storage.whole_rows import put_rows
 from delaylog.storage.work import Work
 
 OPEN_RUNS_MAX: Final = 24
-"""Runs that stay open: two descriptors each."""
+"""Runs whose files stay open."""
 FLUSHED_RUN_BYTES: Final = 16 << 20
 """Of the pile that becomes one run: about three times as much memory is needed to sort it."""
 STATE_BYTES_EACH: Final = 200
 """Memory of a changed state until it is in a run: an entry of a dict and its bytes."""
-_FORGET_KEYS: Final = 65_536
-"""Keys looked up before the pages of the runs' keys are given back."""
 _KEPT_ROWS: Final = 512
 """Rows that are looked for in one slice of a merge of states."""
 _DEAD_ROWS_MIN: Final = 65_536
@@ -76,10 +74,9 @@ class FarTier:
         """A checkpoint is being taken: no merge begins, since it could mix rows from before and
         after its position.
         """
-        self._merging = False
+        self._merging: set[RunStack] = set()
         self._surplus_left = 0
         """Surplus (see `_surplus`) that the last merge could not drop."""
-        self._looked_up = 0
         self._shed_key = 0
         """Merges drop keys below it, see `shed_below`."""
         self._rewriting: set[int] = set()
@@ -100,7 +97,6 @@ class FarTier:
         left = self.rows.fill_rows(out, left, keys)
         if len(left):
             put_rows(out, left, tombstones(keys[left] & INDEX_MASK))
-        self._count(len(keys))
         return out
 
     def records(self, keys: Int64Array, rows: RowArray) -> bytes:
@@ -111,15 +107,8 @@ class FarTier:
         if some(rows["size"][left]):
             raise CorruptionError("records are missing", path=self.folder, position=0)
         parts.append((left, b""))
-        self._count(len(keys))
         sizes = rows["size"].astype(np.int64)
         return scatter_back([data for _, data in parts], [at for at, _ in parts], sizes)
-
-    def _count(self, keys: int) -> None:
-        self._looked_up += keys
-        if self._looked_up >= _FORGET_KEYS:
-            self._looked_up = 0
-            self._open.forget()
 
     # ------------------------------------------------------------------ states
 
@@ -138,7 +127,6 @@ class FarTier:
         stack = self.states.get(group)
         if stack is not None and len(left):
             stack.fill_rows(out, left, keys)
-            self._count(len(left))
         if some(broken(out)):
             raise CorruptionError("a broken state", path=self.folder, position=0)
         out["seal"] = 0
@@ -266,8 +254,9 @@ class FarTier:
         """Whether sets are to be merged."""
         if self.frozen:
             return False
-        return self._mostly_dead(counts) or any(
-            self._next_merge(stack) is not None for stack in self._stacks()
+        free = [stack for stack in self._stacks() if stack not in self._merging]
+        return (self.rows in free and self._mostly_dead(counts)) or any(
+            self._next_merge(stack) is not None for stack in free
         )
 
     def rewrite(self) -> bool:
@@ -275,7 +264,7 @@ class FarTier:
 
         False while a merge goes on, which may have asked about some of them already.
         """
-        if self._merging:
+        if self.rows in self._merging:
             return False
         self._rewriting = {one.number for one in self.rows.sets}
         self._replaced = {run.number for run in self.rows.runs()}
@@ -297,11 +286,10 @@ class FarTier:
         )
 
     def shed_below(self, hour: int) -> bool:
-        """Whether nothing is left of hours before `hour`, all of which have left; else the next
-        merges drop it. 0 = it may stay.
+        """Whether nothing is left of hours before `hour`, all of which have folders by now.
 
-        An hour that becomes far again counts its rows from 1: it may not find what an earlier one
-        of its name has left behind.
+        If something is left, the next merges drop it; with 0 it may stay again. An hour that
+        becomes far once more counts its rows from 1, and must not find rows of its earlier life.
         """
         self._shed_key = key = hour_key(hour)
         if not key:
@@ -327,8 +315,8 @@ class FarTier:
 
     def _mostly_dead(self, counts: HourTable) -> bool:
         surplus = self._surplus(counts)
-        # A merge drops rows of hours that have left, but of those that ended only what `keep`
-        # says. What it could not drop must not have it begin again at once, for ever.
+        # A merge drops rows of hours that have left, and of ended rows those that `keep` releases.
+        # `_surplus_left` is what the last one had to keep: without it merges would repeat.
         self._surplus_left = min(self._surplus_left, surplus)
         return surplus > 2 * self._surplus_left
 
@@ -338,21 +326,31 @@ class FarTier:
 
     def merge_work(self, counts: HourTable, keep: Keep | None = None) -> Work:
         """Merge what is to be merged; rows of hours that are near by now are left out."""
-        if self._merging:
-            return
-        self._merging = True
-        try:
-            yield from self._merge_all(counts, keep)
-        finally:
-            self._merging = False
+        # A checkpoint may have begun since this was asked for.
+        if self.rows not in self._merging and not self.frozen:
+            dead = self._mostly_dead(counts)
+            picked = self._next_merge(self.rows)
+            if dead:
+                picked = slice(0, min(len(self.rows.sets), MERGED_SETS_MAX))
+            yield from self._merge(self.rows, picked, counts, keep)
+            if dead:
+                self._surplus_left = self._surplus(counts)
+        for stack in list(self.states.values()):
+            if stack not in self._merging:
+                yield from self._merge(stack, self._next_merge(stack), counts, self._have_rows)
 
-    def _merge_all(self, counts: HourTable, keep: Keep | None) -> Work:
-        first_key = hour_key(counts.far_from)
-        for stack in self._stacks():
-            dead = stack is self.rows and self._mostly_dead(counts)
-            picked = (
-                slice(0, min(len(stack.sets), MERGED_SETS_MAX)) if dead else self._next_merge(stack)
-            )
+    def merge_flushed_states(self, counts: HourTable) -> Work:
+        """Merge what flushes wrote of states. It is quick: nobody is asked what is still needed."""
+        for stack in list(self.states.values()):
+            if stack not in self._merging:
+                yield from self._merge(stack, stack.flushed(), counts, None)
+
+    def _merge(
+        self, stack: RunStack, picked: slice | None, counts: HourTable, keep: Keep | None
+    ) -> Work:
+        """Merge the sets `picked`; with `keep` also whatever else of the stack is to be merged."""
+        self._merging.add(stack)
+        try:
             while picked is not None and not self.frozen:
                 sets = stack.sets[picked]
                 numbers = [run.number for run in stack_runs(sets)]
@@ -367,17 +365,17 @@ class FarTier:
                         self._fs,
                         stack,
                         sets,
-                        first_key=first_key,
+                        first_key=hour_key(counts.far_from),
                         path=self._open.path,
                         number=number,
-                        keep=keep if stack is self.rows else self._have_rows,
+                        keep=keep,
                     )
                 finally:
                     self._in_flight.difference_update(numbers)
-                if dead:
-                    self._surplus_left = self._surplus(counts)
                 self._open.drop(run.number for run in stack_runs(sets))
-                picked = self._next_merge(stack)
+                picked = self._next_merge(stack) if keep is not None else None
+        finally:
+            self._merging.discard(stack)
 
     def _have_rows(self, keys: Int64Array, _states: RowArray) -> Generator[None, None, Mask]:
         """Which keys name rows that were not dropped: states of others are not needed."""

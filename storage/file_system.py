@@ -12,13 +12,12 @@ import errno
 import mmap
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
-
-import numpy as np
 
 from delaylog.storage.errors import DiskFailedError, DiskFullError, NoDescriptorError
 from delaylog.storage.spare_descriptors import NO_DESCRIPTOR, give_spare, refill
@@ -158,55 +157,67 @@ _LIBC.mmap.argtypes = (
     ctypes.c_int,
     ctypes.c_longlong,
 )
-_MAP_FIXED: Final = 0x10
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 
 
-def _map_file(fd: int, offset: int, size: int, *, private: bool) -> mmap.mmap:
-    """Map a range of a file without a descriptor of its own.
-
-    Python's mmap duplicates the descriptor for as long as the map lives. So anonymous memory is
-    mapped, and the file then takes its place.
-    """
-    if os.fstat(fd).st_size < offset + size:
-        raise ValueError("a map may not reach behind the end of its file")
-    access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
-    mapped = mmap.mmap(-1, size, access=access)
-    view = np.frombuffer(mapped, np.uint8)
-    address = view.ctypes.data
-    del view
-    prot = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
-    flags = _MAP_FIXED | (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
-    if _LIBC.mmap(address, size, prot, flags, fd, offset) == _MAP_FAILED:
-        number = ctypes.get_errno()
-        mapped.close()
-        raise OSError(number, os.strerror(number))
-    return mapped
+def _os_error() -> OSError:
+    """What made the last call of `_LIBC` fail."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
 
 class _OsMapping:
-    def __init__(self, mapped: mmap.mmap) -> None:
-        self._mapped = mapped
+    """A range of a file, mapped without a descriptor of its own.
+
+    Python's mmap keeps a duplicate of the descriptor for as long as the map lives. The kernel
+    chooses the address, so that it can map large pieces of its page cache at once. The map ends
+    with its last view, which a thread that looks at frames (`StallTrace`, debuggers) may hold.
+    """
+
+    def __init__(self, fd: int, offset: int, size: int, *, private: bool) -> None:
+        if os.fstat(fd).st_size < offset + size:
+            raise ValueError("a map may not reach behind the end of its file")
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+        flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        address = _LIBC.mmap(None, size, prot, flags, fd, offset)
+        if address == _MAP_FAILED:
+            raise _os_error()
+        memory = (ctypes.c_char * size).from_address(address)
+        weakref.finalize(memory, _LIBC.munmap, address, size).atexit = False
+        view = memoryview(memory).cast("B")
+        self._address = address
+        self._view = view if private else view.toreadonly()
 
     @property
     def buffer(self) -> Any:
-        return self._mapped
+        return self._view
 
     def forget(self, start: int, size: int) -> None:
-        self._mapped.madvise(mmap.MADV_DONTNEED, start, size)
+        if _LIBC.madvise(self._address + start, size, mmap.MADV_DONTNEED):
+            raise _os_error()
 
     def close(self) -> None:
-        # A thread that looks at the frames of this one, as `StallTrace` and debuggers do, may hold
-        # an array of a function that has returned: the map ends with it.
-        with suppress(BufferError):
-            self._mapped.close()
+        self._view, self._address = memoryview(b""), 0
 
 
-class _CopyMapping(_OsMapping):
+class _CopyMapping:
     """A private mapping's bytes in memory of their own; the file's stay where they are."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+
+    @property
+    def buffer(self) -> Any:
+        return self._memory
 
     def forget(self, start: int, size: int) -> None:
         """Nothing: the bytes are as good as the file's."""
+
+    def close(self) -> None:
+        with suppress(BufferError):
+            self._memory.close()
 
 
 def _copy_of(fd: int, offset: int, size: int) -> _CopyMapping:
@@ -312,12 +323,12 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def map_read(self, offset: int, size: int) -> Mapping:
-        return _OsMapping(_map_file(self._fd, offset, size, private=False))
+        return _OsMapping(self._fd, offset, size, private=False)
 
     def map_private(self, offset: int, size: int) -> Mapping:
         if _holes_take_space(os.fstat(self._fd).st_dev):
             return _copy_of(self._fd, offset, size)
-        return _OsMapping(_map_file(self._fd, offset, size, private=True))
+        return _OsMapping(self._fd, offset, size, private=True)
 
     def close(self) -> None:
         os.close(self._fd)

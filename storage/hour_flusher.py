@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,12 @@ FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation, on the thread that writes them."""
 _SLICE_PAGES: Final = 256
 """State pages that are copied out in one slice: some of them take a page fault each."""
+
+_COLUMNS_AT_ONCE: Final = 32
+"""State columns of one job: it waits for its turn on the loop, however few pages it writes."""
+
+_Taken: TypeAlias = list[tuple[StateColumn, StateRuns]]
+"""Pages that were copied out, by column."""
 
 
 class HourFlusher:
@@ -138,46 +144,59 @@ class HourFlusher:
             self.writes_states = False
 
     def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
-        for column in self._opened.dirty.columns():
-            # One pass: random changes make pages dirty as fast as they are written, and other
-            # columns, and the checkpoint, wait for their turn.
-            column.busy = True
+        # One pass: random changes make pages dirty as fast as they are written, and the checkpoint
+        # waits for its turn.
+        columns = self._opened.dirty.columns()
+        while columns:
+            count = min(max(self._opened.hours_max - len(self._written), 1), _COLUMNS_AT_ONCE)
+            batch, columns = columns[:count], columns[count:]
+            for column in batch:
+                column.busy = True
             try:
-                yield from self._flush_column(column, pages_max, until_committed)
+                yield from self._flush_columns(batch, pages_max, until_committed)
             finally:
-                column.busy = False
+                for column in batch:
+                    column.busy = False
             if len(self._written) >= self._opened.hours_max:
                 yield from self._sync_columns()
         self._opened.trim()
 
-    def _flush_column(
-        self, column: StateColumn, pages_max: int, until_committed: Callable[[], Work] | None
+    def _flush_columns(
+        self,
+        columns: list[StateColumn],
+        pages_max: int,
+        until_committed: Callable[[], Work] | None,
     ) -> Work:
-        start, stop = 0, column.dirty_end
-        while start < stop:
-            runs: StateRuns = []
+        left = [(column, 0, column.dirty_end) for column in columns]
+        while left:
+            taken: _Taken = []
             try:
-                start = yield from _collect(column, pages_max, start, stop, runs)
-                if not runs:
+                left = yield from _collect(left, pages_max, taken)
+                if not taken:
                     break
                 if until_committed is not None:
                     yield from until_committed()
-                self._written[column] = None
-                yield partial(column.write, runs)
+                self._written.update((column, None) for column, _ in taken)
+                yield partial(_write, taken)
             except BaseException:
-                column.restore(runs)
+                for column, runs in taken:
+                    column.restore(runs)
                 raise
-            column.settle()
+            for column, _ in taken:
+                column.settle()
+                yield None
 
     def _sync_columns(self) -> Work:
         """Sync what was written, before more columns hold descriptors than hours may."""
+        held = [column for column in self._written if column.holds_file]
+        for first in range(0, len(held), _COLUMNS_AT_ONCE):
+            yield partial(_sync, held[first : first + _COLUMNS_AT_ONCE])
         for column in list(self._written):
-            if column.holds_file:
-                yield column.sync
             # A column that is being flushed is written again: it keeps its descriptor.
             if not column.busy and not column.holds_file:
                 self._written.pop(column, None)
                 self._opened.let_go(column)
+                yield None
 
     def replacing(self, work: Work) -> Work:
         """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
@@ -212,18 +231,36 @@ class HourFlusher:
 
 
 def _collect(
-    column: StateColumn, pages_max: int, start: int, stop: int, runs: StateRuns
-) -> Generator[None, None, int]:
-    """Copy dirty pages out to `runs`, a slice at a time; where the next ones begin."""
-    left = pages_max
-    while part := column.collect(min(left, _SLICE_PAGES), start, stop):
-        runs += part
+    left: list[tuple[StateColumn, int, int]], pages_max: int, taken: _Taken
+) -> Generator[None, None, list[tuple[StateColumn, int, int]]]:
+    """Copy dirty pages of (column, first page, end) out, a slice at a time; what is left."""
+    room = pages_max
+    while left and room > 0:
+        if taken:
+            yield None
+        (column, start, stop), *left = left
+        part = column.collect(min(room, _SLICE_PAGES), start, stop)
+        if not part:
+            continue
+        if taken and taken[-1][0] is column:
+            taken[-1][1].extend(part)
+        else:
+            taken.append((column, part))
+        room -= sum(len(data) for _, _, data in part) // PAGE_SIZE
         start = column.behind(part)
-        left -= sum(len(data) for _, _, data in part) // PAGE_SIZE
-        if left <= 0 or start >= stop:
-            break
-        yield None
-    return start
+        if start < stop:
+            left.insert(0, (column, start, stop))
+    return left
+
+
+def _write(taken: _Taken) -> None:
+    for column, runs in taken:
+        column.write(runs)
+
+
+def _sync(columns: list[StateColumn]) -> None:
+    for column in columns:
+        column.sync()
 
 
 def _append(

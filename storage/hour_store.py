@@ -48,7 +48,7 @@ from delaylog.storage.open_hours import OpenHours
 from delaylog.storage.rows import PlacedRows
 from delaylog.storage.run_merge import Keep
 from delaylog.storage.sorted_run import keys_of
-from delaylog.storage.state_column import PAGE_SIZE
+from delaylog.storage.state_column import COLUMN_BYTES, PAGE_SIZE
 from delaylog.storage.state_seal import sealed
 from delaylog.storage.whereabouts import Whereabouts
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
@@ -57,8 +57,12 @@ from delaylog.storage.work import IoJob, Work
 OPEN_HOURS_MAX: Final = 96
 """Hours whose descriptors stay open when the system allows few; each holds up to five."""
 
-NEAR_HOURS = 24
-"""Hours from the present one on that have a folder each; later ones are kept by the far tier."""
+NEAR_HOURS = 36
+"""Hours from the present one on that have a folder each; later ones are kept by the far tier.
+
+More than a day: a batch with due times over 24 hours, from a few hours ahead on, is then one batch
+of near hours. One that crosses the border is written to both sides.
+"""
 
 
 class HourStore:
@@ -527,8 +531,9 @@ class HourStore:
 
     @property
     def dirty_state_bytes(self) -> int:
-        """Bytes of states that are newer than their files."""
-        return self.far.changed_bytes + PAGE_SIZE * self._opened.dirty.pages
+        """Memory of states that are newer than their files."""
+        dirty = self._opened.dirty
+        return self.far.changed_bytes + PAGE_SIZE * dirty.pages + COLUMN_BYTES * dirty.count
 
     # ------------------------------------------------------------------ compaction
 

@@ -32,6 +32,8 @@ class HourTable:
         self._early: list[int] = []
         """Near hours beyond `far_from`."""
         self._lives = 0
+        self._living: int | None = 0
+        """`far_living`; None until it is asked for: an idle tick should not sum the column."""
 
     # ------------------------------------------------------------------ looking
 
@@ -118,7 +120,9 @@ class HourTable:
     @property
     def far_living(self) -> int:
         """Living rows of all far hours, once for each group that sees them."""
-        return int(self._columns["living"].sum())
+        if self._living is None:
+            self._living = int(self._columns["living"].sum())
+        return self._living
 
     def row_counts(self, hours: Int64Array) -> Int64Array:
         """How many rows each of these hours has ever had; 0 where it is not known."""
@@ -144,6 +148,7 @@ class HourTable:
 
     def add(self, name: str, hours: Int64Array, values: Int64Array | int) -> None:
         """Add to a column of distinct far hours."""
+        self._living = None
         self._columns[name][self._places(hours)] += values
 
     def touch(self, hours: Int64Array, position: int, keep_until_ms: int = 0) -> None:
@@ -160,6 +165,7 @@ class HourTable:
         firsts: Int64Array = rows[at] + 1
         rows[at] += lengths
         self._columns["living"][at] += lengths
+        self._living = None
         self._columns["position"][at] = position
         return firsts
 
@@ -188,7 +194,7 @@ class HourTable:
     def set_border(self, far_from: int) -> None:
         """Hours from `far_from` on are far ones, but for those that are near already.
 
-        It is lowered by this, or set for the first time; `bring_near` raises it.
+        Sets the border for the first time, or lowers it; `bring_near` raises it.
         """
         assert far_from < self.far_from, "the border is raised by `bring_near`"
         self.far_from = far_from
@@ -198,6 +204,7 @@ class HourTable:
         """An hour has a folder now, as have all far hours before it; they were empty."""
         counts = self.get(hour)
         if counts is not None and hour not in self.near:
+            self._living = None
             self.near[hour] = counts
             for column in self._columns.values():
                 column[hour - self._base] = 0
@@ -227,6 +234,7 @@ class HourTable:
         """Take over what a checkpoint says."""
         self.near = dict(near)
         if far is not None:
+            self._living = None
             self.far_from, self._base = far["from"], far["base"]
             self._columns = {
                 name: np.frombuffer(far["columns"][name], np.int64).copy() for name in COLUMNS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -103,17 +104,18 @@ def merge(
 
     try:
         while True:
-            box: list[_Slice | None] = []
-            yield lambda box=box: box.append(_next_slice(stack, reader, cursors))  # type: ignore[misc]
-            part = box[0]
-            if part is None:
+            parts: list[_Slice] = []
+            # With nobody to ask about them, rows for a whole run are read at once.
+            slices_max = 1 if keep is not None else None
+            yield partial(_read, stack, reader, cursors, parts, slices_max)
+            if not parts:
                 break
-            mask = part.keys >= first_key
-            if keep is not None:
-                mask &= yield from keep(part.keys, part.rows)
-            if not every(mask):
-                part = _kept(part, mask)
-            output.add(part)
+            for part in parts:
+                mask = part.keys >= first_key
+                if keep is not None:
+                    mask &= yield from keep(part.keys, part.rows)
+                output.add(part if every(mask) else _kept(part, mask))
+            parts.clear()
             if output.rows >= RUN_ROWS_MAX or output.size >= RUN_BYTES_MAX:
                 yield write
                 output = _Output()
@@ -129,6 +131,24 @@ def merge(
 def stack_runs(sets: list[RunSet]) -> list[RunFacts]:
     """All runs of some sets."""
     return [run for one in sets for run in one.runs]
+
+
+def _read(
+    stack: RunStack,
+    reader: OpenRuns,
+    cursors: list[_Cursor],
+    parts: list[_Slice],
+    slices_max: int | None,
+) -> None:
+    """Append the next slices to `parts`: so many at most, and no more than a run takes."""
+    rows = size = 0
+    while rows < RUN_ROWS_MAX and size < RUN_BYTES_MAX and len(parts) != slices_max:
+        part = _next_slice(stack, reader, cursors)
+        if part is None:
+            return
+        parts.append(part)
+        rows += len(part.keys)
+        size += len(part.records)
 
 
 def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _Slice | None:
@@ -159,6 +179,7 @@ def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _S
             parts.append(_Slice(keys[:count], rows, records))
         cursor.at += count
         if cursor.at == run.facts.rows:
+            reader.drop([run.facts.number])
             cursor.which, cursor.at = cursor.which + 1, 0
     return _woven(parts)
 

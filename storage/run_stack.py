@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.storage.columns import some
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.sorted_run import RunFacts, SortedRun
@@ -39,50 +40,48 @@ class RunSet:
 
 
 class OpenRuns:
-    """Runs that are open, the least recently used closed first; two descriptors each."""
+    """Runs in use. The last `files_max` used ones take a descriptor each, and memory for keys.
 
-    def __init__(self, fs: FileSystem, folder: str, open_max: int) -> None:
+    Of the others it is remembered what is sound, so that they are not checked again.
+    """
+
+    def __init__(self, fs: FileSystem, folder: str, files_max: int) -> None:
         self._fs = fs
         self._folder = folder
-        self._open_max = open_max
-        self._open: OrderedDict[int, SortedRun] = OrderedDict()
+        self._files_max = files_max
+        self._runs: dict[int, SortedRun] = {}
+        self._files: OrderedDict[int, SortedRun] = OrderedDict()
+        """Those with an open file, the least recently used first."""
 
     def path(self, number: int) -> str:
         """The file of a run."""
         return f"{self._folder}/{number}.run"
 
     def get(self, facts: RunFacts, dtype: np.dtype[Any]) -> SortedRun:
-        """The run, opened if it is not."""
-        run = self._open.get(facts.number)
+        """The run, with its file open."""
+        number = facts.number
+        if number not in self._files and len(self._files) >= self._files_max:
+            self._files.popitem(last=False)[1].rest()
+        run = self._runs.get(number)
         if run is None:
-            while len(self._open) >= self._open_max:
-                self._open.popitem(last=False)[1].close()
-            run = SortedRun(self._fs, self.path(facts.number), dtype, facts)
-            self._open[facts.number] = run
+            run = self._runs[number] = SortedRun(self._fs, self.path(number), dtype, facts)
         else:
-            self._open.move_to_end(facts.number)
+            run.open_file()
+        self._files[number] = run
+        self._files.move_to_end(number)
         return run
 
-    @property
-    def descriptors(self) -> int:
-        """File descriptors in use."""
-        return 2 * len(self._open)
-
     def drop(self, numbers: Iterable[int]) -> None:
-        """Close runs that are no longer part of the tier."""
+        """Close runs that are no longer needed."""
         for number in numbers:
-            run = self._open.pop(number, None)
+            self._files.pop(number, None)
+            run = self._runs.pop(number, None)
             if run is not None:
                 run.close()
 
-    def forget(self) -> None:
-        """Give back the pages of all maps."""
-        for run in self._open.values():
-            run.forget()
-
     def close(self) -> None:
         """Close all."""
-        self.drop(list(self._open))
+        self.drop(list(self._runs))
 
 
 class RunStack:
@@ -147,19 +146,23 @@ class RunStack:
 
         Only runs whose range of keys is met are opened. Returns the places still missing.
         """
+        # In order of keys, a run's part is a slice, and its pages are met one after another.
+        left = left[np.argsort(keys[left])]
+        mine = keys[left]
         for facts in (run for one in reversed(self.sets) for run in one.runs):
             if len(left) == 0:
                 break
-            mine = keys[left]
-            near = np.flatnonzero((mine >= facts.first_key) & (mine <= facts.last_key))
-            if len(near) == 0:
+            start, stop = np.searchsorted(mine, [facts.first_key, facts.last_key + 1]).tolist()
+            if start == stop:
                 continue
             run = self._open.get(facts, self.dtype)
-            at = run.find(mine[near])
-            here = near[at >= 0]
-            if len(here):
-                take(run, at[at >= 0], left[here])
-                left = np.delete(left, here)
+            at = run.find(mine[start:stop])
+            here = at >= 0
+            if some(here):
+                take(run, at[here], left[start:stop][here])
+                rest = np.ones(len(left), np.bool_)
+                rest[start:stop] = ~here
+                left, mine = left[rest], mine[rest]
         return left
 
     # ------------------------------------------------------------------ merging
@@ -173,6 +176,14 @@ class RunStack:
                     return slice(start, min(at, start + MERGED_SETS_MAX))
                 start = at
         return None
+
+    def flushed(self) -> slice | None:
+        """The sets that flushes wrote, if there are enough of them to be merged."""
+        first = len(self.sets)
+        while first and self.sets[first - 1].level == 0:
+            first -= 1
+        last = min(len(self.sets), first + MERGED_SETS_MAX)
+        return slice(first, last) if last - first >= FAN_IN else None
 
     def replace(self, old: list[RunSet], runs: tuple[RunFacts, ...]) -> None:
         """`old`, neighbours in the stack, were merged into `runs`."""

@@ -138,17 +138,33 @@ class SortedRun:
         self.facts = facts
         self._path = path
         self._dtype = dtype
-        self._file: File = fs.open(path)
+        self._fs = fs
+        self._file: File | None = None
         self._map: Mapping | None = None
+        file = self.open_file()
         try:
-            self._open()
+            self._load(file)
         except BaseException:
-            self._file.close()
+            file.close()
             raise
 
-    def _open(self) -> None:
+    def open_file(self) -> File:
+        """Open the file again after `rest`."""
+        if self._file is None:
+            self._file = self._fs.open(self._path)
+        return self._file
+
+    def rest(self) -> None:
+        """Give back the descriptor and the pages of the keys until they are needed again."""
+        if self._map is not None:
+            self._map.forget(0, self._rows_start)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _load(self, file: File) -> None:
         facts = self.facts
-        raw = self._file.pread(RUN_HEADER_SIZE, 0)
+        raw = file.pread(RUN_HEADER_SIZE, 0)
         fields = RUN_HEADER.unpack(raw) if len(raw) == RUN_HEADER_SIZE else (0,) * 10
         magic, version, width, rows, log_size, _, _, keys_crc, table_crc, crc = fields
         whole = magic == RUN_MAGIC and version == FILE_VERSION
@@ -161,13 +177,13 @@ class SortedRun:
             raise CorruptionError("a damaged run", path=self._path, position=0)
         self._rows_start = RUN_HEADER_SIZE + rows * _KEY_SIZE
         table_start = self._rows_start + rows * width
-        table = self._file.pread(-(-rows // BLOCK_ROWS) * RUN_BLOCK.itemsize, table_start)
+        table = file.pread(-(-rows // BLOCK_ROWS) * RUN_BLOCK.itemsize, table_start)
         self._log_start = table_start + len(table)
-        self._map = self._file.map_read(0, self._rows_start)
+        self._map = file.map_read(0, self._rows_start)
         keys_raw = memoryview(self._map.buffer)[RUN_HEADER_SIZE : self._rows_start]
         sound = crc32c(keys_raw) == keys_crc and crc32c(table) == table_crc
         keys_raw.release()
-        if not sound or self._file.size() < self._log_start + log_size:
+        if not sound or file.size() < self._log_start + log_size:
             raise CorruptionError("a damaged run", path=self._path, position=RUN_HEADER_SIZE)
         blocks = np.frombuffer(table, RUN_BLOCK)
         self._blocks = blocks
@@ -196,28 +212,24 @@ class SortedRun:
         """Copies of the keys of rows [start, stop)."""
         return self._keys[start:stop].astype(np.int64)
 
-    def forget(self) -> None:
-        """Give back the pages of the keys."""
-        if self._map is not None:
-            self._map.forget(0, self._rows_start)
-
     def rows(self, at: Int64Array) -> RowArray:
         """Copies of the rows at places."""
         width, start = self._dtype.itemsize, self._rows_start
         self._check(at // BLOCK_ROWS, self._rows_good, self._check_rows)
         if consecutive(at):
-            raw = self._file.pread(len(at) * width, start + int(at[0]) * width)
+            raw = self.open_file().pread(len(at) * width, start + int(at[0]) * width)
             return np.frombuffer(raw, self._dtype)
         starts = at * width + start
         raw = read_spans(
-            self._file.pread, starts, np.full(len(at), width, np.int64), gap=_READ_GAP_BYTES
+            self.open_file().pread, starts, np.full(len(at), width, np.int64), gap=_READ_GAP_BYTES
         )
         return np.frombuffer(raw, self._dtype)
 
     def records(self, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
         """The records, or the begins of records, of the rows at places `at`."""
         self._check(at // BLOCK_ROWS, self._log_good, self._check_records)
-        return read_spans(self._file.pread, offsets + self._log_start, sizes, gap=_READ_GAP_BYTES)
+        starts = offsets + self._log_start
+        return read_spans(self.open_file().pread, starts, sizes, gap=_READ_GAP_BYTES)
 
     def _check(self, blocks: Int64Array, good: Any, check: Any) -> None:
         if not good[blocks].all():
@@ -240,7 +252,7 @@ class SortedRun:
         self._compare(self._log_start + start, end - start, crc)
 
     def _compare(self, offset: int, size: int, crc: int) -> None:
-        if crc32c(self._file.pread(size, offset)) != crc:
+        if crc32c(self.open_file().pread(size, offset)) != crc:
             raise CorruptionError(
                 "a block that is not the one written", path=self._path, position=offset
             )
@@ -254,7 +266,7 @@ class SortedRun:
 
     def close(self) -> None:
         """Unmap and close."""
+        self.rest()
         if self._map is not None:
             self._map.close()
             self._map = None
-        self._file.close()

@@ -31,6 +31,8 @@ from delaylog.storage.state_seal import broken, sealed, unsealed
 from delaylog.storage.whole_rows import put_rows, take_rows
 
 PAGE_SIZE: Final = 4096
+COLUMN_BYTES: Final = 1_536
+"""Memory of a column beside its pages: its objects, and the bits of a few rows."""
 PIECE_SIZE: Final = 16 << 20
 PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.clock_steps import jump_ahead, set_back
@@ -47,6 +47,10 @@ from delaylog.storage.space_reserve import SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
 from delaylog.storage.work import Work, until
 from delaylog.wheel import TimingWheel
+
+_LEFT_TO_SINGLES: Final = 4
+"""Of the memory for rows that wait for the splitter, large sends leave one part in so many to
+single sends."""
 
 
 class Engine:
@@ -374,17 +378,22 @@ class Engine:
         """The tails are large enough for the splitter."""
         return self.state.hours.pile.size_bytes >= self._tail_bytes(self.limits.tail_bytes_max, 4)
 
-    def crowded(self) -> bool:
-        """The tails are so large that sends have to wait for the splitter."""
+    def crowded(self, *, large: bool = False) -> bool:
+        """The tails are so large that sends have to wait for the splitter.
+
+        Large sends leave room to single ones, which would else wait for a whole flush behind them.
+        """
         most = self._tail_bytes(self.limits.tail_bytes_hard_max, 2)
+        if large:
+            most -= most // _LEFT_TO_SINGLES
         return self.state.hours.pile.size_bytes > most
 
-    def crowded_by_changes(self) -> bool:
-        """What cancels and reschedules leave in memory is so much that more of them have to wait.
+    def crowded_by_changes(self, *, rows: bool) -> bool:
+        """What changes leave in memory is so much that more of them have to wait.
 
-        As of the last `states_due`.
+        States count as of the last `states_due`. `rows` = the changes add rows too.
         """
-        return self.crowded() or self._state_bytes > self.limits.state_bytes_hard_max
+        return self._state_bytes > self.limits.state_bytes_hard_max or (rows and self.crowded())
 
     def _tail_bytes(self, bytes_max: int, share: int) -> int:
         """What waits for the splitter has to find room in the reserve, beside the settles."""
@@ -401,9 +410,15 @@ class Engine:
         return self._state_bytes >= self.limits.state_bytes_max
 
     def states_work(self) -> Work:
-        """Write changed state pages, each after the frames that explain it are durable."""
-        yield from self.state.hours.flush_states(until_committed=self.state.until_committed)
-        self._state_bytes = self.state.hours.dirty_state_bytes
+        """Write changed states, each after the frames that explain it are durable.
+
+        Those of far rows are merged before more are written: each run makes changes slower. Changes
+        that come faster than that have to wait.
+        """
+        hours = self.state.hours
+        yield from hours.flush_states(until_committed=self.state.until_committed)
+        self._state_bytes = hours.dirty_state_bytes
+        yield from hours.far.merge_flushed_states(hours.counts)
 
     def split_due(self, now_ms: int) -> bool:
         """Hours have come near that the far tier keeps."""

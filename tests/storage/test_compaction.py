@@ -22,7 +22,7 @@ from delaylog.storage.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_column import PAGE_ROWS
-from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.hour_model import FIRST, FOLDER, Model, open_store, run
 
 ROWS = 600
@@ -114,6 +114,29 @@ def test_rows_that_come_while_files_are_written_aside() -> None:
     again.recover({FIRST: HourCounts(rows=ROWS + 97)}, 1 << 62)
     model.refs = model.refs[: ROWS + 97]
     check(again, model, gone)
+
+
+def test_replaced_files_are_closed_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closes a deleted file last frees its space: seconds, for gigabytes."""
+    store, model = filled(FakeDisk())
+    check(store, model, np.zeros(ROWS, np.bool_))
+    in_job, closed = [False], list[bool]()
+    close = FakeFile.close
+
+    def noted(file: FakeFile) -> None:
+        closed.append(in_job[0])
+        close(file)
+
+    monkeypatch.setattr(FakeFile, "close", noted)
+    gone = every_third(ROWS)
+    for step in store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)):
+        if callable(step):
+            in_job[0] = True
+            step()
+            in_job[0] = False
+    assert len(closed) > 3
+    assert all(closed)
+    check(store, model, gone)
 
 
 def test_a_second_compaction_and_one_of_everything() -> None:

@@ -102,7 +102,7 @@ def test_between_the_slices(data: st.DataObject) -> None:
     store, model = far_store(disk), Model()
     works = []
     for _ in range(data.draw(st.integers(4, 60), label="steps")):
-        step = data.draw(st.sampled_from("flsunmprrrrrr"), label="step")
+        step = data.draw(st.sampled_from("flsunmpqrrrrrr"), label="step")
         if step == "f" or not model.refs:
             model.add(store, *data.draw(frame(), label="frame"))
         elif step == "s":
@@ -117,6 +117,8 @@ def test_between_the_slices(data: st.DataObject) -> None:
             works.append(store.merge_work())
         elif step == "p":
             works.append(store.flush_states())
+        elif step == "q":
+            works.append(store.far.merge_flushed_states(store.counts))
         elif works:
             work = data.draw(st.sampled_from(works), label="work")
             job = next(work, "end")
@@ -195,6 +197,24 @@ def far_frames(store: HourStore, model: Model, count: int = 4) -> None:
         due = [(FIRST + k % 20) * HOUR_MS + k * 700 for k in range(40)]
         model.add(store, due, [b"body %d" % (k * number) for k in range(40)], FIRST)
         run(store.flush(upto=model.position))
+
+
+def test_states_of_many_flushes_are_few_runs() -> None:
+    """Each look-up goes through all runs: with a run a flush, changes would slow down for ever."""
+    store, model = far_store(FakeDisk()), Model()
+    far_frames(store, model)
+    for lease in range(1, 13):
+        refs = model.refs[lease::12]
+        entries = np.zeros(len(refs), STATE_ENTRY)
+        entries["state"], entries["lease"] = MessageState.LEASED, lease
+        store.put_states(np.array(refs, np.int64), entries)
+        model.states |= dict.fromkeys(refs, (int(MessageState.LEASED), lease))
+        run(store.flush_states())
+        run(store.far.merge_flushed_states(store.counts))
+        levels = [one.level for stack in store.far.states.values() for one in stack.sets]
+        assert levels.count(0) < run_stack.FAN_IN
+    assert len(levels) > 1
+    check_look_ups(store, model, model.refs)
 
 
 def test_full_disk() -> None:

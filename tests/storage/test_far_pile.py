@@ -58,6 +58,25 @@ def test_parts_hold_every_row_once(parts: int) -> None:
     assert len(np.concatenate(seen)) == FRAMES * ROWS
 
 
+def test_flushes_that_fail_leave_few_blocks() -> None:
+    """Look-ups go through all of them."""
+    pile = FarPile()
+    position = 0
+    for _ in range(100):
+        blocks = pile.take(position)
+        for _ in range(11):
+            rows = np.zeros(1, INDEX_ENTRY)
+            rows["global_index"], rows["size"] = position + 1, 8
+            pile.add(np.array([5]), rows, position.to_bytes(8, "little"), position)
+            position += 1
+        pile.thaw(blocks)
+    blocks = pile.take(position)
+    assert len(blocks) < 20
+    keys, _, records = sorted_part(blocks, 0, 6 << INDEX_BITS)
+    assert (keys & INDEX_MASK).tolist() == list(range(1, position + 1))
+    assert np.frombuffer(records, "<i8").tolist() == list(range(position))
+
+
 def test_a_row_larger_than_a_part_is_a_part() -> None:
     """The bodies of few rows may be all there is of a pile."""
     pile = FarPile()

@@ -88,3 +88,25 @@ def test_a_map_that_somebody_still_looks_at_is_closed(folder: Path) -> None:
     file.close()
     del mapping
     assert bytes(held[:8]) == b"12345678"
+
+
+def test_a_map_is_one_of_the_process_and_ends_with_its_last_view(tmp_path: Path) -> None:
+    """The kernel counts maps: 65,530 a process by default."""
+
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count(str(tmp_path))
+
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8 << 20))
+    file = OsFileSystem().open(str(path))
+    before = len(Path("/proc/self/maps").read_text().splitlines())
+    mapping = file.map_read(0, 4 << 20)
+    view = memoryview(mapping.buffer)
+    assert view.readonly
+    assert maps() == 1
+    assert len(Path("/proc/self/maps").read_text().splitlines()) <= before + 1
+    mapping.close()
+    assert maps() == 1
+    view.release()
+    assert maps() == 0
+    file.close()

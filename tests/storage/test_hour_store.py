@@ -26,7 +26,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.open_hours import COLUMNS_KEPT_MAX
 from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.state_column import COLUMN_BYTES, PAGE_ROWS, PAGE_SIZE
 from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hour_model import (
     FIRST,
@@ -97,10 +97,9 @@ def test_against_a_model(data: st.DataObject) -> None:
         else:
             run(store.flush_states(pages_max=data.draw(st.integers(1, 3))))
             assert store.dirty_state_bytes == 0
-        pages = sum(
-            column.dirty_pages for hour in HOURS for column in store.hour(hour).state_columns
-        )
-        assert store.dirty_state_bytes == pages * PAGE_SIZE
+        columns = [column for hour in HOURS for column in store.hour(hour).state_columns]
+        pages = [column.dirty_pages for column in columns if column.dirty_pages]
+        assert store.dirty_state_bytes == sum(pages) * PAGE_SIZE + len(pages) * COLUMN_BYTES
     check_look_ups(store, model, model.refs[::-1])
     run(store.flush(upto=model.position))
     assert store.pile.empty
@@ -315,7 +314,9 @@ def test_a_state_flush_ends_while_states_change() -> None:
             entries["lease"] += 1
             store.put_states(refs, entries)
     assert writes == 1
-    assert store.dirty_state_bytes == 4096, "what changed meanwhile waits for the next one"
+    assert store.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES, (
+        "what changed meanwhile waits for the next one"
+    )
     assert store.get_states(refs)["lease"].tolist() == [1]
 
 
@@ -336,7 +337,7 @@ def test_a_state_flush_ends_while_an_hour_grows() -> None:
             ref = ref + PAGE_ROWS
             store.put_states(ref, entries)
     assert writes == 1
-    assert store.dirty_state_bytes == 4096
+    assert store.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES
 
 
 def test_state_file_survives() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY, Int64Array, RowArray
+from delaylog.storage.run_stack import OpenRuns
 from delaylog.storage.sorted_run import RunFacts, SortedRun, hour_key, write_run
 from delaylog.storage.state_seal import sealed
-from tests.storage.fake_disk import FakeDisk
+from tests.storage.fake_disk import FakeDisk, FakeFile
 
 HOUR = 450_100
 KEYS = np.array([hour_key(HOUR) + 7, hour_key(HOUR + 900) + 1], np.int64)
@@ -112,3 +113,38 @@ def test_every_changed_byte_is_found() -> None:
             continue  # Unused bytes of the header.
         with pytest.raises(CorruptionError):
             SortedRun(disk, "far/5.run", INDEX_ENTRY, facts).verify()
+
+
+def test_runs_without_a_file_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    pread = FakeFile.pread
+
+    def counted(file: FakeFile, size: int, offset: int) -> bytes:
+        reads.append(size)
+        return pread(file, size, offset)
+
+    monkeypatch.setattr(FakeFile, "pread", counted)
+    disk = FakeDisk()
+    disk.mkdir("far")
+    facts = [
+        write_run(disk, f"far/{k}.run", k, KEYS + k, some_rows(), RECORDS, (300, 500))
+        for k in range(3)
+    ]
+    runs = OpenRuns(disk, "far", files_max=1)
+
+    def look(number: int) -> None:
+        run = runs.get(facts[number], INDEX_ENTRY)
+        at = run.find(KEYS + number)
+        rows = run.rows(at)
+        assert rows.tobytes() == some_rows().tobytes()
+        sizes = rows["size"].astype(np.int64)
+        assert run.records(at, rows["offset"].astype(np.int64), sizes) == RECORDS
+
+    for number in (0, 1, 2):
+        look(number)
+    reads.clear()
+    for number in (0, 1, 2):
+        look(number)
+    # Rows and records of each.
+    assert len(reads) == 6
+    runs.close()
