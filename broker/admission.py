@@ -1,8 +1,8 @@
 """Admission: who has to wait, or is refused, for lack of space on disk or in memory.
 
 Sends are refused while the disk is short of space, so that what is stored can go on from the
-reserve; they wait while the tails hold more than the splitter has to catch up with. Nothing is
-refused here: whoever takes requests asks.
+reserve; they wait while the tails hold more than the splitter has to catch up with. It only
+answers: the interfaces raise the refusal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from delaylog.storage.work import Work
 
 DISK_LOOK_SECONDS: Final = 0.5
 UNCOMMITTED_SECONDS: Final = 0.01
-"""Between looks of who waits for room while nothing that fills the tails may be written yet."""
+"""Between looks of senders that wait for room while the tails hold only what is not committed."""
+CHANGES_SECONDS: Final = 0.05
+"""Between looks of changes that wait: writing all of what is changed may take long."""
 
 log = logging.getLogger("delaylog.node")
 
@@ -40,11 +42,12 @@ class Admission:
         self._commits = commits
         self._background = background
         self._loop = loop
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
         self._free_bytes = 1 << 62
         self._free_looked = 0.0
         self._reserve_looked = 0.0
         self._reserve_told = False
+        """Whether the loss of the reserve has been logged."""
 
     # ------------------------------------------------------------------ space on disk
 
@@ -101,44 +104,55 @@ class Admission:
         """Whether sends have to wait for the splitter."""
         return self._engine().crowded()
 
-    async def room(self) -> None:
+    async def room(self, *, large: bool = False) -> None:
         """Wait while the tails hold more than the splitter has to catch up with.
 
-        Not while the engine is exchanged: that may take seconds, and who asks the node whether it
-        still leads is told so.
+        Large sends wait at a lower level. Returns at once while sends are refused for lack of disk
+        space, and while the engine is exchanged, which may take seconds; callers then check whether
+        the node still leads.
         """
-        while self.crowded and not self._background.exchanging:
+        while (
+            self._engine().crowded(large=large)
+            and not self._background.exchanging
+            and not self.refusing_sends
+        ):
             waiting = self._engine().state.hours.pile.size_bytes
             self._background.spawn("flush", self._engine().flush_work)
             await self._work_ended()
-            if self.crowded and self._engine().state.hours.pile.size_bytes >= waiting:
+            engine = self._engine()
+            if engine.crowded(large=large) and engine.state.hours.pile.size_bytes >= waiting:
                 # Nothing of it is committed.
                 await asyncio.sleep(UNCOMMITTED_SECONDS)
 
-    async def room_for_changes(self) -> None:
-        """Wait while cancels and reschedules leave more in memory than gets written.
+    async def room_for_changes(self, *, rows: bool = True) -> None:
+        """Wait while changes leave more in memory than gets written.
 
+        `rows` = they may leave rows too, as reschedules do, so they wait for the splitter as well.
         Not on a full disk, where what is written waits for them: a cancel makes room. Nor while
         nothing would get written: work begins no more on the way out.
         """
         while (
-            self._engine().crowded_by_changes()
+            self._engine().crowded_by_changes(rows=rows)
             and not self.refusing_sends
             and not self._background.refusing
             and not self._background.exchanging
         ):
             self._background.spawn("flush", self._engine().flush_work)
             self._background.spawn("states", self._engine().states_work)
-            await self._work_ended()
+            await self._work_ended(CHANGES_SECONDS)
 
-    async def _work_ended(self) -> None:
+    async def _work_ended(self, seconds: float | None = None) -> None:
+        """Wait until background work has ended, or so long."""
         future = self._loop.create_future()
-        self._waiting.append(future)
-        await future
+        self._waiting.add(future)
+        try:
+            await asyncio.wait([future], timeout=seconds)
+        finally:
+            self._waiting.discard(future)
 
     def look_again(self) -> None:
         """Background work has ended: who waits for room may find some."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)

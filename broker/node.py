@@ -522,11 +522,14 @@ class Node:
         self.standing.check()
 
     async def turn_for_large(self) -> None:
-        """Wait until a large send may be applied, while single ones come beside it."""
+        """Wait for room for a large send, and for its turn while single ones come beside it."""
+        await self.admission.room(large=True)
         await self.turns.large()
+        # Others had their turn in between.
+        await self.admission.room(large=True)
         self.standing.check()
 
-    async def room_for_changes(self) -> None:
-        """Wait while cancels and reschedules leave more in memory than gets written."""
-        await self.admission.room_for_changes()
+    async def room_for_changes(self, *, rows: bool = True) -> None:
+        """Wait while changes leave more in memory than gets written; `rows` = rows, too."""
+        await self.admission.room_for_changes(rows=rows)
         self.standing.check()

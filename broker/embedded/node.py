@@ -314,11 +314,12 @@ class EmbeddedNode:
             await self._catch_up()
 
     async def turn_for_large(self) -> None:
-        """Return at once: threads take turns by the lock."""
+        """Wait for room alone: threads take turns by the lock."""
+        await self.room()
 
-    async def room_for_changes(self) -> None:
-        """Wait while cancels and reschedules leave more in memory than gets written."""
-        while self.engine.crowded_by_changes() and not self.refusing_sends:
+    async def room_for_changes(self, *, rows: bool = True) -> None:
+        """Wait while changes leave more in memory than gets written; `rows` = rows, too."""
+        while self.engine.crowded_by_changes(rows=rows) and not self.refusing_sends:
             await self._catch_up()
 
     async def _catch_up(self) -> None:

@@ -337,12 +337,16 @@ class Compactor:
             # Both the old files and the new ones are there for a while.
             self._again_ms[hour] = clock() + AGAIN_MS
             return
-        yield from self._upkeep.apart(self._forget_ids(hour, gone))
-        # The wheel has loaded no ref of an hour ahead: nobody asks for states of removed rows.
-        ahead = hour > clock() // HOUR_MS
-        removal = Removal(gone, mark.mask(mark.bare), states=ahead)
         before = folder.extent_count, folder.log_size
-        yield from state.hours.compact(hour, removal, stopping)
+        self._upkeep.compacted = hour
+        try:
+            yield from self._upkeep.apart(self._forget_ids(hour, gone))
+            # The wheel has loaded no ref of an hour ahead: nobody asks for states of removed rows.
+            ahead = hour > clock() // HOUR_MS
+            removal = Removal(gone, mark.mask(mark.bare), states=ahead)
+            yield from state.hours.compact(hour, removal, stopping)
+        finally:
+            self._upkeep.compacted = None
         if before == (folder.extent_count, folder.log_size):
             return
         removed = mark.rows - kept

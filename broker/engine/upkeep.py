@@ -216,6 +216,8 @@ class Upkeep:
         """Whether somebody copies the folder's files just now, so that none may be removed."""
         self.awaited: Callable[[], bool] = lambda: False
         """Whether something waits for the next checkpoints, even if the log does not grow."""
+        self.compacted: int | None = None
+        """An hour whose files are being written anew: it is not removed meanwhile."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster others may still need some of it."""
         self._lean_bytes = lean_bytes
@@ -417,9 +419,9 @@ class Upkeep:
             if over():
                 if counts.rows:
                     yield from forget_hour(state.ids, state.hours.hour(hour))
-                if not over() or state.hours.in_use(hour):
-                    # Meanwhile the clock was set back, and the hour takes rows again, or an ended
-                    # message of it was changed.
+                if not over() or hour == self.compacted or state.hours.in_use(hour):
+                    # Meanwhile the clock was set back, and the hour takes rows again, an ended
+                    # message of it was changed, or compaction has begun to write it anew.
                     continue
                 state.hot.drop_hour(hour)
                 yield state.hours.remove(hour)

@@ -27,13 +27,10 @@ async def send_batch(ctx: Context, acks: Acks | None) -> web.StreamResponse:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
-    if node.crowded:
-        await node.room()
     if batch.n >= SHARED_ROWS_MIN:
         await node.turn_for_large()
-        while node.crowded:
-            # Others had their turn in between.
-            await node.room()
+    elif node.crowded:
+        await node.room()
     key = ctx.request.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:

@@ -231,6 +231,7 @@ async def settle_messages(ctx: Context) -> web.StreamResponse:
     members = SETTLE.check(await ctx.members(limits.json_values_max))
     delay_ms = BACK_MS.take(members, limits)
     lease_ms = EXTEND_MS.take(members, limits)
+    await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
     group = None
@@ -344,6 +345,7 @@ async def _settle_bulk(ctx: Context, action: str) -> web.StreamResponse:
         raise Problem("bad_request", "except goes with all: true", field="except")
     named = refs if refs is not None else except_
     check_count(fields, 0 if named is None else len(named))
+    await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     n = len(refs) if refs is not None else 0
     done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker import node as node_module
+from delaylog.broker import node_ticks
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine, Limits, control
 from delaylog.broker.engine.finding import find_origins
@@ -25,6 +26,7 @@ from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.work import Work
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
@@ -139,6 +141,60 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
     run(tmp_path, test, replace(LIMITS, **bound))
 
 
+def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
+    """Single ones do not wait for a flush that large ones keep busy."""
+
+    async def test(it: Run) -> None:
+        splitting = True
+
+        def held() -> Work:
+            while splitting:
+                yield 0.001
+
+        assert it.node.background.spawn("flush", held)
+        pile = it.node.engine.state.hours.pile
+        while pile.size_bytes < 310_000:
+            await it.node.durable(it.send())
+        await asyncio.wait_for(it.node.room(), 5)
+        large = asyncio.create_task(it.node.turn_for_large())
+        await asyncio.wait([large], timeout=0.1)
+        assert not large.done()
+        while pile.size_bytes < 410_000:
+            await it.node.durable(it.send())
+        single = asyncio.create_task(it.node.room())
+        await asyncio.wait([single], timeout=0.1)
+        assert not single.done(), "their room has an end too"
+        splitting = False
+        await asyncio.wait_for(asyncio.gather(large, single), 5)
+        assert pile.size_bytes < 310_000
+        await it.node.stop()
+        assert not it.fatal
+
+    bound = {"tail_bytes_max": 100_000, "tail_bytes_hard_max": 400_000}
+    run(tmp_path, test, replace(LIMITS, **bound))
+
+
+def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(tmp_path: Path) -> None:
+    """What they would wait for cannot be written."""
+
+    async def test(it: Run) -> None:
+        pile = it.node.engine.state.hours.pile
+        it.disk.take_all()
+        await it.until(lambda: it.node.refusing_sends)
+        while pile.size_bytes < 500_000 and not it.node.disk_full:
+            with_end = asyncio.create_task(it.node.durable(it.send()))
+            await asyncio.wait([with_end], timeout=0.5)
+            with_end.cancel()
+        await asyncio.wait_for(it.node.turn_for_large(), 5)
+        it.disk.others = 0
+        await it.until(lambda: not it.node.disk_full)
+        await it.node.stop()
+        assert not it.fatal
+
+    bound = {"tail_bytes_max": 100_000, "tail_bytes_hard_max": 400_000}
+    run(tmp_path, test, replace(LIMITS, **bound))
+
+
 def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
     """Checkpoints come often then and begin new segments: old log makes room by itself."""
 
@@ -150,6 +206,21 @@ def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
         it.disk.others = it.disk.free_bytes("") - 3 * MIB
         await it.until(lambda: log.first_position > 2 * MIB)
         await it.until(lambda: not it.node.refusing_sends)
+        await it.node.stop()
+        assert not it.fatal
+
+    run(tmp_path, test)
+
+
+def test_time_goes_on_while_nothing_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else hours that are over would be kept, with their files, until the next delivery."""
+    monkeypatch.setattr(node_ticks, "RETIRE_EVERY_MS", 100)
+
+    async def test(it: Run) -> None:
+        state = it.node.engine.state
+        await it.until(lambda: state.tick.second > 0)
+        first = state.tick.second
+        await it.until(lambda: state.tick.second > first)
         await it.node.stop()
         assert not it.fatal
 

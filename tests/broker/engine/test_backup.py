@@ -215,7 +215,7 @@ class FarLife(Life):
             self.host.reschedule(some[4:], self.host.now_ms + self.far_delay())
 
     def advance(self) -> None:
-        self.host.advance(self.rng.choice([60_000, HOUR, 7 * HOUR, 30 * HOUR]))
+        self.host.advance(self.rng.choice([60_000, HOUR, 7 * HOUR, 40 * HOUR]))
         self.host.far_work()
 
 

@@ -311,7 +311,7 @@ def test_a_merge_beside_a_split_leaves_states(host: Any, monkeypatch: pytest.Mon
         host.send(
             [name.encode() for name in ids],
             ids=ids,
-            delay=30 * hour_ms - host.now_ms % hour_ms + part,
+            delay=40 * hour_ms - host.now_ms % hour_ms + part,
         )
         host.flush()
         host.cancel(ids[:10])
@@ -324,14 +324,14 @@ def test_a_merge_beside_a_split_leaves_states(host: Any, monkeypatch: pytest.Mon
     drive(host, split, jobs=3)
     drive(host, host.engine.merge_work(lambda: host.now_ms))
     drive(host, split)
-    host.advance(23 * hour_ms)
+    host.advance(33 * hour_ms)
     wanted = [b"%d-%d" % (part, k) for part in range(8) for k in range(10, 40)]
     assert sorted(host.bodies(1_000)) == sorted(wanted)
 
 
 def test_purge_erase_finds_rows_that_a_run_still_holds(host: Any) -> None:
     """Rows stay in their run after their hour has come near, as long as it has later hours."""
-    host.send([b"SECRET %d" % k for k in range(12)], delay=30 * HOUR)
+    host.send([b"SECRET %d" % k for k in range(12)], delay=40 * HOUR)
     host.send([b"other"] * 12, delay=5_000 * HOUR, topic="other")
     host.flush()
     host.checkpoint()
@@ -348,13 +348,11 @@ def test_purge_erase_finds_rows_that_a_run_still_holds(host: Any) -> None:
     assert not [path for path in host.folder.rglob("*.run") if b"SECRET" in path.read_bytes()]
 
 
-def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: Any) -> None:
-    """Its last messages end, and a checkpoint comes, between two slices of the look."""
-    monkeypatch.setattr(compaction, "_SLICE_ROWS", 10)
-    monkeypatch.setattr(compaction, "ROWS_MIN", 5)
+def mostly_ended_hour(host: Any) -> tuple[int, Any]:
+    """An hour that is over, and its messages: 50 of 60 are acked, the others leased for long."""
     host.configure(ended_keep_ms=1_000)
-    hours, hour = host.engine.state.hours, host.now_ms // HOUR
-    host.send([b"x"] * 60, delay=100)
+    hour = host.now_ms // HOUR
+    host.send([b"x"] * 60, ids=[f"id-{k}" for k in range(60)], delay=100)
     host.flush()
     host.advance(1_000)
     got = host.receive(100, lease=12 * HOUR)
@@ -364,6 +362,15 @@ def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: A
     for _ in range(3):
         host.advance(100_000)
         host.checkpoint()
+    return hour, got
+
+
+def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: Any) -> None:
+    """Its last messages end, and a checkpoint comes, between two slices of the look."""
+    monkeypatch.setattr(compaction, "_SLICE_ROWS", 10)
+    monkeypatch.setattr(compaction, "ROWS_MIN", 5)
+    hours = host.engine.state.hours
+    hour, got = mostly_ended_hour(host)
     look = host.engine.compactor._look(hour, hours.counts.near[hour], lambda: host.now_ms)
     next(look)()
     assert next(look) is None
@@ -380,9 +387,34 @@ def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: A
     assert hour not in hours.counts
 
 
+def test_an_hour_that_is_written_anew_is_not_removed(host: Any, monkeypatch: Any) -> None:
+    """Its last messages end, and a checkpoint that compaction waits for finds it over."""
+    monkeypatch.setattr(compaction, "ROWS_MIN", 5)
+    engine = host.engine
+    hour, got = mostly_ended_hour(host)
+    engine.run_inline(engine.compactor.work(lambda: host.now_ms))
+    for _ in range(3):
+        host.advance(100_000)
+        host.checkpoint()
+    work = engine.compactor.work(lambda: host.now_ms)
+    monkeypatch.setattr(engine.upkeep, "checkpoint_running", True)
+    assert next(work) == 0.01, "it waits for the checkpoint"
+    host.ack(got[50:])
+    monkeypatch.setattr(engine.upkeep, "checkpoint_running", False)
+    for _ in range(4):
+        host.advance(100_000)
+        host.checkpoint()
+    assert hour in engine.state.hours.counts
+    engine.run_inline(work)
+    for _ in range(2):
+        host.advance(100_000)
+        host.checkpoint()
+    assert hour not in engine.state.hours.counts
+
+
 def test_hours_that_are_far_again_begin_anew(host: Any) -> None:
     """The clock is set back by days: what an hour of the same name was left with says nothing."""
-    due = host.now_ms + 30 * HOUR
+    due = host.now_ms + 40 * HOUR
     host.send([b"old"] * 3, ids=["a", "b", "c"], at=due)
     host.send([b"later"] * 3, ids=["d", "e", "f"], at=host.now_ms + 5_000 * HOUR)
     host.flush()
@@ -392,7 +424,7 @@ def test_hours_that_are_far_again_begin_anew(host: Any) -> None:
     host.advance(8 * HOUR)
     host.far_work()
     host.checkpoint()
-    host.advance(26 * HOUR)
+    host.advance(36 * HOUR)
     hours = host.engine.state.hours
     for _ in range(6):
         host.advance(600_000)

@@ -254,7 +254,7 @@ def has(kind: str) -> Callable[[Message], bool]:
 def work(life: Life) -> None:
     """Every kind of call and of background work, twice over, across two hours."""
     for round_number in range(2):
-        life.send([0, 200, 1_500, 5_000, 2 * HOUR_MS, 2 * HOUR_MS + 5, 30 * HOUR_MS])
+        life.send([0, 200, 1_500, 5_000, 2 * HOUR_MS, 2 * HOUR_MS + 5, 40 * HOUR_MS])
         life.sync()
         life.pass_time(250)
         life.receive(1)

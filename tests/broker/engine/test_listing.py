@@ -84,7 +84,7 @@ class Traffic:
         random, host = self.random, self.host
         n = random.choice([1, 2, 17])
         # Few moments, so that seconds and even milliseconds are shared.
-        base = host.now_ms + random.choice([0, 5_000, HOUR_MS, 26 * HOUR_MS])
+        base = host.now_ms + random.choice([0, 5_000, HOUR_MS, 40 * HOUR_MS])
         due = [base + random.choice([0, 1, 700, 1_000, 60_000]) for _ in range(n)]
         named = random.random() < 0.5
         columns = {
@@ -196,7 +196,7 @@ def queries(host: Any, random: Random) -> list[ListQuery]:
     for _ in range(6):
         states = frozenset(random.sample(SHOWN, random.randrange(1, len(SHOWN) + 1)))
         low = now + random.choice([-HOUR_MS, 0, 700, HOUR_MS])
-        high = low + random.choice([1, 800, 60_001, 30 * HOUR_MS])
+        high = low + random.choice([1, 800, 60_001, 40 * HOUR_MS])
         tag, key = random.choice([None, None, b"a"]), random.choice([None, None, b"blue", b""])
         out.append(ListQuery(states, low, high, tag, key))
     return out

@@ -301,7 +301,7 @@ class EngineMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.host.advance(ms)
 
-    @rule(ms=st.sampled_from([1, 2_500, 60_000, HOUR, 25 * HOUR]))
+    @rule(ms=st.sampled_from([1, 2_500, 60_000, HOUR, 37 * HOUR]))
     def set_back(self, ms: int) -> None:
         """Somebody confirmed that the clock was wrong: nothing comes before its time by the new."""
         self.host.set_back(ms)
@@ -312,7 +312,7 @@ class EngineMachine(RuleBasedStateMachine):
             elif m.state is S.READY and m.due > now:
                 m.state = S.WAITING
 
-    @rule(ms=st.sampled_from([2_500, 60_000, HOUR, 25 * HOUR]))
+    @rule(ms=st.sampled_from([2_500, 60_000, HOUR, 37 * HOUR]))
     def jump_ahead(self, ms: int) -> None:
         """The clock was set ahead: what is left of a lease stays."""
         self.host.jump_ahead(ms)

@@ -50,7 +50,7 @@ def changes(host: Any) -> list[Callable[[], object]]:
 
     return [
         lambda: host.send(3),
-        lambda: host.send(3, delay=[0, HOUR, 30 * HOUR], ids=["x", "y", "z"]),
+        lambda: host.send(3, delay=[0, HOUR, 40 * HOUR], ids=["x", "y", "z"]),
         lambda: host.configure(max_retry=3),
         lambda: topics.pause(state, host.topic, host.now_ms, paused=True),
         lambda: topics.pause(state, host.topic, host.now_ms, paused=False),
@@ -81,7 +81,7 @@ def test_topics_are_those_of_one_position(
     for name in names:
         host.topic_name = name
         host.configure()
-        host.send(3, delay=[0, HOUR, 30 * HOUR], ids=["x", "y", "z"])
+        host.send(3, delay=[0, HOUR, 40 * HOUR], ids=["x", "y", "z"])
     for _ in range(20):
         host.topic_name = random.choice(names)
         if host.engine.topic(host.topic_name) is not None:
