@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 from collections import Counter
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -64,41 +65,59 @@ class LagMeter:
 
     def _read(self, process_id: int) -> None:
         """Add what is new of one broker."""
-        buckets, longest_s = _scrape(self._ports[process_id])
-        counts: Counter[float] = Counter()
-        below = 0.0
-        for bound in sorted(buckets):
-            counts[bound] = int(buckets[bound] - below)
-            below = buckets[bound]
-        if not buckets:
+        seen = lags(self._ports[process_id])
+        if not seen.counts:
             return
-        self._counts += counts - self._seen[process_id]
-        self._seen[process_id] = counts
-        if longest_s > self._longest[process_id]:
-            self._longest[process_id] = longest_s
-            self._longest_s = max(self._longest_s, longest_s)
+        self._counts += seen.counts - self._seen[process_id]
+        self._seen[process_id] = seen.counts
+        if seen.longest_s > self._longest[process_id]:
+            self._longest[process_id] = seen.longest_s
+            self._longest_s = max(self._longest_s, seen.longest_s)
 
 
 METER: Final = LagMeter()
 """Of the brokers that this process starts."""
 
 
-def _scrape(port: int) -> tuple[dict[float, float], float]:
-    """(cumulated samples by upper bound, the longest lag); nothing where nobody answers."""
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """What a broker's `/metrics` say of its loop."""
+
+    counts: Counter[float]
+    """Samples by upper bound in seconds."""
+    longest_s: float
+
+    def since(self, before: Lags) -> Lags:
+        """The samples since then; the longest lag stays that of the broker's whole life."""
+        return Lags(self.counts - before.counts, self.longest_s)
+
+    @property
+    def longest_bound_s(self) -> float:
+        """The longest lag, no finer than the buckets."""
+        return max(self.counts, default=0.0)
+
+
+def lags(port: int) -> Lags:
+    """The lags since the broker started; empty if it does not answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
     except (OSError, http.client.HTTPException):
-        return {}, 0.0
+        return Lags(Counter(), 0.0)
     finally:
         connection.close()
-    buckets: dict[float, float] = {}
+    cumulated: dict[float, int] = {}
     longest_s = 0.0
     for line in text.splitlines():
         name, _, value = line.rpartition(" ")
         if name.startswith(HISTOGRAM):
-            buckets[float(name.split('"')[1].replace("+Inf", "inf"))] = float(value)
+            cumulated[float(name.split('"')[1].replace("+Inf", "inf"))] = int(float(value))
         elif name == LONGEST:
             longest_s = float(value)
-    return buckets, longest_s
+    counts: Counter[float] = Counter()
+    below = 0
+    for bound in sorted(cumulated):
+        counts[bound] = cumulated[bound] - below
+        below = cumulated[bound]
+    return Lags(counts, longest_s)

@@ -1,9 +1,9 @@
 """How late the event loop runs its timers: a histogram, and on demand what held it up.
 
 `LoopLag` arms a timer every ten milliseconds and notes by how much it fired late: whatever else is
-ready on the loop waits that long. A loop that has little to do is sampled every tenth of a second,
-since a hundred timers a second would be half of what an idle broker costs. `StallTrace` is for
-debugging: a thread that looks at the loop while a timer is overdue and names the code that runs.
+ready on the loop waits that long. A loop that has little to do is sampled by its node's ticks
+alone, since timers are most of what an idle broker costs. `StallTrace` is for debugging: a thread
+that looks at the loop while a timer is overdue and names the code that runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from time import perf_counter, thread_time
 from typing import Final
 
 SAMPLE_SECONDS: Final = 0.010
-IDLE_SAMPLE_SECONDS: Final = 0.100
 _IDLE_CPU_SECONDS: Final = 0.001
 """A loop whose thread ran for less than this since the last sample is idle."""
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -32,34 +31,57 @@ log = logging.getLogger("delaylog.loop")
 class LoopLag:
     """Samples one loop. All methods belong to the loop's thread."""
 
-    def __init__(self, idle_sample_seconds: float = IDLE_SAMPLE_SECONDS) -> None:
+    def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         """Samples by bucket."""
         self.sum_seconds = 0.0
         self.max_seconds = 0.0
         self.due = 0.0
-        """When the next sample is due, by `perf_counter`; 0 while none is."""
+        """When the next sample is due, by `perf_counter`; 0 if none is."""
+        self._tick_due = 0.0
+        self._tick_late = self._ticked_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._idle_sample_seconds = idle_sample_seconds
         self._cpu_seconds = 0.0
 
     def start(self) -> None:
         """Sample the running loop until `stop`."""
-        self._arm(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._arm(self._loop)
 
     def stop(self) -> None:
         """Take no more samples."""
-        self.due = 0.0
+        self._loop, self.due = None, 0.0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def tick(self) -> None:
+        """The node's timer fired; until `expect_tick` it holds the loop itself."""
+        now = perf_counter()
+        self._tick_late, self._tick_due = max(now - self._tick_due, 0.0), 0.0
+        if self._loop is not None and self._timer is None:
+            self._ticked_at = self.due = now
+
+    def expect_tick(self, seconds: float) -> None:
+        """The node has set a timer that calls `tick` in so long."""
+        now = perf_counter()
+        self._tick_due = now + seconds
+        if self._loop is None or self._timer is not None:
+            return
+        if self._ticked_at:
+            self.note(max(self._tick_late, now - self._ticked_at))
+            self._ticked_at = 0.0
+        self._arm(self._loop)
+
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the next sample taken soon, or by the next tick if the loop is idle."""
         before, self._cpu_seconds = self._cpu_seconds, thread_time()
-        idle = self._cpu_seconds - before < _IDLE_CPU_SECONDS
-        seconds = self._idle_sample_seconds if idle else SAMPLE_SECONDS
-        self.due = perf_counter() + seconds
-        self._timer = loop.call_later(seconds, self._sample, loop)
+        if self._cpu_seconds - before < _IDLE_CPU_SECONDS:
+            self._timer, self.due = None, self._tick_due
+            return
+        self.due = perf_counter() + SAMPLE_SECONDS
+        self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
         self.note(max(perf_counter() - self.due, 0.0))

@@ -1,7 +1,8 @@
-"""What a node looks at every 50 ms, whoever asks for something or not.
+"""What a node checks every 50 ms, whether or not a client calls.
 
-The tick slot, checkpoints and snapshots, pages and tails that want to be written, space on the
-disk, and while it leads whatever has ended. Each look is short: what takes time is background work.
+The tick slot (how far it has dispatched), checkpoints and snapshots, pages and tails to be written,
+space on the disk, and while it leads topics, groups and claims that have ended. Each look is short:
+what takes time is background work.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Ticks:
 
     def start(self) -> None:
         """Look from now on, until the node stops."""
+        self._node.loop_lag.expect_tick(TICK_MS / 1000)
         self._loop.call_later(TICK_MS / 1000, self._tick)
 
     def begin_leading(self) -> None:
@@ -44,6 +46,7 @@ class Ticks:
         node = self._node
         if node.stopping:
             return
+        node.loop_lag.tick()
         if node.suspended:
             self.start()
             return
@@ -64,7 +67,7 @@ class Ticks:
         if node.standing.leading:
             self._look_as_leader(engine, now_ms)
         else:
-            # Its own clock says nothing about what it follows.
+            # A follower's own clock says nothing about the log that it follows.
             now_ms = state.told_ms
         node.admission.look_after_space()
         if engine.upkeep.checkpoint_due(now_ms):
@@ -97,6 +100,9 @@ class Ticks:
             return
         if now_ms >= self._retire_ms:
             self._retire_ms = now_ms + RETIRE_EVERY_MS
+            if wake is None or wake > now_ms:
+                # The tick goes on while nothing is due: hours that are over end by it.
+                engine.run_due(now_ms)
             self._note_waiting(engine, now_ms)
             engine.retire_unused(now_ms)
             if engine.state.log.pending_size:

@@ -5,8 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 
-from delaylog.broker.loop_lag import BOUNDS, SAMPLE_SECONDS, LoopLag, StallTrace
+from delaylog.broker.loop_lag import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
+
+TICK_SECONDS = 0.05
+
+
+def start(lag: LoopLag) -> None:
+    """Sample the running loop, with ticks as a node has them."""
+
+    def tick() -> None:
+        lag.tick()
+        arm()
+
+    def arm() -> None:
+        lag.expect_tick(TICK_SECONDS)
+        asyncio.get_running_loop().call_later(TICK_SECONDS, tick)
+
+    lag.start()
+    arm()
+
+
+async def be_busy(seconds: float) -> None:
+    """Have the loop sampled every ten milliseconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(50_000))
+        await asyncio.sleep(0.001)
 
 
 def hold_the_loop() -> None:
@@ -15,11 +40,11 @@ def hold_the_loop() -> None:
 
 def test_a_stall_is_seen_with_its_length() -> None:
     async def scene() -> LoopLag:
-        lag = LoopLag(idle_sample_seconds=SAMPLE_SECONDS)
-        lag.start()
-        await asyncio.sleep(0.1)
+        lag = LoopLag()
+        start(lag)
+        await be_busy(0.1)
         hold_the_loop()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
         lag.stop()
         return lag
 
@@ -33,28 +58,47 @@ def test_a_stall_is_seen_with_its_length() -> None:
 def test_an_idle_loop_is_sampled_less_often() -> None:
     async def scene() -> tuple[int, int]:
         lag = LoopLag()
-        lag.start()
+        start(lag)
         await asyncio.sleep(0.5)
         idle = sum(lag.counts)
-        for _ in range(100):
-            sum(range(50_000))
-            await asyncio.sleep(0.004)
+        await be_busy(0.5)
         lag.stop()
         return idle, sum(lag.counts) - idle
 
     idle, busy = asyncio.run(scene())
-    assert 1 <= idle <= 6, "one at once, then ten a second"
+    assert 1 <= idle <= 11, "one at once, then one a tick"
     assert busy > 2 * idle, busy
+
+
+def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
+    async def scene() -> tuple[LoopLag, list[str]]:
+        lag = LoopLag()
+        trace = StallTrace(lag)
+        lag.start()
+        trace.start()
+        lag.expect_tick(TICK_SECONDS)
+        await asyncio.sleep(TICK_SECONDS)
+        lag.tick()
+        hold_the_loop()
+        lag.expect_tick(TICK_SECONDS)
+        trace.stop()
+        lag.stop()
+        return lag, trace.stacks
+
+    lag, stacks = asyncio.run(scene())
+    assert lag.max_seconds >= 0.15
+    assert any("hold_the_loop" in stack for stack in stacks)
 
 
 def test_the_trace_names_what_holds_the_loop() -> None:
     async def scene() -> list[str]:
-        lag = LoopLag(idle_sample_seconds=SAMPLE_SECONDS)
+        lag = LoopLag()
         trace = StallTrace(lag)
-        lag.start()
+        start(lag)
         trace.start()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
         hold_the_loop()
+        await asyncio.sleep(0.1)
         trace.stop()
         lag.stop()
         return trace.stacks
