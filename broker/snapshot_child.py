@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from delaylog.broker.engine.keyspace_files import SnapshotTask, make_snapshot
@@ -115,7 +116,9 @@ def main() -> NoReturn:
     gc.disable()
     task = _read_task()
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
-    os.write(1, json.dumps(_make(task)).encode() + b"\n")
+    # The broker may have ended meanwhile.
+    with suppress(BrokenPipeError):
+        os.write(1, json.dumps(_make(task)).encode() + b"\n")
     # Taking a million objects apart would only cost time.
     os._exit(0)
 

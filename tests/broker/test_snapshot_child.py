@@ -116,6 +116,18 @@ def test_it_ends_when_the_broker_has_gone(engine: Engine) -> None:
     run.stop()
 
 
+def test_it_tells_nobody_when_the_broker_has_gone(
+    engine: Engine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A traceback of it would stand in the broker's log."""
+    run = ChildRun(task_of(engine))
+    assert run._child.stdout is not None
+    run._child.stdout.close()
+    run._child.wait(30)
+    run.stop()
+    assert capfd.readouterr().err == ""
+
+
 def test_it_is_stopped_at_once(engine: Engine) -> None:
     run = ChildRun(task_of(engine))
     run.stop()

@@ -101,7 +101,7 @@ def function_list(run: Run, argv: Args) -> Reply:
                 raise CommandError(b"ERR library name argument was not given")
             pattern = argv[at]
         else:
-            raise CommandError(b"ERR Unknown argument %b" % argv[at])
+            raise CommandError(b"ERR Unknown argument %b" % argv[at].split(b"\0")[0])
         at += 1
     matches = matcher(pattern, ignore_case=True)
     out: list[Reply] = []

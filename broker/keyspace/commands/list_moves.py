@@ -130,13 +130,14 @@ def _take_count(argv: Args, at: int) -> int:
     """The count of `[COUNT count]` from `at`. Raises CommandError."""
     if at == len(argv):
         return 1
-    if len(argv) != at + 2 or argv[at].lower() != b"count":
-        # A second COUNT is a mistake of form, whatever the first one says.
+    if len(argv) == at + 1 or argv[at].lower() != b"count":
         raise syntax()
     refusal = b"ERR count should be greater than 0"
     count = to_int(argv[at + 1], refusal)
     if count <= 0:
         raise CommandError(refusal)
+    if len(argv) > at + 2:
+        raise syntax()
     return count
 
 
