@@ -62,14 +62,21 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     return table
 
 
-def drain(port: int, server_id: int, topic: str, messages: int, **members: object) -> Timed:
+def drain(
+    port: int,
+    server_id: int,
+    topic: str,
+    messages: int,
+    give_up_s: float = GIVE_UP_S,
+    **members: object,
+) -> Timed:
     """Receive (with more members, if any) and ack that many messages; every one exactly once."""
     consumer = Consumer(
         topic,
         target=messages,
         rows_max=DRAIN_BATCH,
         wait_ms=1_000,
-        until=time.time() + GIVE_UP_S,
+        until=time.time() + give_up_s,
         **members,
     )
     with Driver(port, DRAIN_LANES) as driver:

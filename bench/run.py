@@ -38,6 +38,7 @@ import scale
 import sdk
 import singles
 import transactions
+import upkeep
 import years
 import years_cluster
 import years_groups
@@ -57,6 +58,7 @@ SECTIONS: Final = (
     "lateness",
     "leases",
     "years",
+    "upkeep",
     "scale",
     "listing",
     "transactions",
@@ -138,6 +140,8 @@ def _sections(
         yield "years, cluster", lambda: iter([years_cluster.measure(brokers, settings)])
     if "leases" in wanted:
         yield "leases", lambda: iter([leases.measure(brokers, settings)])
+    if "upkeep" in wanted:
+        yield "upkeep", lambda: iter([upkeep.measure(brokers, settings)])
     if "scale" in wanted:
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
     if "listing" in wanted:

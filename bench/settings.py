@@ -82,6 +82,10 @@ class Settings:
     # Of the day that comes after it, and of a year with groups.
     years_day_messages: int
     years_group_messages: int
+    # Ids of an hour that is dropped; the backlog of the checkpoints, and the sends beside them.
+    upkeep_ids: int
+    upkeep_pending: int
+    upkeep_sends: int
 
 
 SMALL: Final = Settings(
@@ -119,6 +123,9 @@ SMALL: Final = Settings(
     years_messages=1_000_000,
     years_day_messages=1_000_000,
     years_group_messages=200_000,
+    upkeep_ids=200_000,
+    upkeep_pending=1_000_000,
+    upkeep_sends=500_000,
 )
 
 FULL: Final = Settings(
@@ -157,4 +164,7 @@ FULL: Final = Settings(
     years_messages=10_000_000,
     years_day_messages=1_000_000,
     years_group_messages=1_000_000,
+    upkeep_ids=5_000_000,
+    upkeep_pending=50_000_000,
+    upkeep_sends=2_000_000,
 )

@@ -47,7 +47,7 @@ FEW_FILES: Final = ("prlimit", f"--nofile={DESCRIPTORS}")
 RESIDENT_MAX: Final = 300 << 20
 TOPIC: Final = "t"
 CLOCK: Final = "clock"
-_BEHIND_MS: Final = 26 * HOUR_MS
+_BEHIND_MS: Final = 38 * HOUR_MS
 _CHECKPOINT_S: Final = 10.0
 _IDLE_S: Final = 30.0
 # Single sends beside the bulk, one after the other with this pause.
@@ -96,9 +96,9 @@ def clock_behind(brokers: Brokers, behind_ms: int) -> Iterator[tuple[ServerProce
             yield broker, folder
 
 
-def set_clock(broker: ServerProcess, folder: Path) -> None:
-    """From now on its clock is right."""
-    (folder / CLOCK).write_text("0")
+def set_clock(broker: ServerProcess, folder: Path, ahead_ms: int = 0) -> None:
+    """From now on its clock is right, or so far ahead."""
+    (folder / CLOCK).write_text(str(ahead_ms))
     os.kill(broker.process_id, signal.SIGUSR2)
 
 
@@ -156,7 +156,7 @@ def _send(table: Table, broker: ServerProcess, folder: Path, messages: int) -> i
 def _singles(port: int, beside: Worker[Any]) -> list[float]:
     """Seconds until each single send was answered, for as long as the other load runs."""
     took_s = []
-    body = {"body": "x", "delay_ms": _DAY_MS}
+    body = {"body": "x", "delay_ms": 2 * _DAY_MS}
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         while beside.busy:
             begun = time.perf_counter()
