@@ -83,19 +83,25 @@ class WarmProcess:
 
     def poll(self) -> int | None:
         """Its status, or None while it runs; minus the number of a signal that ended it."""
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and self._ended(0):
             self._take_status()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Its status, waited for. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not self._ended(timeout):
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(PROGRAM, timeout)
             self._take_status()
         assert self.returncode is not None
         return self.returncode
+
+    def _ended(self, timeout: float | None) -> bool:
+        # Not `select`, which takes no descriptor beyond 1,023: a process of many drills has more.
+        poll = select.poll()
+        poll.register(self._told, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def _take_status(self) -> None:
         with self._taking:
