@@ -69,7 +69,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """The far tier: hours that have no folder, because they are more than a day ahead."""
+    """The far tier: hours that have no folder, because they lie beyond the next 35."""
 
     hour_from: int
     """Hours from here on are far ones, but for those with counts of their own."""

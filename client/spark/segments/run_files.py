@@ -1,4 +1,4 @@
-"""Runs of the far tier: rows of hours more than a day ahead, many hours in one file.
+"""Runs of the far tier: rows of hours beyond the next 35, many hours in one file.
 
 A checkpoint names the runs and never changes one (storage/sorted_run.py has the layout). Rows and
 records are believed when the checksum of their block of 1,024 rows fits, states when their seals
