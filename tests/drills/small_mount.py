@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 _INSIDE = "DELAYLOG_TEST_OWN_MOUNTS"
+_TRIES = 20
 HELP = (
     "This test mounts a tmpfs. Run it as root, in a container with CAP_SYS_ADMIN "
     "(docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined), or where "
@@ -60,14 +61,21 @@ def free_bytes(place: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def take_every_byte(file: Path) -> int:
-    """Be the other program that fills the disk; returns how much it took."""
+def take_every_byte(file: Path) -> tuple[int, int]:
+    """Be the other program that fills the disk; returns how much it took, and how much it left.
+
+    Others may remove files meanwhile, so it looks again.
+    """
     size = 0
     with file.open("ab", buffering=0) as filler:
-        for chunk in (1 << 20, 4096, 1):
-            try:
-                while True:
-                    size += filler.write(bytes(chunk))
-            except OSError:
-                continue
-    return size
+        for _ in range(_TRIES):
+            for chunk in (1 << 20, 4096, 1):
+                try:
+                    while True:
+                        size += filler.write(bytes(chunk))
+                except OSError:
+                    continue
+            left = free_bytes(file.parent)
+            if not left:
+                break
+    return size, left

@@ -169,6 +169,7 @@ def make_lead(three: Three, node: int) -> None:
 @pytest.mark.parametrize("three", [SLOW], indirect=True, ids=["slow"])
 def test_a_flipped_byte_of_the_log_is_healed_at_the_start(three: Three) -> None:
     """The folder is set aside, and the node comes back as a learner, then as a voter."""
+    three.first_checkpoints()
     three.send(300, name="a")
     node = others(three, three.leader())[0]
     # How far the log is durable is written down twenty times a second.
@@ -211,6 +212,7 @@ def test_a_flipped_byte_of_an_hour_is_healed_when_it_was_met(three: Three) -> No
 @pytest.mark.parametrize("three", [SLOW], indirect=True, ids=["slow"])
 def test_damage_without_anybody_who_could_help(three: Three) -> None:
     """It ends as a broker alone would, and leaves all as it is."""
+    three.first_checkpoints()
     three.send(100, name="a")
     time.sleep(0.3)
     node = others(three, three.leader())[0]
