@@ -248,7 +248,7 @@ def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(tmp_path: Path)
             yield None
 
         old: Any = it.engine
-        old.crowded, old.flush_work = (lambda: True), flush
+        old.crowded, old.flush_work = (lambda **_: True), flush
         succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
         it.fs.go_on.clear()
         it.fs.asked.clear()
@@ -294,7 +294,7 @@ def test_who_waits_for_room_that_nothing_can_make_does_not_spin(tmp_path: Path) 
             yield None
 
         engine: Any = it.engine
-        engine.crowded, engine.flush_work = (lambda: True), flush
+        engine.crowded, engine.flush_work = (lambda **_: True), flush
         sender = asyncio.create_task(it.node.room())
         await asyncio.sleep(0.5)
         sender.cancel()
