@@ -31,6 +31,7 @@ from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
 LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
+SMALL_TAILS = replace(LIMITS, tail_bytes_max=100_000, tail_bytes_hard_max=400_000)
 
 
 class Run:
@@ -170,8 +171,7 @@ def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
         await it.node.stop()
         assert not it.fatal
 
-    bound = {"tail_bytes_max": 100_000, "tail_bytes_hard_max": 400_000}
-    run(tmp_path, test, replace(LIMITS, **bound))
+    run(tmp_path, test, SMALL_TAILS)
 
 
 def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(tmp_path: Path) -> None:
@@ -191,8 +191,7 @@ def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(tmp_pat
         await it.node.stop()
         assert not it.fatal
 
-    bound = {"tail_bytes_max": 100_000, "tail_bytes_hard_max": 400_000}
-    run(tmp_path, test, replace(LIMITS, **bound))
+    run(tmp_path, test, SMALL_TAILS)
 
 
 def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
