@@ -62,9 +62,9 @@ def free_bytes(place: Path) -> int:
 
 
 def take_every_byte(file: Path) -> tuple[int, int]:
-    """Be the other program that fills the disk; returns how much it took, and how much it left.
+    """Fill the disk as another program would; returns (bytes taken, bytes left).
 
-    Others may remove files meanwhile, so it looks again.
+    The broker may remove files meanwhile, so the free space is checked and filled again.
     """
     size = 0
     with file.open("ab", buffering=0) as filler:

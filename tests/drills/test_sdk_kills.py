@@ -58,5 +58,5 @@ def test_many_faults(tmp_path: Path, course: str) -> None:
     ],
 )
 def test_a_client_that_is_wrong_is_found(tmp_path: Path, plant: str, found: str) -> None:
-    # One kill alone may cut off no answer to what was carried out.
+    # A single kill may interrupt no call that has already taken effect.
     assert found in run(tmp_path, "broker", 3, seed=20130101, timeout_s=300, plant=plant)

@@ -221,7 +221,7 @@ def test_the_highest_priority_comes_first_and_what_failed_last(
 ) -> None:
     for body, priority in (("low", 17), ("high", 1_000), ("middle", 50)):
         producer.send(PriorityMessage(body, priority))
-    # Who does not wait is given what was due when it asked; who waits, the best of what is ready.
+    # Without a wait, all that is due is considered; with one, only what is ready already.
     first = one(consumer, wait_ms=0)
     assert first.body == "high"
     assert consumer.roll_back(first) is RolledBack.RETRY

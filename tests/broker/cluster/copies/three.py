@@ -20,7 +20,7 @@ SLOW = """
 checkpoint_idle_ms = 600_000
 reserve_file_bytes = 0
 """
-"""No checkpoint but each node's first one, so that a start replays what follows that."""
+"""Each node takes its first checkpoint and no other: a start replays the log behind it."""
 
 
 class Three(ThreeNodes):
@@ -32,7 +32,7 @@ class Three(ThreeNodes):
         super().__init__(folder, limits=limits)
 
     def first_checkpoints(self) -> None:
-        """Wait for them: each node takes one as soon as it knows the cluster's time."""
+        """Wait until each node has its first checkpoint, taken once it knows the cluster's time."""
         self.leader()
         for node in self.running:
             self.until((self.data_dir(node) / "checkpoint-1").exists, "it takes no checkpoint")

@@ -63,7 +63,7 @@ def test_it_hands_over_under_load(tmp_path: Path) -> None:
 
         await world.run(hand_over_often)
         assert len(handed_over) == 6
-        # An epoch that ends otherwise, as by the calm's election, may repeat its last moment.
+        # An epoch that ends without a hand-over, as by an election, may repeat its last 50 ms.
         assert not handed_over & world.book.lost.keys()
 
     asyncio.run(main())
