@@ -1,6 +1,7 @@
 """Replication of the physical log: pure state machines. No sockets, no clock, no asyncio."""
 
 from delaylog.replication.alignment import Align, Alignment, align
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.errors import (
     ClusterError,
@@ -12,7 +13,6 @@ from delaylog.replication.errors import (
 )
 from delaylog.replication.events import Role
 from delaylog.replication.leader import Acks
-from delaylog.replication.members import Members
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.oracle import LeaderOracle, ScriptedOracle, StaticOracle
@@ -25,11 +25,11 @@ __all__ = [
     "Align",
     "Alignment",
     "ClusterError",
+    "Configuration",
     "Decoder",
     "DivergedError",
     "EpochTick",
     "LeaderOracle",
-    "Members",
     "Meta",
     "MetaDamagedError",
     "MetaFile",

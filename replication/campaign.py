@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from delaylog.replication.candidate import Candidate
+from delaylog.replication.candidate import Candidate, Change
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import ReplicaLog
 from delaylog.replication.epochs import epoch_counter, make_epoch
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Event, NeedsCopy, Resigned
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Fetch, Fetched, Message, Nack, Prepare, Promise
 from delaylog.replication.raw_frames import split_frames
 from delaylog.replication.timing import Now, Timing
@@ -29,7 +29,7 @@ class Campaign:
     def __init__(
         self,
         node: int,
-        members: Members,
+        configuration: Callable[[], Configuration],
         log: ReplicaLog,
         voter: Voter,
         *,
@@ -40,9 +40,11 @@ class Campaign:
         tell: Callable[[Event], None],
         begin: Callable[[Candidate, Now], None],
     ) -> None:
-        """`begin` is called when a candidate's log is complete."""
+        """`configuration` gives the log's newest; `begin` is called when a candidate's log is
+        complete.
+        """
         self._node = node
-        self._members = members
+        self._configuration = configuration
         self._log = log
         self._voter = voter
         self._timing = timing
@@ -162,8 +164,14 @@ class Campaign:
 
     # ------------------------------------------------------------------ preparing
 
-    def stand(self, now: Now) -> None:
-        """Try to lead, in an epoch that is new to everybody. This node leads not at the moment."""
+    def stand(self, now: Now, change: Change | None = None) -> None:
+        """Try to lead, in an epoch that is new to everybody. This node leads not at the moment.
+
+        `change` = with other members, if that is still possible by then.
+        """
+        if self._node not in self._configuration().voters:
+            self.drop()
+            return
         seen = max(self._voter.promised, self._log.epochs.last_epoch)
         counter = max(epoch_counter(seen), self._counter_seen) + 1
         epoch = make_epoch(counter, self._node)
@@ -173,11 +181,12 @@ class Campaign:
         self._voter.promise(epoch)
         self.candidate = candidate = Candidate(
             self._node,
-            self._members,
+            self._configuration(),
             self._voter.own_promise(epoch),
             now_ms=now.boot_ms,
             ask_ms=now.boot_ms + self._span_ms(),
         )
+        candidate.change = change
         for peer in candidate.missing():
             self._send(peer, Prepare(epoch))
         self._decide(candidate, now)
@@ -214,10 +223,23 @@ class Campaign:
             return
         if shared < self._log.end:
             self._cut(shared)
-        if self._log.end == best.end:
+        self._fill(candidate, best.end, now)
+
+    def _fill(self, candidate: Candidate, end: int, now: Now) -> None:
+        """Fetch what the best log holds up to its end; then begin, if those may say so who decide
+        by then.
+        """
+        if self._log.end < end:
+            self._fetch(candidate)
+            return
+        configuration = self._configuration()
+        if self._node not in configuration.voters:
+            self.resign(now)
+        elif candidate.adopted(configuration, self._voter.own_promise(candidate.epoch)):
             self._begin(candidate, now)
         else:
-            self._fetch(candidate)
+            for peer in candidate.missing():
+                self._send(peer, Prepare(candidate.epoch))
 
     def _fetch(self, candidate: Candidate) -> None:
         assert candidate.best is not None, "it is decided first"
@@ -240,10 +262,7 @@ class Campaign:
             raise PeerError(f"node {source} does not hold what it has promised")
         candidate.heard_ms = now.boot_ms
         log.append_frames(message.data, frames)
-        if log.end == best.end:
-            self._begin(candidate, now)
-        else:
-            self._fetch(candidate)
+        self._fill(candidate, best.end, now)
 
     def _uses(self, candidate: Candidate, source: int, message: Fetched) -> bool:
         """Only what was answered in this epoch: in another one that log was not frozen for us."""

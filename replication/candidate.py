@@ -3,27 +3,40 @@
 Among the promises of a majority is every log that holds all that was ever committed; the one with
 the newest last epoch, and the longest of those, is such a log. The tick is the newest of the same
 promises, by epoch first. The candidate's own log is cut to what it shares with the best one and
-filled from there before it may begin.
+filled from there before it may begin. That log may hold a newer configuration: then a majority of
+that one is asked for too, before the candidate goes on.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import common_end
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Promise
 from delaylog.replication.watermark import EpochTick
+
+
+class Change(NamedTuple):
+    """Other members, with which an epoch is to begin."""
+
+    behind: int
+    """The epoch that knew of none newer: it is the log's last, or nothing is changed."""
+    configuration: Configuration
 
 
 class Candidate:
     """One try to lead, in one epoch."""
 
     def __init__(
-        self, node: int, members: Members, promise: Promise, *, now_ms: int, ask_ms: int
+        self, node: int, configuration: Configuration, promise: Promise, *, now_ms: int, ask_ms: int
     ) -> None:
         """`promise` is what the node says of itself; it asks the others again at `ask_ms`."""
         self._node = node
-        self._members = members
+        self._configuration = configuration
         self.epoch = promise.epoch
+        self.change: Change | None = None
+        """What a leader that begins anew wants to begin with."""
         self.promises: dict[int, Promise] = {node: promise}
         self.best: int | None = None
         self.ask_ms = ask_ms
@@ -37,11 +50,21 @@ class Candidate:
 
     def missing(self) -> list[int]:
         """Who has not promised yet."""
-        return [node for node in self._members.nodes if node not in self.promises]
+        return [node for node in self._configuration.deciding if node not in self.promises]
 
     def enough(self) -> bool:
         """Whether a majority has promised."""
-        return len(self.promises) >= self._members.majority
+        return self._configuration.agree(self.promises)
+
+    def adopted(self, configuration: Configuration, promise: Promise) -> bool:
+        """The own log is the best one now, and has this configuration: whether a majority of it has
+        promised. If not, others are asked, and it is decided anew.
+        """
+        self._configuration = configuration
+        self.promises[self._node] = promise
+        if not self.enough():
+            self.best = None
+        return self.adopting
 
     def decide(self, now_ms: int) -> Promise:
         """Whose log it is; the own one if no other is better."""
@@ -56,6 +79,14 @@ class Candidate:
             return promises[node].last_epoch, promises[node].end, node == self._node
 
         return max(promises, key=rank)
+
+    def begins_with(self, last_epoch: int, configuration: Configuration) -> Configuration:
+        """What its epoch begins with, behind a log that ends in `last_epoch`, with its
+        configuration: a change was made for one log, and another may hold a newer configuration.
+        """
+        if self.change is None or self.change.behind != last_epoch:
+            return configuration
+        return self.change.configuration
 
     def tick(self) -> EpochTick:
         """From where dispatch goes on."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTable
 from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
@@ -42,8 +43,10 @@ class ReplicaLog(Protocol):
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
         """Put checked frames behind the last one."""
 
-    def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
-        """Begin the epoch of `tick` with an EPOCH_BEGIN frame that carries it."""
+    def append_begin(
+        self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
+    ) -> None:
+        """Begin the epoch of `tick` with an EPOCH_BEGIN frame that carries both."""
 
     def cut(self, position: int) -> None:
         """Drop everything from `position` on; durable when it returns."""

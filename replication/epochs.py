@@ -13,10 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
+from delaylog.replication.configuration import NODE_MAX, Configuration
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.storage.layout import EPOCH_NODE_BITS
 
-NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
 COUNTER_MAX: Final = (1 << (64 - EPOCH_NODE_BITS)) - 1
 
 EpochEntries: TypeAlias = tuple[tuple[int, int], ...]
@@ -41,27 +41,34 @@ def epoch_node(epoch: int) -> int:
 
 
 class EpochTable:
-    """Where each epoch begins in one log."""
+    """Where each epoch begins in one log, and which configuration it has."""
 
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_configurations", "_epochs", "_starts")
 
-    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, entries: Iterable[tuple[int, int]] = (), newest: Configuration | None = None
+    ) -> None:
+        """`newest` = the configuration of the last entry, behind which the log is never cut."""
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._configurations: list[Configuration | None] = []
         for epoch, start in entries:
             self.begin(epoch, start)
+        if self._epochs:
+            self._configurations[-1] = newest
 
-    def begin(self, epoch: int, start: int) -> None:
+    def begin(self, epoch: int, start: int, configuration: Configuration | None = None) -> None:
         """A new epoch begins at `start`, behind all others. Raises DivergedError."""
         if self._epochs and not (epoch > self._epochs[-1] and start > self._starts[-1]):
             raise DivergedError("an epoch begins out of order", position=start, epoch=epoch)
         self._epochs.append(epoch)
         self._starts.append(start)
+        self._configurations.append(configuration)
 
     def cut(self, position: int) -> None:
         """The log ends at `position` now."""
         keep = bisect_left(self._starts, position)
-        del self._epochs[keep:], self._starts[keep:]
+        del self._epochs[keep:], self._starts[keep:], self._configurations[keep:]
 
     def forget(self, position: int) -> None:
         """Frames below `position` are gone: drop what speaks of them only.
@@ -69,12 +76,17 @@ class EpochTable:
         The epoch of the frame in front of `position` stays, since that is asked for.
         """
         drop = max(bisect_left(self._starts, position) - 1, 0)
-        del self._epochs[:drop], self._starts[:drop]
+        del self._epochs[:drop], self._starts[:drop], self._configurations[:drop]
 
     @property
     def last_epoch(self) -> int:
         """The newest epoch; 0 in an empty log."""
         return self._epochs[-1] if self._epochs else 0
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """That of the newest epoch; None = the cluster's first one, which stands in no log."""
+        return self._configurations[-1] if self._configurations else None
 
     def at(self, position: int) -> int:
         """The epoch of the frame that holds the byte at `position`; 0 if none is known."""

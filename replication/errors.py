@@ -14,6 +14,10 @@ class ClusterError(ReplicationError):
     """The cluster's configuration cannot work. Nothing was started; change it."""
 
 
+class ChangeRefusedError(ReplicationError):
+    """The members cannot be changed so, or not now. Nothing was changed; the text says why."""
+
+
 class RaftosMissingError(ClusterError):
     """raftos or what it needs is not installed. Run the command, then start again."""
 

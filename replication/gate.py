@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.replication.members import Members
+from delaylog.replication.configuration import Configuration
 
 ROUNDS_REMEMBERED: Final = 64
 """An answer to an older round is too late to open anything: 64 rounds of 10 ms are 640 ms."""
@@ -20,8 +20,10 @@ ROUNDS_REMEMBERED: Final = 64
 class Gate:
     """Numbers the rounds of one leadership and remembers who took which."""
 
-    def __init__(self, members: Members, gate_ms: int) -> None:
-        self._members = members
+    def __init__(self, node: int, configuration: Configuration, gate_ms: int) -> None:
+        """`node` leads."""
+        self._node = node
+        self._configuration = configuration
         self._gate_ms = gate_ms
         self._sent_ms: dict[int, int] = {}
         self._taken_ms: dict[int, int] = {}
@@ -47,11 +49,8 @@ class Gate:
 
     def age_ms(self, now_ms: int) -> int | None:
         """How long ago the newest round went out whose tick a majority took; None if none was."""
-        needed = self._members.majority - 1
-        if needed == 0:
-            return 0
-        taken = sorted(self._taken_ms.values(), reverse=True)
-        return now_ms - taken[needed - 1] if len(taken) >= needed else None
+        taken_ms = self._configuration.reached({self._node: now_ms, **self._taken_ms})
+        return None if taken_ms is None else now_ms - taken_ms
 
     def is_open(self, now_ms: int) -> bool:
         """Whether something may be handed out at this moment."""

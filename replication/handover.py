@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from delaylog.replication.disk import ReplicaLog
 from delaylog.replication.leader import Leader
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Takeover
 
 
 class Handover:
     """One planned hand-over."""
 
-    def __init__(self, target: int, members: Members, *, deadline_ms: int) -> None:
-        self._members = members
+    def __init__(self, target: int, *, deadline_ms: int) -> None:
         self.target = target
         self.deadline_ms = deadline_ms
         self.given = False
@@ -35,8 +33,7 @@ class Handover:
         if not (one.counts and one.match == end and leader.has_tick(self.target)):
             return False
         voters = [peer for peer, other in leader.progress.items() if other.counts]
-        having = 1 + sum(leader.has_tick(peer) for peer in voters)
-        return having >= self._members.majority
+        return leader.agree(filter(leader.has_tick, voters))
 
     def give(self, leader: Leader, log: ReplicaLog) -> Takeover:
         """The word to the target; from here on there is no way back into this epoch."""

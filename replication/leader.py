@@ -7,16 +7,16 @@ by being counted alone, since a later leader could still drop them. From then on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import ReplicaLog, TickStore
 from delaylog.replication.dispatch_order import DispatchOrder
 from delaylog.replication.epochs import common_end
 from delaylog.replication.errors import PeerError
 from delaylog.replication.gate import Gate
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Ack, Append, Message, Readmit, Reject
 from delaylog.replication.timing import Timing
 from delaylog.replication.watermark import NO_TICK, EpochTick
@@ -63,7 +63,7 @@ class Leader:
     def __init__(
         self,
         node: int,
-        members: Members,
+        configuration: Configuration,
         log: ReplicaLog,
         ticks: TickStore,
         *,
@@ -72,7 +72,8 @@ class Leader:
         send: Callable[[int, Message], None],
     ) -> None:
         """The log ends with the EPOCH_BEGIN frame of the tick's epoch."""
-        self._members = members
+        self._node = node
+        self.configuration = configuration
         self._log = log
         self._ticks = ticks
         self._timing = timing
@@ -82,7 +83,7 @@ class Leader:
         self.begin_start = log.epochs.entries()[-1][1]
         self.begin_end = log.end
         self.commit = 0
-        self.gate = Gate(members, timing.gate_ms)
+        self.gate = Gate(node, configuration, timing.gate_ms)
         self.order = DispatchOrder(tick, self._publish)
         self._tick_seq = 0
         """The first round that carries the present tick."""
@@ -90,7 +91,10 @@ class Leader:
         """End of the newest frame that had to go out at once."""
         self.round_ms = 0
         """When the newest round went out; the first does so at once."""
-        self.progress = {peer: Progress(self.begin_start) for peer in members.others(node)}
+        self.progress = {
+            peer: Progress(self.begin_start, counts=peer in configuration.deciding)
+            for peer in configuration.others(node)
+        }
 
     @property
     def serving(self) -> bool:
@@ -210,11 +214,14 @@ class Leader:
 
     def note_durable(self) -> None:
         """Own or other disks have more: see what is committed."""
-        reached = self._members.reached(
-            [self._log.durable_end, *(one.match for one in self.progress.values() if one.counts)]
-        )
-        if reached > self.commit and self._may_commit(reached):
+        ends = {peer: one.match for peer, one in self.progress.items() if one.counts}
+        reached = self.configuration.reached({self._node: self._log.durable_end, **ends})
+        if reached is not None and reached > self.commit and self._may_commit(reached):
             self.commit = reached
+
+    def agree(self, peers: Iterable[int]) -> bool:
+        """Whether these and this node decide."""
+        return self.configuration.agree([self._node, *peers])
 
     def _may_commit(self, position: int) -> bool:
         """Only frames of this epoch are committed by being counted; older ones come with them."""
@@ -251,17 +258,30 @@ class Leader:
         promise was given. And it must hold all that is committed, as its acknowledgements once
         helped to commit some of it.
         """
-        one = self.progress[peer]
-        if one.counts or not self.serving or one.match < self.commit:
+        one = self.progress.get(peer)
+        if one is None or one.counts or not self.serving or one.match < self.commit:
             return False
         others = [other for node, other in self.progress.items() if node != peer and other.counts]
         return all(
             other.seq > one.learner_seq and other.match >= self.begin_end for other in others
         )
 
+    def is_voter(self, configuration: Configuration) -> bool:
+        """Whether this node could lead with it."""
+        return self._node in configuration.voters
+
+    def may_vote(self, peer: int) -> bool:
+        """Whether a learner may become a voter: it promises, and has the log as it is committed."""
+        one = self.progress.get(peer)
+        return one is not None and one.known and one.voter and one.match >= self.commit > 0
+
     def wants_renewal(self) -> bool:
         """Whether somebody is a voter again who counts from the next epoch on."""
-        return any(one.voter and not one.counts for one in self.progress.values())
+        return any(
+            self.progress[peer].voter and not self.progress[peer].counts
+            for peer in self.configuration.deciding
+            if peer != self._node
+        )
 
     def readmit(self, peer: int) -> bool:
         """Let a learner be a voter again; False if it may not be."""

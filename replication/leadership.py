@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import ReplicaLog
+from delaylog.replication.errors import ChangeRefusedError
 from delaylog.replication.events import Event, HandoverFailed, Serving, SteppedDown
 from delaylog.replication.handover import Handover
 from delaylog.replication.leader import Leader
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Message
 from delaylog.replication.timing import Now, Timing
 
@@ -22,14 +23,12 @@ class Leadership:
 
     def __init__(
         self,
-        members: Members,
         log: ReplicaLog,
         *,
         timing: Timing,
         send: Callable[[int, Message], None],
         tell: Callable[[Event], None],
     ) -> None:
-        self._members = members
         self._log = log
         self._timing = timing
         self._send = send
@@ -41,6 +40,8 @@ class Leadership:
         self._announced = False
         self._renewal_ms: int | None = None
         """Since when a new epoch is wanted: the round before it was."""
+        self._change: Configuration | None = None
+        """What that epoch is to begin with, if that is another configuration."""
 
     # ------------------------------------------------------------------ what is allowed
 
@@ -54,9 +55,11 @@ class Leadership:
         return self.serving and self._handover is None and not self.wants_renewal()
 
     def wants_renewal(self) -> bool:
-        """Whether a new epoch is to begin, in which a voter counts again."""
+        """Whether a new epoch is to begin: with other members, or to count a voter again."""
         leader = self.leader
-        return leader is not None and leader.serving and leader.wants_renewal()
+        if leader is None or not leader.serving:
+            return False
+        return self._change is not None or leader.wants_renewal()
 
     def may_renew(self, now: Now) -> bool:
         """Whether that epoch is to begin now: as soon as all that was appended is committed, so
@@ -88,6 +91,7 @@ class Leadership:
         self.leader = leader
         self._announced = False
         self._renewal_ms = None
+        self._change = None
         leader.send_round(now.boot_ms)
         leader.note_durable()
 
@@ -109,6 +113,8 @@ class Leadership:
         if first:
             self._announced = True
             self._tell(Serving(leader.epoch, leader.order.tick))
+            if leader.configuration.changing:
+                self._change = leader.configuration.settled()
             # The gate opens with the first tick that a majority takes.
             leader.send_round(now.boot_ms)
         handover = self._handover
@@ -132,15 +138,45 @@ class Leadership:
         if self._handover is not None and self.has_given:
             self._send(self._handover.target, self._handover.give(self.leader, self._log))
 
+    # ------------------------------------------------------------------ other members
+
+    def change(self, configuration: Configuration) -> None:
+        """Have the next epoch begin with another configuration, made from the present one.
+
+        Raises ChangeRefusedError. What is asked for is lost with the leadership: see by the
+        configuration's version whether it came about.
+        """
+        leader = self.leader
+        if leader is None or not self.may_append() or self._change is not None:
+            raise ChangeRefusedError("this node does not lead at the moment, or changes already")
+        if (
+            leader.configuration.changing
+            or configuration.version != leader.configuration.version + 1
+        ):
+            raise ChangeRefusedError("another change is under way")
+        if not leader.is_voter(configuration):
+            raise ChangeRefusedError("the leader stays a voter: hand over first, then remove it")
+        for peer in set(configuration.voters) - set(leader.configuration.voters):
+            if not leader.may_vote(peer):
+                raise ChangeRefusedError(f"node {peer} does not hold all of the log yet")
+        self._change = configuration
+
+    def take_change(self) -> Configuration | None:
+        """What the epoch that is about to be tried for begins with, if that is something else."""
+        change, self._change = self._change, None
+        return change
+
     # ------------------------------------------------------------------ handing over
 
     def hand_over(self, target: int, now: Now) -> bool:
         """Begin a planned hand-over; False if this node does not serve, or does so already."""
         leader = self.leader
-        if leader is None or not self.may_append() or target not in leader.progress:
+        if leader is None or not self.may_append():
+            return False
+        if target not in leader.progress or target not in leader.configuration.voters:
             return False
         deadline_ms = now.boot_ms + self._timing.handover_deadline_ms
-        self._handover = Handover(target, self._members, deadline_ms=deadline_ms)
+        self._handover = Handover(target, deadline_ms=deadline_ms)
         return True
 
     @property

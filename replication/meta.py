@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
-from delaylog.replication.members import Members
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.layout import open_file, seal_file
 
@@ -33,22 +33,26 @@ class Meta:
     cluster_id: bytes
     node_id: int
     members: dict[int, str] = field(hash=False)
-    """Index of each node -> its address."""
+    """Index of each founding node -> its address; empty = this node knows of no cluster yet."""
     promised_epoch: int = 0
     voter: bool = True
     """Whether it counts; a learner does not until it is readmitted."""
 
     def __post_init__(self) -> None:
-        Members(tuple(self.members))
+        self.founding()
         if len(self.cluster_id) != CLUSTER_ID_SIZE:
             raise ClusterError(f"a cluster id has {CLUSTER_ID_SIZE} bytes")
-        if self.node_id not in self.members:
+        if self.members and self.node_id not in self.members:
             raise ClusterError(f"node {self.node_id} is not among the members")
 
     @classmethod
     def learner(cls, cluster_id: bytes, node_id: int, members: dict[int, str]) -> Meta:
         """Of a node whose disk is blank or was damaged: it may have promised anything."""
         return cls(cluster_id, node_id, members, voter=False)
+
+    def founding(self) -> Configuration:
+        """The configuration that holds until the log has one. Raises ClusterError."""
+        return Configuration.founding(self.members) if self.members else Configuration(())
 
     def promise(self, epoch: int) -> Meta:
         """The same with a newer promise."""

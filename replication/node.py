@@ -13,7 +13,8 @@ from __future__ import annotations
 from random import Random
 
 from delaylog.replication.campaign import Campaign
-from delaylog.replication.candidate import Candidate
+from delaylog.replication.candidate import Candidate, Change
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.epochs import epoch_node
 from delaylog.replication.errors import DivergedError, PeerError
@@ -28,7 +29,6 @@ from delaylog.replication.events import (
 from delaylog.replication.follower import Follower
 from delaylog.replication.leader import Leader
 from delaylog.replication.leadership import Leadership
-from delaylog.replication.members import Members
 from delaylog.replication.messages import (
     Ack,
     Append,
@@ -66,7 +66,7 @@ class ReplicationNode:
         self._ticks = ticks
         self.timing = timing or Timing()
         self.node = meta.meta.node_id
-        self.members = Members(tuple(meta.meta.members))
+        self._founding = meta.meta.founding()
         self._messages: list[tuple[int, Message]] = []
         self._events: list[Event] = []
         self._voter = Voter(
@@ -78,7 +78,7 @@ class ReplicationNode:
         self._follower.commit = commit
         self._campaign = Campaign(
             self.node,
-            self.members,
+            lambda: self.configuration,
             log,
             self._voter,
             timing=self.timing,
@@ -88,9 +88,7 @@ class ReplicationNode:
             tell=self._tell,
             begin=self._begin,
         )
-        self.leadership = Leadership(
-            self.members, log, timing=self.timing, send=self._send, tell=self._tell
-        )
+        self.leadership = Leadership(log, timing=self.timing, send=self._send, tell=self._tell)
         """What this node may do because it leads."""
 
     # ------------------------------------------------------------------ standing
@@ -103,6 +101,11 @@ class ReplicationNode:
         if self._campaign.candidate is not None:
             return Role.ADOPTING if self._campaign.candidate.adopting else Role.PREPARING
         return Role.FOLLOWER
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest that its log holds, committed or not: what a leader or candidate goes by."""
+        return self._log.epochs.configuration or self._founding
 
     @property
     def promised(self) -> int:
@@ -169,13 +172,16 @@ class ReplicationNode:
         self._step_down()
 
     def renew(self, now: Now) -> None:
-        """Begin a new epoch as the leader that it is: a readmitted learner counts from there.
+        """Begin a new epoch as the leader that it is: a readmitted learner counts from there, or
+        other members do.
 
-        A serving leader does so by itself once it has heard of such a voter.
+        A serving leader does so by itself once it has heard of such a voter, or of a change.
         """
-        if self.leader is not None and not self.leadership.hands_over:
+        leader = self.leader
+        if leader is not None and not self.leadership.hands_over:
+            change = self.leadership.take_change()
             self._step_down()
-            self._campaign.stand(now)
+            self._campaign.stand(now, None if change is None else Change(leader.epoch, change))
 
     def hand_over(self, target: int, now: Now) -> bool:
         """Begin a planned hand-over; False if this node does not serve, or does so already."""
@@ -219,15 +225,17 @@ class ReplicationNode:
 
     def reconnect(self, peer: int) -> None:
         """A connection is new: what was under way on the old one may be lost."""
-        if self.leader is not None:
+        if self.leader is not None and peer in self.leader.progress:
             self.leader.reconnect(peer)
 
     # ------------------------------------------------------------------ messages
 
     def receive(self, source: int, message: Message, now: Now) -> None:
         """A message came. Raises PeerError for one that no sound peer sends."""
-        if source not in self.members.others(self.node):
-            raise PeerError(f"node {source} is none of the others")
+        if source == self.node:
+            raise PeerError(f"node {source} is this one")
+        if source in self.configuration.removed:
+            return
         match message:
             case Append():
                 self._on_append(source, message, now)
@@ -314,11 +322,12 @@ class ReplicationNode:
         """The log is complete: begin the epoch in it and ship that."""
         tick = candidate.tick()._replace(epoch=candidate.epoch, wall_ms=now.wall_ms)
         self._campaign.candidate = None
-        self._log.append_begin(tick, now.wall_ms)
+        configuration = candidate.begins_with(self._log.epochs.last_epoch, self.configuration)
+        self._log.append_begin(tick, now.wall_ms, configuration)
         self._ticks.write(tick)
         leader = Leader(
             self.node,
-            self.members,
+            configuration,
             self._log,
             self._ticks,
             tick=tick,
@@ -337,13 +346,14 @@ class ReplicationNode:
         self._follower.commit = max(self._follower.commit, self.leadership.end())
 
     def _on_ack(self, source: int, message: Ack, now: Now) -> None:
-        if self.leader is not None and self.leader.epoch == message.epoch:
-            self.leader.take_ack(source, message)
+        leader = self.leader
+        if leader is not None and leader.epoch == message.epoch and source in leader.progress:
+            leader.take_ack(source, message)
             self._note_progress(now)
 
     def _on_reject(self, source: int, message: Reject) -> None:
         leader = self.leader
-        if leader is not None and leader.epoch == message.epoch:
+        if leader is not None and leader.epoch == message.epoch and source in leader.progress:
             if leader.take_reject(source, message):
                 self._tell(NeedsCopy(source))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochEntries, EpochTable
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import NO_TICK, EpochTick
@@ -29,11 +30,17 @@ READ_KEPT_BYTES: Final = 1 << 20
 class PhysicalReplicaLog:
     """A `ReplicaLog` of segments on disk."""
 
-    def __init__(self, log: PhysicalLog, slots: TickSlots, entries: EpochEntries = ()) -> None:
-        """`entries` are a checkpoint's; `note` is to see each frame that is replayed."""
+    def __init__(
+        self,
+        log: PhysicalLog,
+        slots: TickSlots,
+        entries: EpochEntries = (),
+        configuration: Configuration | None = None,
+    ) -> None:
+        """`entries` and `configuration` are a checkpoint's; `note` sees what is replayed."""
         self._log = log
         self._slots = slots
-        self.epochs = EpochTable(entries)
+        self.epochs = EpochTable(entries, configuration)
         self._last_read: tuple[int, bytes] = (0, b"")
         self.level = FIRST_LEVEL
         """The highest feature level of the frames that were noted or came from a peer. A cut does
@@ -44,7 +51,8 @@ class PhysicalReplicaLog:
         """A frame was replayed, or appended by others than replication."""
         header = frame.header
         if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
-            self.epochs.begin(header.epoch, header.position)
+            configuration = Configuration.decode(frame.payload)
+            self.epochs.begin(header.epoch, header.position, configuration)
         elif header.kind == FrameKind.LEVEL:
             self.level = max(self.level, decode_level(frame.payload)[0])
 
@@ -81,14 +89,16 @@ class PhysicalReplicaLog:
         assert frames[-1].end == self.end, "the frames are what the data holds"
         for frame in frames:
             if frame.begins:
-                self.epochs.begin(frame.epoch, frame.position)
+                self.epochs.begin(frame.epoch, frame.position, frame.configuration)
             self.level = max(self.level, frame.level)
 
-    def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
-        self.epochs.begin(tick.epoch, self.end)
+    def append_begin(
+        self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
+    ) -> None:
+        self.epochs.begin(tick.epoch, self.end, configuration)
         self._log.append(
             FrameKind.EPOCH_BEGIN,
-            [],
+            [] if configuration is None else [configuration.encode()],
             epoch=tick.epoch,
             leader_time_ms=leader_time_ms,
             tick=tick.tick,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from delaylog.replication.errors import PeerError
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.errors import ClusterError, PeerError
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.batch import Block
 from delaylog.storage.frames import check_header, frame_crc
@@ -26,6 +27,8 @@ class RawFrame(NamedTuple):
     tick: EpochTick
     level: int = 0
     """The feature level that it raises the log to; 0 = it raises none."""
+    configuration: Configuration | None = None
+    """Of the epoch that it begins."""
 
 
 def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
@@ -59,11 +62,19 @@ def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
                 "run a newer release here"
             )
         begins = header.kind == FrameKind.EPOCH_BEGIN
+        configuration = None
+        if begins:
+            try:
+                configuration = Configuration.decode(data[at + FRAME_HEADER_SIZE : end])
+            except ClusterError as error:
+                raise PeerError(f"the frame at {position + at}: {error}") from error
         if not (header.epoch > epoch if begins else header.epoch == epoch):
             raise PeerError(f"the frame at {position + at} has epoch {header.epoch:#x}")
         epoch = header.epoch
         ticks = (header.tick_second, header.tick_local_index, header.tick_position)
         tick = EpochTick(epoch, *ticks, header.leader_time_ms)
-        out.append(RawFrame(position + at, position + end, epoch, begins, tick, level))
+        out.append(
+            RawFrame(position + at, position + end, epoch, begins, tick, level, configuration)
+        )
         at = end
     return out

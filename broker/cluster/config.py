@@ -46,10 +46,9 @@ from delaylog.broker.cluster.secret import (
     parse_secret,
     read_secret,
 )
-from delaylog.replication.epochs import NODE_MAX
+from delaylog.replication.configuration import CLUSTER_SIZES, NODE_MAX, Configuration
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leader import Acks
-from delaylog.replication.members import CLUSTER_SIZES, Members
 
 SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"
@@ -177,7 +176,7 @@ def _members(table: Any) -> tuple[Member, ...]:
     if len(members) not in CLUSTER_SIZES:
         text = f"members: a cluster has {sizes} nodes, not {len(members)}"
         raise ClusterError(f"{text}; an even number survives no more failures than one less")
-    Members(tuple(member.node for member in members))
+    Configuration.founding(member.node for member in members)
     _refuse_same((f"members.{m.node}.name", m.name) for m in members)
     _refuse_same((f"members.{m.node}.{key}", at) for m in members for key, at in _tcp(m))
     _refuse_same((f"members.{m.node}.election_port", m.election) for m in members)

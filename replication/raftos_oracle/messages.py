@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from raftos.serializers import JSONSerializer
 
-from delaylog.replication.epochs import NODE_MAX
+from delaylog.replication.configuration import NODE_MAX
 from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
 from delaylog.replication.raftos_oracle.sessions import Stamp
 from delaylog.replication.raftos_oracle.term_file import TERM_MAX

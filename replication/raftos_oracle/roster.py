@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from ipaddress import AddressValueError, IPv4Address
 from typing import Final, TypeAlias
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.members import Members
 
 Address: TypeAlias = tuple[str, int]
 """(numeric IPv4 host, UDP port)."""
@@ -26,7 +26,7 @@ class Roster:
 
     def __init__(self, node: int, addresses: Mapping[int, Address]) -> None:
         """Raises ClusterError for what cannot work."""
-        Members(tuple(addresses))
+        Configuration.founding(addresses)
         if len(addresses) == 1:
             raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
         if node not in addresses:

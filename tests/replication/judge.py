@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import epoch_counter
 from delaylog.replication.messages import Ack, Append, Fetched, Message, Promise, Reject, Takeover
 from delaylog.replication.watermark import EpochTick
@@ -23,11 +24,13 @@ class Violation(Exception):
 
 
 class Judge:
-    """The invariants I1 to I11 of docs/REPLICATION.md over one schedule."""
+    """The invariants I1 to I11, and I14, of docs/REPLICATION.md over one schedule."""
 
     def __init__(self, gate_ms: int, size: int) -> None:
         self.gate_ms = gate_ms
         self.alone = size == 1
+        self.configuration = Configuration.founding(range(size))
+        """The newest that was committed."""
         self.truth = bytearray()
         """The log as far as it was ever committed."""
         self.marks: list[tuple[int, int]] = []
@@ -59,7 +62,8 @@ class Judge:
         """Epoch -> (epoch before it, where it begins, its bytes in any log)."""
         self.tick_lost = False
         """A power cut took an unsynced tick: I9 leans on ticks that survive."""
-        self.stats = {"commits": 0, "leaders": 0, "handed": 0, "repeats": 0, "heirs": 0}
+        names = "commits leaders handed repeats heirs changes changed"
+        self.stats = dict.fromkeys(names.split(), 0)
 
     # ------------------------------------------------------------------ logs
 
@@ -106,6 +110,7 @@ class Judge:
                 self.places[number] = position
                 self.waiting[number] = (position, due)
                 self.stats["commits"] += 1
+            self._note_configurations(node.disk.log, len(self.truth), commit)
             self.truth += data[len(self.truth) : commit]
 
     def _note_committed(self, node: SimNode, commit: int) -> None:
@@ -118,6 +123,20 @@ class Judge:
         for later, held in self.begun.items():
             if later > epoch and held[:commit] != data:
                 raise Violation(f"I1 {epoch:#x} commits what the leader of {later:#x} lacks")
+
+    def _note_configurations(self, log: MemoryLog, start: int, end: int) -> None:
+        """I14: one step at a time, from a committed one."""
+        before = self.configuration
+        for payload in log.begins(start, end):
+            now = Configuration.decode(payload) or before
+            if now != before:
+                joint = now.outgoing == before.voters and not before.outgoing
+                settled = not now.outgoing and now.voters == before.voters
+                if now.version != before.version + 1 or not (joint or settled):
+                    raise Violation(f"I14 {now} is committed behind {before}")
+                self.stats["changed"] += 1
+            before = now
+        self.configuration = before
 
     # ------------------------------------------------------------------ leaderships
 

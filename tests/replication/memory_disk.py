@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from random import Random
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTable
 from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
@@ -48,14 +49,17 @@ class MemoryLog:
         assert frames[-1].end == self.end + len(data)
         for frame in frames:
             if frame.begins:
-                self.epochs.begin(frame.epoch, frame.position)
+                self.epochs.begin(frame.epoch, frame.position, frame.configuration)
             self.ends.append(frame.end)
         self.data += data
         self.changes += 1
 
-    def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
-        self.epochs.begin(tick.epoch, self.end)
-        self._append(FrameKind.EPOCH_BEGIN, b"", tick, leader_time_ms)
+    def append_begin(
+        self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
+    ) -> None:
+        self.epochs.begin(tick.epoch, self.end, configuration)
+        payload = b"" if configuration is None else configuration.encode()
+        self._append(FrameKind.EPOCH_BEGIN, payload, tick, leader_time_ms)
 
     def append_row(self, number: int, due: int, tick: EpochTick, leader_time_ms: int) -> None:
         """What the engine of a leader does."""
@@ -91,9 +95,18 @@ class MemoryLog:
         out = []
         at = start
         for frame_end in self.ends[bisect_right(self.ends, start) : bisect_right(self.ends, end)]:
-            if frame_end - at > FRAME_HEADER_SIZE:
+            if self.epochs.at(at) == self.epochs.before(at) and at:
                 out.append((at, *ROW.unpack_from(self.data, at + FRAME_HEADER_SIZE)))
             at = frame_end
+        return out
+
+    def begins(self, start: int, end: int) -> list[bytes]:
+        """The payloads of the EPOCH_BEGIN frames between two positions."""
+        out = []
+        for _, at in self.epochs.entries():
+            if start <= at < end:
+                behind = self.ends[bisect_right(self.ends, at)]
+                out.append(bytes(self.data[at + FRAME_HEADER_SIZE : behind]))
         return out
 
     def sync(self) -> None:
@@ -135,10 +148,10 @@ class MemoryTicks:
 
 
 class MemoryDisk:
-    """All of it."""
+    """All of it. A node beyond the `size` first ones knows of no cluster yet."""
 
     def __init__(self, node: int, size: int) -> None:
-        self.members = {number: f"node-{number}" for number in range(size)}
+        self.members = {number: f"node-{number}" for number in range(size)} if node < size else {}
         self.log = MemoryLog()
         self.meta = MemoryMeta(Meta(CLUSTER_ID, node, self.members))
         self.ticks = MemoryTicks()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from delaylog.replication import campaign
 from delaylog.replication.campaign import Campaign
 from delaylog.replication.candidate import Candidate
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.dispatch_order import DispatchOrder
 from delaylog.replication.follower import Follower
 from delaylog.replication.gate import Gate
@@ -122,6 +124,24 @@ def _readmit_at_once(self: Leader, peer: int) -> bool:
     return True
 
 
+def _reached_by_voters(reached: Any) -> Any:
+    def without_outgoing(self: Configuration, values: Any) -> Any:
+        return reached(replace(self, outgoing=()), values)
+
+    return without_outgoing
+
+
+def _change_anyway(self: Candidate, last_epoch: int, configuration: Configuration) -> Configuration:
+    return configuration if self.change is None else self.change.configuration
+
+
+def _adopted_by_whom_it_asked(adopted: Any) -> Any:
+    def without_others(self: Candidate, configuration: Configuration, promise: Any) -> bool:
+        return adopted(self, self._configuration, promise)
+
+    return without_others
+
+
 def _no_fit(self: Follower, message: Any) -> bool:
     return message.prev_offset <= self._log.end
 
@@ -170,10 +190,17 @@ MUTATIONS: dict[str, list[Patch]] = {
     "no_prev_check": [(Follower, "_fits", _no_fit)],
     "promise_before_sync": [(Voter, "_holds_durably", lambda self: True)],
     "equal_counter": [(Voter, "may_promise", lambda self, epoch: epoch > self.promised)],
+    "no_joint": [(Configuration, "reached", _reached_by_voters(Configuration.reached))],
     "readmit_at_once": [(Leader, "readmit", _readmit_at_once)],
 }
 
-SURVIVES = {
+DIRECTED: dict[str, list[Patch]] = {
+    "change_anyway": [(Candidate, "begins_with", _change_anyway)],
+    "adopted_unasked": [(Candidate, "adopted", _adopted_by_whom_it_asked(Candidate.adopted))],
+}
+"""Too rare for random schedules: `test_changes.py` has one case for each."""
+
+SURVIVES: dict[str, list[Patch]] = {
     "tick_max_t": [(Candidate, "tick", _tick_of_any_epoch)],
 }
 """Not a fault: the position that a tick covers makes the tick of any epoch safe to start from."""

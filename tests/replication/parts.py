@@ -56,8 +56,9 @@ def at(ms: int) -> Now:
 class Cluster:
     """Real nodes; every message waits until it is asked for."""
 
-    def __init__(self, size: int = 3, timing: Timing | None = None) -> None:
-        self.disks = [MemoryDisk(node, size) for node in range(size)]
+    def __init__(self, size: int = 3, timing: Timing | None = None, *, spares: int = 0) -> None:
+        """`spares` = further nodes that are no members yet."""
+        self.disks = [MemoryDisk(node, size) for node in range(size + spares)]
         self.timing = timing or Timing()
         self.nodes = [self._start(disk) for disk in self.disks]
         self.now = at(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.raw_frames import RawFrame
@@ -41,9 +42,11 @@ class MirroredLog(MemoryLog):
         self.replica.append_frames(data, frames)
         self._same()
 
-    def append_begin(self, tick: EpochTick, leader_time_ms: int) -> None:
-        super().append_begin(tick, leader_time_ms)
-        self.replica.append_begin(tick, leader_time_ms)
+    def append_begin(
+        self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
+    ) -> None:
+        super().append_begin(tick, leader_time_ms, configuration)
+        self.replica.append_begin(tick, leader_time_ms, configuration)
         self._same()
 
     def append_row(self, number: int, due: int, tick: EpochTick, leader_time_ms: int) -> None:
@@ -69,6 +72,8 @@ class MirroredLog(MemoryLog):
     def _same(self) -> None:
         assert self.replica.end == self.end
         assert self.replica.epochs.entries() == self.epochs.entries()
+        mine, real = self.epochs.configuration, self.replica.epochs.configuration
+        assert (mine.encode() if mine else b"") == (real.encode() if real else b"")
 
 
 class RealTicks(SlotTicks):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import NeedsCopy, Readmitted
 from delaylog.replication.leader import Acks, Leader
-from delaylog.replication.members import Members
 from delaylog.replication.messages import Ack, Append, Readmit, Reject
 from delaylog.replication.timing import Timing
 from delaylog.replication.watermark import EpochTick
@@ -25,7 +25,7 @@ class Made:
         self.out = Outbox()
         self.leader = Leader(
             0,
-            Members((0, 1, 2)),
+            Configuration((0, 1, 2)),
             self.log,
             MemoryTicks(),
             tick=EpochTick(E2),

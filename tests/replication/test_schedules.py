@@ -20,17 +20,22 @@ CALM_MS = 3_000
 
 
 def run(
-    seeds: range, *, size: int, steps: int, disk: type[MemoryDisk] = MemoryDisk
+    seeds: range,
+    *,
+    size: int,
+    steps: int,
+    changes: float = 0.0,
+    disk: type[MemoryDisk] = MemoryDisk,
 ) -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in seeds:
-        world = World(seed, size, disk=disk)
+        world = World(seed, size, changes=changes, disk=disk)
         try:
             world.run(steps)
             if seed % 5 == 0:
                 world.calm(CALM_MS)
         except BaseException as error:
-            error.add_note(f"World({seed}, {size}).run({steps})")
+            error.add_note(f"World({seed}, {size}, changes={changes}).run({steps})")
             raise
         total.update(world.judge.stats)
         total["refused"] += world.refused
@@ -72,6 +77,18 @@ def test_real_disks() -> None:
     assert total["leaders"] > 200
 
 
+def test_members_change() -> None:
+    """Of three nodes and two spares, three to five vote; who was removed goes on standing."""
+    total = run(range(1_000), size=3, steps=800, changes=0.03)
+    assert total["changed"] > 300
+    assert total["commits"] > 8_000
+    assert total["refused"] == 0
+
+
+def test_members_change_on_real_disks() -> None:
+    assert run(range(60), size=3, steps=800, changes=0.05, disk=RealDisk)["changed"] > 15
+
+
 @pytest.mark.drill
 @pytest.mark.parametrize("part", range(5))
 def test_many_schedules(part: int) -> None:
@@ -79,3 +96,4 @@ def test_many_schedules(part: int) -> None:
     run(range(first, first + 5_000), size=3, steps=400)
     run(range(first, first + 1_000), size=5, steps=1_000)
     run(range(first, first + 1_000), size=3, steps=400, disk=RealDisk)
+    run(range(first, first + 4_000), size=3, steps=800, changes=0.03)

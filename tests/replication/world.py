@@ -13,6 +13,7 @@ from itertools import accumulate
 from random import Random
 
 from delaylog.replication import wire
+from delaylog.replication.errors import ChangeRefusedError
 from delaylog.replication.events import Role
 from delaylog.replication.messages import Message
 from delaylog.replication.timing import Timing
@@ -34,6 +35,7 @@ class World:
         wipes: float | None = None,
         window: int | None = None,
         hasty: bool = False,
+        changes: float = 0.0,
         disk: type[MemoryDisk] = MemoryDisk,
     ) -> None:
         self.random = random = Random(seed)
@@ -53,7 +55,10 @@ class World:
             window_bytes_max=window or random.choice((500, 2_000)),
         )
         """`hasty` = leaders follow each other as fast as can be."""
+        spares = 2 if changes else 0
+        """Nodes that are no members at first."""
         self.disk = disk
+        self.changing = changes > 0
         self.now_ms = 1_000
         self.judge = Judge(self.timing.gate_ms, size)
         self.net: list[tuple[int, int, Message]] = []
@@ -85,12 +90,14 @@ class World:
             (0.004, self.reconnect),
             (0.002, self.renew),
             (0.01, self.readmit),
+            (changes, self.change),
         )
         self.bounds = list(accumulate(weight for weight, _ in weighted))
         self.actions = [action for _, action in weighted]
         skews = random.choice((0, 0, 15, 200))
         self.nodes = [
-            SimNode(self, number, size, random.randint(-skews, skews)) for number in range(size)
+            SimNode(self, number, size, random.randint(-skews, skews))
+            for number in range(size + spares)
         ]
 
     # ------------------------------------------------------------------ what happens
@@ -189,7 +196,7 @@ class World:
 
     def reconnect(self, node: SimNode) -> bool:
         if node.alive:
-            for peer in node.replication.members.others(node.number):
+            for peer in node.replication.configuration.others(node.number):
                 node.replication.reconnect(peer)
         return node.alive
 
@@ -199,6 +206,34 @@ class World:
             node.replication.renew(node.now)
             node.settle()
         return bool(self.leaders())
+
+    def change(self, _: SimNode) -> bool:
+        """An operator asks the leader for other members."""
+        leader = self.some_leader()
+        if leader is None:
+            return False
+        now = leader.replication.configuration
+        known = {*now.nodes}
+        spare = [node.number for node in self.nodes if node.number not in known]
+        learners, voters = {*now.learners}, {*now.voters}
+        draw = self.random.random()
+        if draw < 0.3 and spare:
+            change = now.with_learners({*learners, self.random.choice(spare)})
+        elif draw < 0.4 and learners:
+            change = now.with_learners(learners - {self.random.choice(now.learners)})
+        else:
+            # Never fewer than three: one disk may be lost at any time.
+            pool = sorted(voters | learners)
+            count = self.random.randint(min(3, len(pool)), min(5, len(pool)))
+            change = now.with_voters(self.random.sample(pool, count))
+        if change.voters == now.voters and change.learners == now.learners:
+            return False
+        try:
+            leader.replication.leadership.change(change)
+        except ChangeRefusedError:
+            return False
+        self.judge.stats["changes"] += 1
+        return True
 
     def readmit(self, _: SimNode) -> bool:
         if self.wiped is None:
@@ -256,6 +291,22 @@ class World:
         for _ in range(steps):
             self.step()
 
+    def _fit_to_lead(self) -> SimNode:
+        """As an election has it: who knows the newest log, if there have been changes."""
+        fit = [
+            node
+            for node in self.nodes
+            if node.replication.votes and node.number in node.replication.configuration.voters
+        ]
+
+        def rank(node: SimNode) -> tuple[int, int]:
+            log = node.disk.log
+            if not self.changing:
+                return node.replication.promised, 0
+            return log.epochs.last_epoch, log.end
+
+        return max(fit, key=rank)
+
     def calm(self, bound_ms: int) -> None:
         """Faults end: within the bound a leader serves and hands out all that is due."""
         self.cut_off = None
@@ -275,8 +326,7 @@ class World:
                 self.sync(node)
                 node.dispatch()
             if not serving and self.now_ms % 20 == 0:
-                voters = [n for n in self.nodes if n.replication.votes]
-                best = max(voters, key=lambda n: n.replication.promised)
+                best = self._fit_to_lead()
                 best.replication.suggest_leader(best.now)
                 best.settle()
             newest = max(serving, key=lambda n: n.replication.promised, default=None)

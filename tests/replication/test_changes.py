@@ -1,0 +1,189 @@
+"""Changes of members: step by step under a leader, and what a crash in the middle leaves.
+
+Method: real nodes whose messages are delivered by hand; nodes 3 and 4 are no members at first.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.errors import ChangeRefusedError
+from delaylog.replication.messages import Nack, Prepare
+from tests.replication.mutations import DIRECTED, mutated
+from tests.replication.parts import Cluster
+
+THREE = Configuration((0, 1, 2))
+
+
+def led(node: int = 0) -> Cluster:
+    cluster = Cluster(spares=2)
+    cluster.lead(node)
+    cluster.send(node, 3)
+    return cluster
+
+
+def change(cluster: Cluster, node: int, to: Configuration) -> None:
+    """Ask for it and give it time."""
+    cluster.nodes[node].leadership.change(to)
+    cluster.pass_ms(300)
+
+
+def known(cluster: Cluster, node: int) -> Configuration:
+    return cluster.nodes[node].configuration
+
+
+def with_learners(*nodes: int) -> Cluster:
+    cluster = led()
+    change(cluster, 0, known(cluster, 0).with_learners(nodes))
+    return cluster
+
+
+def test_a_learner_gets_the_log_and_decides_nothing() -> None:
+    cluster = with_learners(3)
+    assert known(cluster, 3) == Configuration((0, 1, 2), learners=(3,), version=1)
+    assert cluster.disks[3].log.data == cluster.disks[0].log.data
+    leader = cluster.nodes[0].leader
+    assert leader is not None
+    assert leader.serving
+    cluster.down = {1, 2}
+    before = leader.commit
+    cluster.send(0)
+    assert leader.commit == before
+
+
+def test_a_voter_counts_once_the_change_is_settled() -> None:
+    cluster = with_learners(3, 4)
+    change(cluster, 0, known(cluster, 0).with_voters(range(5)))
+    now = Configuration((0, 1, 2, 3, 4), version=3)
+    assert [known(cluster, node) for node in range(5)] == [now] * 5
+    # Two of five may fail, and a former learner leads.
+    cluster.down = {0, 1}
+    cluster.lead(4)
+    cluster.send(4)
+    assert cluster.nodes[4].commit == cluster.disks[4].log.end
+
+
+def test_it_shrinks_again_and_the_removed_one_is_not_heard() -> None:
+    cluster = led()
+    change(cluster, 0, THREE.with_voters((0, 1)))
+    assert known(cluster, 1) == Configuration((0, 1), removed=(2,), version=2)
+    promised = cluster.nodes[1].promised
+    cluster.nodes[1].receive(2, Prepare(99 << 16 | 2), cluster.now)
+    assert cluster.nodes[1].promised == promised
+    assert cluster.nodes[1].take_messages() == []
+
+
+def test_from_one_to_three_and_back() -> None:
+    cluster = Cluster(1, spares=2)
+    cluster.lead(0)
+    change(cluster, 0, known(cluster, 0).with_learners((1, 2)))
+    change(cluster, 0, known(cluster, 0).with_voters((0, 1, 2)))
+    cluster.down = {0}
+    cluster.pass_ms(300)
+    cluster.lead(1)
+    change(cluster, 1, known(cluster, 1).with_voters((1,)))
+    # The node that leaves is away and cannot agree; the others of its side do.
+    assert known(cluster, 1) == Configuration((1,), removed=(0, 2), version=5)
+    cluster.down = {0, 2}
+    cluster.send(1)
+    assert cluster.nodes[1].commit == cluster.disks[1].log.end
+
+
+def test_what_cannot_be_changed_now_is_refused() -> None:
+    cluster = led()
+    leadership = cluster.nodes[0].leadership
+    cases = (
+        (THREE.with_voters((1, 2)), "hand over first"),
+        (THREE.with_voters((0, 1, 2, 3)), "node 3 does not hold"),
+        (THREE.with_learners((3,)).with_learners((4,)), "under way"),
+    )
+    for to, why in cases:
+        with pytest.raises(ChangeRefusedError, match=why):
+            leadership.change(to)
+    with pytest.raises(ChangeRefusedError, match="does not lead"):
+        cluster.nodes[1].leadership.change(THREE.with_learners((3,)))
+    leadership.change(THREE.with_learners((3,)))
+    with pytest.raises(ChangeRefusedError, match="changes already"):
+        leadership.change(THREE.with_learners((4,)))
+
+
+def test_who_does_not_decide_does_not_stand() -> None:
+    cluster = with_learners(3)
+    for node in (3, 4):
+        promised = cluster.nodes[node].promised
+        cluster.nodes[node].suggest_leader(cluster.now, at_once=True)
+        assert cluster.nodes[node].promised == promised
+
+
+def test_the_next_leader_ends_a_change() -> None:
+    """The leader fails as soon as the first step is committed."""
+    cluster = with_learners(3, 4)
+    cluster.nodes[0].leadership.change(known(cluster, 0).with_voters((0, 2, 3, 4)))
+    while not known(cluster, 3).changing:
+        cluster.pass_ms(1)
+    cluster.down = {0}
+    cluster.pass_ms(300)
+    cluster.lead(3)
+    cluster.pass_ms(300)
+    assert known(cluster, 4) == Configuration((0, 2, 3, 4), removed=(1,), version=3)
+
+
+def test_a_change_that_was_not_committed_is_cut_with_its_frame() -> None:
+    cluster = led()
+    cluster.down = {1, 2}
+    cluster.nodes[0].leadership.change(THREE.with_learners((3,)))
+    cluster.pass_ms(300)
+    assert known(cluster, 0) == THREE
+    cluster.down = {0}
+    cluster.pass_ms(300)
+    cluster.lead(1)
+    cluster.send(1)
+    cluster.down = set()
+    cluster.pass_ms(300)
+    assert known(cluster, 0) == THREE
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_change_made_for_one_log_is_not_made_behind_another(planted: bool) -> None:
+    """A leader that was cut off wants another member; meanwhile the others have changed theirs."""
+    cluster = led()
+    cluster.down = {0}
+    cluster.pass_ms(300)
+    cluster.lead(1)
+    change(cluster, 1, THREE.with_learners((3,)))
+    theirs = cluster.nodes[1].promised
+    cluster.down = set()
+    cluster.nodes[0].leadership.change(THREE.with_learners((4,)))
+    # An answer from long ago tells it how high the others are.
+    cluster.nodes[0].receive(1, Nack(0, theirs), cluster.now)
+    with mutated(DIRECTED["change_anyway"]) if planted else nullcontext():
+        cluster.nodes[0].renew(cluster.now)
+        cluster.settle()
+    assert cluster.nodes[0].leadership.serving
+    assert known(cluster, 0).learners == ((4,) if planted else (3,))
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_newer_configuration_that_is_found_has_to_agree_too(planted: bool) -> None:
+    """The first step to voters 0, 2, 3 and 4 reached node 1 alone before its leader fell; then
+    node 2, which does not know of it, asks node 1.
+    """
+    cluster = with_learners(3, 4)
+    cluster.down = {2, 3, 4}
+    change(cluster, 0, known(cluster, 0).with_voters((0, 2, 3, 4)))
+    assert known(cluster, 1).changing
+    assert not known(cluster, 2).changing
+    cluster.down = {0, 3, 4}
+    with mutated(DIRECTED["adopted_unasked"]) if planted else nullcontext():
+        cluster.nodes[2].suggest_leader(cluster.now, at_once=True)
+        cluster.pass_ms(200)
+        begun = cluster.nodes[2].leader is not None
+    assert known(cluster, 2).changing
+    assert begun is planted
+    if not planted:
+        cluster.down = {0}
+        cluster.pass_ms(200)
+        assert cluster.nodes[2].leadership.serving
