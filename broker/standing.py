@@ -19,6 +19,9 @@ class ClusterCalls(Protocol):
     def status(self) -> dict[str, Any]:
         """What this node knows of the cluster."""
 
+    def not_ready(self) -> str | None:
+        """Why calls are of no use here at the moment; None if they are."""
+
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
         """Have another node lead (None = whoever is furthest); says who does, and the pause."""
 

@@ -416,7 +416,12 @@ class ClusterMember:
                 )
             case Resigned():
                 self.counts.resigned += 1
-                log.warning("this node could not come to lead in time and stays out for a while")
+                missing = ", ".join(self._standing.cluster.missing_voters()) or "none"
+                log.warning(
+                    "this node could not come to lead in time and stays out for a while; voters "
+                    "that are not connected: %s",
+                    missing,
+                )
                 self.oracle.resign(boot_ms(), event.until_ms)
             case TakeoverAsked():
                 log.info("the leader hands over to this node")

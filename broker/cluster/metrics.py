@@ -58,6 +58,10 @@ class ClusterMetrics(Collector):
             ),
             "applied_position": ("How far the log is applied here.", member.position),
             "connected_peers": ("Peers that are connected.", len(member.transport.connected())),
+            "missing_voters": (
+                "Other voters that are not connected to this node.",
+                len(self._calls.missing_voters()),
+            ),
             "leader_known": ("1 while it is known who leads.", int(member.leader is not None)),
         }
         age_ms = member.gate_age_ms()
@@ -74,14 +78,14 @@ class ClusterMetrics(Collector):
     def _lag(self) -> Metric:
         lag = GaugeMetricFamily(
             "delaylog_cluster_follower_lag_bytes",
-            "Log that a follower does not have durably; only who leads knows.",
+            "Log that a follower does not have durably, all of it until it is heard of; only who "
+            "leads knows.",
             labels=["node"],
         )
         replication = self._member.replication
         if replication is not None and replication.leader is not None:
             for node, one in replication.leader.progress.items():
-                if one.known:
-                    lag.add_metric([str(node)], max(self._member.files.log_end - one.match, 0))
+                lag.add_metric([str(node)], max(self._member.files.log_end - one.match, 0))
         return lag
 
     def _counters(self) -> Iterator[Metric]:

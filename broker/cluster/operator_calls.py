@@ -55,6 +55,28 @@ class OperatorCalls:
             return "learner"
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
 
+    def missing_voters(self) -> list[str]:
+        """Names of other voters that are not connected to this node."""
+        replication = self._member.replication
+        if replication is None:
+            return []
+        here = {self._config.node, *self._member.transport.connected()}
+        voters = replication.configuration.deciding
+        return [self._config.member(node).name for node in voters if node not in here]
+
+    def not_ready(self) -> str | None:
+        """Why calls are of no use here at the moment; None if they are."""
+        member, replication = self._member, self._member.replication
+        if replication is None:
+            return "this node waits for all other members before it joins"
+        if not replication.votes and not member.files.log_end:
+            return "this node is a learner and holds nothing yet"
+        if member.leader is not None:
+            return None
+        missing = self.missing_voters()
+        names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        return f"this node knows no leader{names}"
+
     def status(self) -> dict[str, Any]:
         """What this node knows."""
         member, replication = self._member, self._member.replication

@@ -299,6 +299,9 @@ class HttpFace:
         }
         cluster = self._node.standing.cluster
         if cluster is not None:
+            why = cluster.not_ready()
+            if why is not None:
+                raise Problem("not_ready", why)
             status = cluster.status()
             members["role"] = status["role"]
             members["leader"] = status["leader"] and status["leader"]["http"]

@@ -15,6 +15,7 @@ from delaylog.broker.cluster.metrics import ClusterMetrics, MemberCounts
 from delaylog.broker.cluster.operator_calls import NotTakenOverError, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import make_epoch
 from delaylog.replication.events import Role
 from delaylog.replication.leader import Acks, Progress
@@ -57,6 +58,7 @@ class Fake:
             role=Role.SERVING,
             leader=SimpleNamespace(progress=progress),
             leadership=SimpleNamespace(hands_over=False),
+            configuration=Configuration((1, 2, 3)),
         )
 
     def gate_age_ms(self) -> int | None:
@@ -126,6 +128,28 @@ def test_roles() -> None:
     status = fake.calls().status()
     assert (status["role"], status["epoch"], status["leader"]) == ("joining", None, None)
     assert fake.scrape()
+
+
+def test_it_says_why_it_is_not_ready() -> None:
+    fake = Fake()
+    assert fake.calls().not_ready() is None
+    fake.follow()
+    assert fake.calls().not_ready() is None
+    fake.leader, fake.connected = None, {2}
+    assert fake.calls().not_ready() == (
+        "this node knows no leader; voters that are not connected: gamma"
+    )
+    assert "delaylog_cluster_missing_voters 1.0" in fake.scrape()
+    fake.leader, fake.replication.votes, fake.files.log_end = 2, False, 0
+    assert "holds nothing" in (fake.calls().not_ready() or "")
+    fake.replication = None
+    assert "before it joins" in (fake.calls().not_ready() or "")
+
+
+def test_a_member_that_was_not_heard_of_lacks_everything() -> None:
+    fake = Fake()
+    fake.replication.leader.progress[3] = Progress(0)
+    assert 'delaylog_cluster_follower_lag_bytes{node="3"} 1000.0' in fake.scrape()
 
 
 @pytest.mark.parametrize("to", [2, "2", "beta", None])
@@ -202,6 +226,7 @@ def test_metrics() -> None:
         "delaylog_cluster_epoch 5.0",
         "delaylog_cluster_commit_position 950.0",
         "delaylog_cluster_connected_peers 2.0",
+        "delaylog_cluster_missing_voters 0.0",
         "delaylog_cluster_leader_known 1.0",
         "delaylog_cluster_gate_age_ms 12.0",
         'delaylog_cluster_follower_lag_bytes{node="2"} 50.0',
