@@ -13,8 +13,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from delaylog.broker.config import ConfigError
-from delaylog.storage.file_system import FILE_MODE, make_folder
+from delaylog.storage.file_system import (
+    FILE_MODE,
+    make_folder,
+    open_descriptor,
+    raise_disk_error,
+)
 from delaylog.storage.layout import HOLD
+from delaylog.storage.spare_descriptors import refill
 
 LOCK: Final = "lock"
 """Held alone by the process that serves, verifies or restores a folder."""
@@ -55,11 +61,16 @@ def held_retention(folder: str) -> Iterator[None]:
 
 def retention_held(folder: str) -> bool:
     """Whether a backup holds the folder's files just now."""
-    fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    path = f"{folder}/{HOLD}"
+    try:
+        fd = open_descriptor(path, os.O_RDONLY | os.O_CREAT)
+    except OSError as error:
+        raise_disk_error(error, path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
         os.close(fd)
+        refill()
     return False

@@ -170,8 +170,8 @@ async def _serve(config: Config) -> int:
 
         resp = make_face(node, config.resp)
         metrics.registry.register(RespMetrics(resp.executor))
-        clients = resp.connections
-        face.other_connections = lambda: len(clients)
+        redis = resp
+        face.other_connections = lambda: redis.open_connections
         resp.other_connections = lambda: face.connections
     node.start()
     if config.log_level == "debug":

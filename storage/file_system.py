@@ -15,12 +15,14 @@ import shutil
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from delaylog.storage.errors import DiskFailedError, DiskFullError, NoDescriptorError
-from delaylog.storage.spare_descriptors import NO_DESCRIPTOR, give_spare, refill
+from delaylog.storage.spare_descriptors import NO_DESCRIPTOR, refill, with_spares
+
+T = TypeVar("T")
 
 IOV_MAX = 1024
 """How many buffers one writev takes on Linux."""
@@ -335,13 +337,21 @@ class OsFile:
         refill()
 
 
-def _open(path: str, flags: int) -> int:
-    while True:
-        try:
-            return os.open(path, flags, FILE_MODE)
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTOR or not give_spare():
-                raise
+def open_descriptor(path: str, flags: int) -> int:
+    """As `os.open`, if need be with a spare descriptor. Call `refill` once it is closed."""
+    return with_spares(partial(os.open, path, flags | os.O_CLOEXEC, FILE_MODE))
+
+
+def _briefly(act: Callable[[str], T], path: str) -> T:
+    """Do what opens files and closes them again. Raises NoDescriptorError, and OSError as it is."""
+    try:
+        return with_spares(partial(act, path))
+    except OSError as error:
+        if error.errno in NO_DESCRIPTOR:
+            raise_disk_error(error, path)
+        raise
+    finally:
+        refill()
 
 
 class OsFileSystem:
@@ -351,9 +361,9 @@ class OsFileSystem:
     _file = OsFile
 
     def open(self, path: str, *, create: bool = False) -> File:
-        flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = self._access | (os.O_CREAT if create else 0)
         try:
-            return self._file(_open(path, flags), path)
+            return self._file(open_descriptor(path, flags), path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -363,7 +373,7 @@ class OsFileSystem:
         return os.path.exists(path)
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(_briefly(os.listdir, path))
 
     def mkdir(self, path: str) -> None:
         try:
@@ -381,11 +391,11 @@ class OsFileSystem:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        _briefly(shutil.rmtree, path)
 
     def sync_folder(self, path: str) -> None:
         try:
-            fd = _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise_disk_error(error, path)
         try:

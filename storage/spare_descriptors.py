@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 SPARES: Final = 16
 """Descriptors that are held back: more than the broker opens between two files that it closes."""
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """What the system says when the process, or the machine, has no descriptor left."""
+
+T = TypeVar("T")
 
 _held: list[int] = []
 _wanted = 0
@@ -34,6 +37,16 @@ def give_spare() -> bool:
     except IndexError:
         return False
     return True
+
+
+def with_spares(act: Callable[[], T]) -> T:
+    """Do what opens files, with spares given up for them where none is free. It may begin anew."""
+    while True:
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or not give_spare():
+                raise
 
 
 def refill() -> None:

@@ -27,6 +27,7 @@ from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
+from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
@@ -102,7 +103,7 @@ class RespFace:
             server.settings[b"maxclients"] = b"%d" % self._clients_max
         self.other_connections: Callable[[], int] = lambda: 0
         """Of HTTP, which share the descriptors."""
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.restored_since = _BUG
@@ -119,10 +120,16 @@ class RespFace:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port."""
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=_BACKLOG
-        )
-        port = int(self._listener.sockets[0].getsockname()[1])
+        if tls is None:
+            self._listener = await self.loop.create_server(
+                lambda: Connection(self), host, port, backlog=_BACKLOG
+            )
+            port = int(self._listener.sockets[0].getsockname()[1])
+        else:
+            self._listener = TlsListener(
+                tls, make=lambda: Connection(self), is_full=lambda: self.is_full(accepting=True)
+            )
+            port = await self._listener.start(host, port, _BACKLOG)
         listens(self.server, host, port)
         self._sweep()
         return port
@@ -164,10 +171,20 @@ class RespFace:
         """For a connection that is about to be made."""
         return command_parser(self.limits, authenticated=not self.server.wants_password)
 
-    def is_full(self) -> bool:
-        """Whether one client more would be too many: it is counted as turned away."""
+    @property
+    def open_connections(self) -> int:
+        """Clients, and connections whose TLS handshake is not over."""
+        waiting = self._listener.handshakes if isinstance(self._listener, TlsListener) else 0
+        return len(self.connections) + waiting
+
+    def is_full(self, *, accepting: bool = False) -> bool:
+        """Whether one client more would be too many: it is counted as turned away.
+
+        `accepting` = its handshake is to come, so all others that are in theirs count.
+        """
         most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
-        full = len(self.connections) + self.other_connections() >= most
+        own = self.open_connections if accepting else len(self.connections)
+        full = own + self.other_connections() >= most
         self.server.refused_connections += full
         return full
 

@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
+from delaylog.broker.accepting import accept_all
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Identity, Levels
@@ -29,8 +30,6 @@ from delaylog.storage.levels import KNOWN_LEVEL
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
-_ACCEPT_PAUSE_S: Final = 0.05
-"""After a failed accept, such as for want of file descriptors."""
 
 
 class Transport(Protocol):
@@ -133,7 +132,7 @@ class PeerTransport:
         self._socket = socket.create_server(self._listen, backlog=_BACKLOG)
         self._socket.setblocking(False)
         self._running = True
-        self._spawn(self._accept(self._socket))
+        self._spawn(accept_all(self._socket, self._accept, self._note_refused_accept))
         for peer in self._addresses:
             if peer > self._identity.node:
                 self._spawn(self._keep_dialling(peer))
@@ -266,26 +265,21 @@ class PeerTransport:
     def _connection(self, expected: int | None = None) -> Connection:
         return Connection(self, self._identity, self._hello, limits=self._limits, expected=expected)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        """Take connections; each has a task of its own until it has proven itself."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
-                await asyncio.sleep(_ACCEPT_PAUSE_S)
-                continue
-            while len(self._strangers) >= self._limits.strangers_max:
-                oldest, task = next(iter(self._strangers.items()))
-                oldest.close(Refused.CROWD, "too many connections that have not proven themselves")
-                task.cancel()
-                del self._strangers[oldest]
-            connection = self._connection()
-            task = self._spawn(self._welcome(connection, sock))
-            self._strangers[connection] = task
-            task.add_done_callback(partial(self._welcomed, connection, sock))
-            self._count_strangers()
+    def _note_refused_accept(self, error: OSError) -> None:
+        self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
+
+    def _accept(self, sock: socket.socket) -> None:
+        """A connection came; it has a task of its own until it has proven itself."""
+        while len(self._strangers) >= self._limits.strangers_max:
+            oldest, task = next(iter(self._strangers.items()))
+            oldest.close(Refused.CROWD, "too many connections that have not proven themselves")
+            task.cancel()
+            del self._strangers[oldest]
+        connection = self._connection()
+        task = self._spawn(self._welcome(connection, sock))
+        self._strangers[connection] = task
+        task.add_done_callback(partial(self._welcomed, connection, sock))
+        self._count_strangers()
 
     async def _welcome(self, connection: Connection, sock: socket.socket) -> None:
         """Let an accepted connection prove itself, within its time."""

@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from delaylog.broker.resp.tls_listener import HANDSHAKE_SECONDS
 from tests.broker.conftest import read_all
+from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
 from tests.starts.warm import PROGRAM
 
 FILES = 256
+LIMITED = ("/bin/sh", "-c", f'ulimit -n {FILES}; exec "$0" "$@"', PROGRAM)
 
 
-def test_more_clients_than_descriptors(tmp_path: Path) -> None:
-    limited = ("/bin/sh", "-c", f'ulimit -n {FILES}; exec "$0" "$@"', PROGRAM)
-    broker = RespBroker(tmp_path, "--resp", "RESP", program=limited)
+@contextmanager
+def limited(folder: Path, *options: str) -> Iterator[tuple[RespBroker, list[socket.socket]]]:
+    """A broker with few descriptors, which ends well, and sockets that are closed after it."""
+    broker = RespBroker(folder, "--resp", "RESP", *options, program=LIMITED)
     broker.start()
     socks: list[socket.socket] = []
     try:
-        first = broker.connect()
-        assert first.call("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES // 2)]
-        address = ("127.0.0.1", broker.resp_port)
-        socks += [socket.create_connection(address, 10) for _ in range(FILES + 50)]
-        assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
-        assert broker.call("GET", "/metrics").status == 200
-        assert first.call("SET", "k", "v") == b"OK"
-        # Nor does a client that asks for more get them.
-        assert first.call("CONFIG", "SET", "maxclients", 10_000) == b"OK"
-        socks.append(socket.create_connection(address, 10))
-        assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
-        first.close()
+        yield broker, socks
         assert broker.stop() == 0
         broker.assert_clean_logs()
     finally:
         for sock in socks:
             sock.close()
         broker.kill()
+
+
+def crowd(broker: RespBroker) -> list[socket.socket]:
+    """More connections than there are descriptors."""
+    address = ("127.0.0.1", broker.resp_port)
+    return [socket.create_connection(address, 10) for _ in range(FILES + 50)]
+
+
+def test_more_clients_than_descriptors(tmp_path: Path) -> None:
+    with limited(tmp_path) as (broker, socks):
+        first = broker.connect()
+        assert first.call("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES // 2)]
+        socks += crowd(broker)
+        assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
+        assert broker.call("GET", "/metrics").status == 200
+        assert first.call("SET", "k", "v") == b"OK"
+        # Nor does a client that asks for more get them.
+        assert first.call("CONFIG", "SET", "maxclients", 10_000) == b"OK"
+        socks.append(socket.create_connection(("127.0.0.1", broker.resp_port), 10))
+        assert read_all(socks[-1]) == b"-ERR max number of clients reached\r\n"
+        first.close()
+
+
+def test_idle_sockets_on_the_tls_port(tmp_path: Path) -> None:
+    """They never begin their handshake; each is counted all the same, and ends after a while."""
+    pair = tmp_path / "broker.pem"
+    pair.write_bytes(certificate())
+    with limited(tmp_path, "--resp-tls-cert", str(pair)) as (broker, socks):
+        socks += crowd(broker)
+        # The last ones were refused at once.
+        assert socks[-1].recv(1) == b""
+        assert broker.call("GET", "/healthz").status == 200
+        assert broker._process is not None
+        assert len(os.listdir(f"/proc/{broker._process.pid}/fd")) < FILES * 3 // 4
+        assert broker.call("POST", "/v1/topics/t/messages", {"body": "x"}).status in (200, 201)
+        time.sleep(HANDSHAKE_SECONDS + 1)
+        context = ssl.create_default_context(cafile=str(pair))
+        context.check_hostname = False
+        client = broker.connect(tls=context)
+        assert client.call("SET", "k", "v") == b"OK"
+        client.close()

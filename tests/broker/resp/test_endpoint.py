@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import socket
 import ssl
 import time
@@ -11,11 +10,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.broker.conftest import read_all
+from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.starts.warm import as_text, run_warm
@@ -221,8 +220,8 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "open").write_text("token-of-all\n")
     for name, mode in (("short", 0o600), ("nobody", 0o640), ("open", 0o644)):
         (tmp_path / name).chmod(mode)
-    (tmp_path / "pair").write_bytes(_certificate())
-    (tmp_path / "other").write_bytes(_certificate())
+    (tmp_path / "pair").write_bytes(certificate())
+    (tmp_path / "other").write_bytes(certificate())
     (tmp_path / "locked").write_bytes(
         ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
@@ -260,10 +259,10 @@ def _tls(certificate: str, *key: str) -> list[str]:
 
 
 def test_tls(start_broker: Start, tmp_path: Path) -> None:
-    certificate = tmp_path / "broker.pem"
-    certificate.write_bytes(_certificate())
-    broker = start_broker("--resp-tls-cert", str(certificate))
-    context = ssl.create_default_context(cafile=str(certificate))
+    pair = tmp_path / "broker.pem"
+    pair.write_bytes(certificate())
+    broker = start_broker("--resp-tls-cert", str(pair))
+    context = ssl.create_default_context(cafile=str(pair))
     context.check_hostname = False
     client = broker.connect(tls=context)
     assert client.pipeline(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
@@ -273,28 +272,6 @@ def test_tls(start_broker: Start, tmp_path: Path) -> None:
         assert b"PONG" not in read_all(sock)
     assert broker.stop() == 0
     broker.assert_clean_logs()
-
-
-def _certificate() -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ) + made.public_bytes(serialization.Encoding.PEM)
 
 
 def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
