@@ -272,9 +272,9 @@ def _limits(table: Any) -> Limits:
     for name, value in table.items():
         if name not in names:
             raise ConfigError(f"unknown limit {name!r}; known are {sorted(names)}")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(f"limits.{name} must be a whole number")
     try:
         return Limits(**table)
-    except AssertionError as error:
-        raise ConfigError(f"limits contradict each other: {error}") from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

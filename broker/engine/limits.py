@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX
+
+TIME_MS_MAX: Final = 50 * 366 * 86_400_000
+"""No limit of time is longer: hours of a ref end in the year 2089 (storage/layout.py)."""
+NUMBER_MAX: Final = 1 << 53
+"""No limit is greater: exact in JSON, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,18 @@ class Limits:
         return 64 * self.json_rows_max
 
     def __post_init__(self) -> None:
-        assert self.request_bytes_max < PAYLOAD_BYTES_MAX, "a request fits one frame"
-        assert self.state_bytes_max < self.state_bytes_hard_max, (
-            "writing starts before changes wait"
+        """Raises ValueError."""
+        for limit in fields(self):
+            most = TIME_MS_MAX if "_ms" in limit.name else NUMBER_MAX
+            if not 0 <= getattr(self, limit.name) <= most:
+                raise ValueError(f"{limit.name} is a number from 0 to {most:,}")
+        orders = (
+            ("request_bytes_max", self.request_bytes_max, PAYLOAD_BYTES_MAX - 1),
+            ("state_bytes_max", self.state_bytes_max, self.state_bytes_hard_max - 1),
+            ("tail_bytes_max", self.tail_bytes_max, self.tail_bytes_hard_max - 1),
         )
-        assert self.tail_bytes_max < self.tail_bytes_hard_max, (
-            "the splitter starts before sends wait"
-        )
+        for name, value, most in orders:
+            if value > most:
+                raise ValueError(f"limits contradict each other: {name} is at most {most:,} here")
+        if not self.connections_max:
+            raise ValueError("connections_max is at least 1")

@@ -128,6 +128,9 @@ BAD_FILES = {
     "limit a float": ("[limits]\nwait_ms_max = 5.5", "wait_ms_max"),
     "limit true": ("[limits]\nwait_ms_max = true", "wait_ms_max"),
     "limit negative": ("[limits]\nwait_ms_max = -5", "wait_ms_max"),
+    "a time without end": ("[limits]\nlease_ms_max = 9223372036854775807", "lease_ms_max is a"),
+    "a count without end": ("[limits]\nreceive_max = 9223372036854775807", "receive_max is a"),
+    "no connections": ("[limits]\nconnections_max = 0", "connections_max is at least 1"),
     "limits contradict": ("[limits]\ntail_bytes_max = 999999999", "contradict"),
 }
 
