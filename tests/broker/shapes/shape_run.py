@@ -74,6 +74,7 @@ class ShapeRun:
 
     async def run(self) -> None:
         """All of it, but for the verdict."""
+        began_ms = now_ms()
         batches = list(plan(self._shape, self._size, self._random))
         half = len(batches) // 2
         with self._recorder:
@@ -90,6 +91,7 @@ class ShapeRun:
                 await self._check_far(client)
                 await self._check_counts(client)
                 await self._check_lists(client)
+        self._expect(now_ms() - began_ms < FAR_MS_MIN // 2, "too slow: far messages are near now")
 
     def verdict(self) -> list[str]:
         """What did not hold."""

@@ -225,7 +225,8 @@ def test_host_refuses_a_message(go: Run) -> None:
             two.on_message = refuse
             for number in (1, 2, 3):
                 one.transport.send(1, ack(number))
-            await until(lambda: len(two.story) == 3)
+            # Both: who dialled hears the other's hello after its own was taken.
+            await until(lambda: len(one.story) == len(two.story) == 3)
             assert two.messages == [(0, ack(1)), (0, ack(2))]
             assert two.refused == {Refused.MESSAGE: 1}
             one.transport.send(1, ack(4))

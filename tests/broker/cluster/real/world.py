@@ -159,7 +159,7 @@ class World(Troubles, Clients):
             found = find_origins(state, origins, topic, now_ms, topic.default)
             lives = bool(found.known[0]) and found.states[0] < MessageState.ACKED
             if message.ended is not None and lives:
-                raise Violation(f"{message.body!r} was {message.how} and lives")
+                raise Violation(f"was {message.how} and lives: {self._told(message)}")
             if message.ended is None and not message.maybe_ended and not lives:
                 raise Violation(f"{message.body!r} is lost: {message}")
 
