@@ -28,6 +28,8 @@ OUTPUT_BYTES_MAX: Final = 32 << 20
 """A subscriber that reads slower than others publish is dropped when so much waits for it."""
 SENT_BYTES_MIN: Final = 1 << 20
 """With memory used up, who has sent more of an unfinished command is closed."""
+COUNTED_BYTES_MIN: Final = 64 << 10
+"""A client that leaves less unread is not counted: most calls count nothing."""
 STALL_BYTES: Final = 1 << 10
 """Who sends fewer of an unfinished command between two looks at it is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
@@ -45,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._scheduled = False
         self._paused = False
         """The client does not read its replies: nothing of it runs meanwhile."""
+        self.paused_at = 0.0
+        """Since when."""
         self._held = False
         """A command waited: what came behind it is to be looked at when it has its answer."""
         self._behind = False
@@ -53,6 +57,8 @@ class Connection(asyncio.Protocol):
         """Turns whose replies wait for the log."""
         self._owed_bytes = 0
         """Replies that wait for the log."""
+        self._counted = 0
+        """Replies that the face knows to be unread."""
         self._received = 0
         """Bytes, ever; and as they were when an unfinished command was looked at."""
         self._seen = -1
@@ -85,6 +91,7 @@ class Connection(asyncio.Protocol):
         if self.task is not None:
             self.task.cancel()
         if self.entered:
+            self._count(0)
             self._face.leave(self)
 
     def data_received(self, data: bytes) -> None:
@@ -104,13 +111,17 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """It does not read what it is told."""
         self._paused = True
+        self.paused_at = self._face.loop.time()
         if self._transport is not None:
             self._transport.pause_reading()
-        self._face.shed()
+        self.count_replies()
+        if self._face.memory.refuses():
+            self._face.shed()
 
     def resume_writing(self) -> None:
         """It does again."""
         self._paused = False
+        self.count_replies()
         if self._transport is not None:
             self._transport.resume_reading()
             self.go_on()
@@ -142,6 +153,11 @@ class Connection(asyncio.Protocol):
         if session.closing or self._transport is None:
             return
         face = self._face
+        if face.replies.is_used_up:
+            self._held = True
+            self._hold_back()
+            face.replies.wait(self)
+            return
         if not face.ready():
             self.task = face.loop.create_task(self._until_ready())
             return
@@ -160,6 +176,7 @@ class Connection(asyncio.Protocol):
             session.closing = True
         if session.blocked is not None:
             face.arm()
+        self.count_replies()
         if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
 
@@ -203,8 +220,11 @@ class Connection(asyncio.Protocol):
 
     def _is_owed_much(self) -> bool:
         """Whether it is to be answered before more of its commands run."""
-        out = self.session.out
-        return self._owed_bytes + sum(map(len, out)) > REPLY_BYTES_A_TURN
+        return self._owed() > REPLY_BYTES_A_TURN
+
+    def _owed(self) -> int:
+        """Bytes of replies that were not written."""
+        return self._owed_bytes + sum(map(len, self.session.out))
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:
@@ -272,6 +292,7 @@ class Connection(asyncio.Protocol):
             return b""
         replies = b"".join(out)
         self._owed_bytes += size
+        self.count_replies()
         if session.closing:
             self._last = True
         elif self._held and session.blocked is None and self.task is None:
@@ -286,6 +307,7 @@ class Connection(asyncio.Protocol):
             return
         if data:
             transport.write(data)
+            self.count_replies()
             if self._held and not self._paused and not self._is_owed_much():
                 self.finished()
             if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX and self.session.subscribed:
@@ -297,6 +319,16 @@ class Connection(asyncio.Protocol):
     def unread_bytes(self) -> int:
         """Of what it was told."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def count_replies(self) -> None:
+        """Have the face know how much of what it was or is to be told is not read."""
+        unread = self._owed() + (self.unread_bytes() if self._paused else 0)
+        self._count(unread if unread > COUNTED_BYTES_MIN else 0)
+
+    def _count(self, unread: int) -> None:
+        change, self._counted = unread - self._counted, unread
+        if change:
+            self._face.replies.count(change)
 
     def abort(self) -> None:
         """End without a word."""

@@ -27,6 +27,7 @@ from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
+from delaylog.broker.resp.reply_bound import ReplyBound
 from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import DISTRUSTED
@@ -82,6 +83,7 @@ class RespFace:
         self.executor.may_grow = self._may_grow
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
+        self.replies = ReplyBound(maxmemory, self.loop, self.shed)
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
         self.executor.on_script_stopped = self._undo_script
@@ -156,6 +158,7 @@ class RespFace:
             self._timer.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.replies.stop()
         self.executor.waits.end_all(ErrorReply(b"UNBLOCKED the server is shutting down"))
         for _ in range(100):
             owed = any(connection.owed for connection in self.connections.values())
@@ -224,13 +227,15 @@ class RespFace:
         log.error("the connection of a Redis client is closed", exc_info=error)
 
     def shed(self) -> None:
-        """A client does not read what it is told: with memory used up, who is owed most goes."""
-        if not self.memory.refuses():
-            return
-        largest = max(self.connections.values(), key=Connection.unread_bytes)
-        if largest.unread_bytes() > SHED_BYTES_MIN:
-            self.note_lost(MemoryError("used memory > 'maxmemory', and it does not read"))
-            largest.abort()
+        """There is no memory for more replies: who has left many unread for longest goes."""
+        unread = []
+        for connection in list(self.connections.values()):
+            connection.count_replies()
+            if connection.unread_bytes() > SHED_BYTES_MIN:
+                unread.append(connection)
+        if unread:
+            self.note_lost(MemoryError("no memory for more replies, and it does not read"))
+            min(unread, key=lambda connection: connection.paused_at).abort()
 
     def _note_wrong_password(self, session: Session) -> None:
         host = session.address.rpartition(b":")[0].decode()

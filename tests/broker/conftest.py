@@ -130,6 +130,12 @@ class Broker:
         (self.data_dir / "reserve").unlink(missing_ok=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def memory_bytes(self, name: str) -> int:
+        """Of its process as the kernel tells it: VmRSS now, VmHWM at its most."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition(f"{name}:")[2].split()[0]) << 10
+
     def logs(self) -> list[dict[str, Any]]:
         """All log lines; each must be a JSON object."""
         return [json.loads(line) for line in self.log_path.read_text().splitlines()]

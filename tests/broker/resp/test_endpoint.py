@@ -151,12 +151,7 @@ def test_a_client_that_does_not_read_costs_no_memory(resp_broker: RespBroker) ->
     client = resp_broker.connect()
     client.call("SET", "large", b"x" * 500_000)
 
-    def resident_mib() -> float:
-        pid = resp_broker._process.pid  # type: ignore[union-attr]
-        status = Path(f"/proc/{pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-    before = resident_mib()
+    before = resp_broker.memory_bytes("VmRSS")
     slow = resp_broker.connect()
     slow.sock.settimeout(2)
     request = b"GET large\r\n" * 1000
@@ -166,7 +161,7 @@ def test_a_client_that_does_not_read_costs_no_memory(resp_broker: RespBroker) ->
     except TimeoutError:
         pass
     # It asked for 100 GB.
-    assert resident_mib() - before < 100
+    assert resp_broker.memory_bytes("VmRSS") - before < 100 << 20
     assert client.call("PING") == b"PONG"
     slow.close()
     client.call("DEL", "large")
@@ -282,7 +277,7 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
     other = broker.connect()
     flood = socket.create_connection(("127.0.0.1", broker.resp_port))
     flood.setblocking(False)
-    before = _resident_mib(broker)
+    before = broker.memory_bytes("VmRSS")
     piece = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 8_000
     sent, answered, seconds = 0, 0, 0.0
     until = time.monotonic() + 4
@@ -303,7 +298,7 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
         seconds = max(seconds, time.monotonic() - began)
     assert answered > 0
     assert seconds < 1
-    assert _resident_mib(broker) < before + 40, (sent >> 20, answered)
+    assert broker.memory_bytes("VmRSS") < before + (40 << 20), (sent >> 20, answered)
     # All that was sent is answered, in the end.
     flood.settimeout(30)
     flood.sendall(piece[sent % len(piece) :])
@@ -312,11 +307,6 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
         answered += flood.recv(1 << 20).count(b"\n")
     assert answered == sent // 27
     flood.close()
-
-
-def _resident_mib(broker: RespBroker) -> int:
-    text = Path(f"/proc/{broker._process.pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) >> 10
 
 
 def test_a_command_that_the_log_cannot_take_is_refused(client: RespClient) -> None:

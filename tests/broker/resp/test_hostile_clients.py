@@ -200,6 +200,26 @@ def test_who_sends_without_end_is_closed_when_memory_is_used_up(start_broker: St
     _eventually(lambda: others.call("SET", "k", "v") == b"OK")
 
 
+def test_replies_that_nobody_reads_take_a_share_of_the_memory(start_broker: Start) -> None:
+    """Thirty clients ask for 1.8 GiB, and read nothing. Who reads is served."""
+    broker = start_broker("--resp-maxmemory", "400mb")
+    client = broker.connect()
+    client.call("SETRANGE", "k", 60 << 20, "x")
+    socks = []
+    try:
+        for _ in range(30):
+            sock = socket.create_connection(("127.0.0.1", broker.resp_port), 10)
+            sock.sendall(b"GET k\r\n")
+            socks.append(sock)
+        for _ in range(3):
+            assert len(client.call("GET", "k")) == (60 << 20) + 1
+        _eventually(lambda: client.call("SET", "after", "v") == b"OK")
+        assert broker.memory_bytes("VmHWM") < 400 << 20
+    finally:
+        for sock in socks:
+            sock.close()
+
+
 def _eventually(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
     while not holds():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -21,15 +20,6 @@ SIZE = 5 << 20
 """Of an attack: without a bound it becomes some 100 to 350 MiB."""
 GROWTH_MAX = 40 << 20
 """What one such request may add to the broker's peak: its bytes a few times over."""
-
-
-def peak_bytes(broker: Any) -> int:
-    """The most memory that the broker has had."""
-    pid = broker._process.pid
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError("the kernel says no VmHWM")
 
 
 def _array(count: int) -> bytes:
@@ -65,12 +55,12 @@ def test_no_body_becomes_many_times_its_size(
     """Refused by each call that takes large bodies, at a cost in memory like the body's size."""
     kind, body, statuses = ATTACKS[name]
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 3_600_000})
-    before = peak_bytes(broker)
+    before = broker.memory_bytes("VmHWM")
     for call in ("messages", "receive"):
         answer = broker.call("POST", f"/v1/topics/{topic}/{call}", body, {"Content-Type": kind})
         assert answer.status in statuses, answer
         assert_problem(answer, answer.status, {400: "bad_request", 413: "too_large"}[answer.status])
-    assert peak_bytes(broker) - before < GROWTH_MAX
+    assert broker.memory_bytes("VmHWM") - before < GROWTH_MAX
     assert broker.counts(topic)["waiting"] == 1
 
 
