@@ -203,7 +203,10 @@ class StateColumn:
         """Open from a write to its sync only: an error of the disk is told to who holds it."""
         self._writing = threading.Lock()
         self._pieces: dict[int, _Piece] = {}
-        self._created = False
+        self._has_new_name = True
+        """Also if it is there: whoever made it (an engine that this one replaced, a process that was
+        killed) may not have come to sync its folder.
+        """
         self._exists = fs.exists(path)
         self._length = 0
         self.used = False
@@ -323,7 +326,6 @@ class StateColumn:
                 # The column may be the first file of its hour: rows can still sit in the tail.
                 self._fs.mkdir(self._path.rpartition("/")[0])
             file = self._file = self._fs.open(self._path, create=not self._exists)
-            self._created |= not self._exists
             self._exists = True
         if self._length < end:
             file.truncate(end)
@@ -441,9 +443,9 @@ class StateColumn:
             if self._file is None:
                 return
             self._file.fdatasync()
-            if self._created:
+            if self._has_new_name:
                 # The hour's folder was synced for its rows, maybe long before there was this file.
-                self._created = False
+                self._has_new_name = False
                 self._fs.sync_folder(self._path.rpartition("/")[0])
             self._file.close()
             self._file = None

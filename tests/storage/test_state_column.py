@@ -210,6 +210,23 @@ def test_states_without_seals_are_sealed_once() -> None:
     column.close()
 
 
+def test_a_file_that_an_earlier_engine_made_keeps_its_name() -> None:
+    """It was made and not synced; the process, or another engine in it, went on over the folder."""
+    disk = FakeDisk()
+    disk.mkdir("hour")
+    disk.sync_all()
+    for row in (1, 2):
+        column = StateColumn(disk, PATH)
+        column.put(array([row]), entries([row]))
+        flush(column)
+        if row == 2:
+            column.sync()
+        column.close()
+    column = StateColumn(disk.restart("nothing"), PATH)
+    assert column.get(array([1, 2]))["lease"].tolist() == [1, 2]
+    column.close()
+
+
 def test_page_runs() -> None:
     assert page_runs(np.array([], np.intp)) == []
     assert page_runs(np.array([3])) == [(3, 1)]

@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
@@ -24,6 +26,7 @@ from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.node import Node
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leader import Acks
+from delaylog.storage.layout import STATE_ENTRY
 from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
 from tests.broker.cluster.real.network import MemoryTransport, Network
 
@@ -247,6 +250,18 @@ def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     return out
 
 
+def unlike_states(one: list[bytes], other: list[bytes]) -> list[tuple[int, Any, Any]]:
+    """(row, state here, state there) of those that differ, by `contents` of two members."""
+    return [
+        (at + 1, *(states[at] for states in pair))
+        for pair in zip(
+            *([np.frombuffer(group, STATE_ENTRY) for group in groups] for groups in (one, other)),
+            strict=True,
+        )
+        for at in np.flatnonzero(pair[0] != pair[1]).tolist()
+    ]
+
+
 async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
     """Whether it came to be in time."""
     try:
@@ -258,4 +273,4 @@ async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
     return True
 
 
-__all__ = ["DiskCrashed", "Life", "WildOracle", "at_rest", "cluster", "contents", "damage", "until"]
+__all__ = ["DiskCrashed", "Life", "WildOracle", "at_rest", "cluster", "contents", "damage", "unlike_states", "until"]
