@@ -273,4 +273,14 @@ async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
     return True
 
 
-__all__ = ["DiskCrashed", "Life", "WildOracle", "at_rest", "cluster", "contents", "damage", "unlike_states", "until"]
+__all__ = [
+    "DiskCrashed",
+    "Life",
+    "WildOracle",
+    "at_rest",
+    "cluster",
+    "contents",
+    "damage",
+    "unlike_states",
+    "until",
+]
