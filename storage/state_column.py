@@ -204,8 +204,8 @@ class StateColumn:
         self._writing = threading.Lock()
         self._pieces: dict[int, _Piece] = {}
         self._has_new_name = True
-        """Also if it is there: whoever made it (an engine that this one replaced, a process that was
-        killed) may not have come to sync its folder.
+        """Also if the file is there: whoever made it (an engine that was replaced, a process that
+        was killed) may not have synced its folder.
         """
         self._exists = fs.exists(path)
         self._length = 0
