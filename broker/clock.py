@@ -75,6 +75,11 @@ class BrokerClock:
         return int(self._wall() * 1000)
 
     @property
+    def wall_us(self) -> int:
+        """Wall time as the system tells it, in microseconds."""
+        return int(self._wall() * 1_000_000)
+
+    @property
     def held_ms(self) -> int:
         """By how much the clock stands ahead of wall time after a backward step."""
         return max(self._last_ms - self.wall_ms, 0)

@@ -23,6 +23,36 @@ class Hello(NamedTuple):
     end: int
 
 
+class FolderIdentity(NamedTuple):
+    """Second on a connection: which data folder speaks, and what it knows of the other one.
+
+    Nodes of feature level 1 neither send nor take it. 0 and zero bytes stand for "unknown".
+    """
+
+    cluster: bytes
+    """The random id of the cluster, 16 bytes."""
+    incarnation: int
+    """Of the process that runs on the folder now."""
+    version: int
+    """Of the configuration that the folder's log holds."""
+    history: bytes
+    """16 bytes that only logs of the same origin and end share, the last epoch left out."""
+    remembered: int
+    """The receiver's newest incarnation that the sender has met."""
+    leads: int
+    """The epoch in which the sender leads at the moment."""
+    acknowledged: int
+    """What the receiver has acknowledged as durable in that epoch."""
+    incarnations: tuple[int, ...]
+    """Of the folder, oldest first, the present one included."""
+
+
+class NodeStatus(NamedTuple):
+    """How a node is, sent to everybody at regular intervals: a msgpack map, see the host."""
+
+    members: Block
+
+
 class Prepare(NamedTuple):
     """A candidate asks for the promise to follow nobody of a lower epoch any more."""
 
@@ -154,6 +184,7 @@ class CopyEnd(NamedTuple):
 
 
 CopyMessage: TypeAlias = CopyOffer | CopyTaken | CopyPart | CopyEnd
+HostMessage: TypeAlias = CopyMessage | FolderIdentity | NodeStatus
 """Between the hosts of two nodes: `ReplicationNode` knows none of them."""
 
 Message: TypeAlias = (
@@ -168,5 +199,5 @@ Message: TypeAlias = (
     | Reject
     | Takeover
     | Readmit
-    | CopyMessage
+    | HostMessage
 )

@@ -19,9 +19,15 @@
     13    COPYTAKEN epoch u64, copy u64, taken u64
     14    COPYPART  epoch u64, copy u64, at u64, offset u64, size of name u16  name, bytes
     15    COPYEND   epoch u64, copy u64, whole ?
+    16    FOLDER    cluster 16s, incarnation u64, version u64, history 16s,
+                    remembered u64, leads u64, acknowledged u64            numbers
+    17    STATUS    nothing                                                a msgpack map
 
     tick         epoch u64, second u32, local_index u32, position u64, wall_ms i64
     epoch table  epoch u64, first position u64 each, both ascending
+    numbers      u64 each
+
+Kinds 16 and 17 go to nodes only that know feature level 2.
 
 Little-endian; kind 0 is never valid. What must be believed is checked elsewhere: frames carry
 checksums of their own, and a transport proves who speaks before it hands bytes to a decoder.
@@ -47,9 +53,11 @@ from delaylog.replication.messages import (
     CopyTaken,
     Fetch,
     Fetched,
+    FolderIdentity,
     Hello,
     Message,
     Nack,
+    NodeStatus,
     Prepare,
     Promise,
     Readmit,
@@ -67,6 +75,7 @@ HEADER: Final = struct.Struct("<HBBI")
 HEADER_SIZE: Final = 8
 assert HEADER.size == HEADER_SIZE
 _TABLE_ENTRY: Final = struct.Struct("<QQ")
+_NUMBER: Final = struct.Struct("<Q")
 _TICK: Final = "QIIQq"
 
 EPOCHS_MAX: Final = 1 << 16
@@ -75,6 +84,10 @@ FRAMES_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + FRAME_HEADER_SIZE
 """The largest frame must fit, and nothing longer is sent together."""
 PIECE_BYTES_MAX: Final = 1 << 20
 """Of a file of a copy: what is said meanwhile waits for no more than that."""
+STATUS_BYTES_MAX: Final = 4096
+"""Of a node's status."""
+INCARNATIONS_MAX: Final = 256
+"""Starts that one folder remembers: some 2 KiB on each new connection."""
 NAME_BYTES_MAX: Final = 255
 """Of a file's name in a copy, with its folders."""
 
@@ -86,6 +99,8 @@ class Tail(Enum):
     TABLE = EPOCHS_MAX * _TABLE_ENTRY.size
     FRAMES = FRAMES_BYTES_MAX
     PIECE = NAME_BYTES_MAX + PIECE_BYTES_MAX
+    NUMBERS = INCARNATIONS_MAX * _NUMBER.size
+    MAP = STATUS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,8 @@ LAYOUTS: Final = (
     _layout(13, CopyTaken, "QQQ"),
     _layout(14, CopyPart, "QQQQH", Tail.PIECE),
     _layout(15, CopyEnd, "QQ?"),
+    _layout(16, FolderIdentity, "16sQQ16sQQQ", Tail.NUMBERS),
+    _layout(17, NodeStatus, "", Tail.MAP),
 )
 _BY_KIND: Final = {layout.kind: layout for layout in LAYOUTS}
 _BY_TYPE: Final = {layout.type: layout for layout in LAYOUTS}
@@ -143,9 +160,13 @@ def encode(message: Message) -> list[Block]:
         assert len(table) <= EPOCHS_MAX, "older leaderships are forgotten before that"
         tail = b"".join(_TABLE_ENTRY.pack(*entry) for entry in table)
         fields = fields[:-1]
-    elif layout.tail is Tail.FRAMES:
+    elif layout.tail in (Tail.FRAMES, Tail.MAP):
         tail = fields[-1]
-        assert len(tail) <= FRAMES_BYTES_MAX, "whole frames are cut to fit"
+        assert len(tail) <= layout.tail.value, "what is sent is cut to fit"
+        fields = fields[:-1]
+    elif layout.tail is Tail.NUMBERS:
+        tail = b"".join(map(_NUMBER.pack, fields[-1]))
+        assert len(tail) <= layout.tail.value, "older incarnations are forgotten before that"
         fields = fields[:-1]
     elif layout.tail is Tail.PIECE:
         name = fields[-2].encode()
@@ -239,8 +260,10 @@ def _decode(layout: Layout, body: memoryview) -> Message:
         fields = (*fields[: layout.tick_at], EpochTick(*fields[layout.tick_at :]))
     if layout.tail is Tail.TABLE:
         fields = (*fields, _table(bytes(body[layout.fixed.size :])))
-    elif layout.tail is Tail.FRAMES:
+    elif layout.tail in (Tail.FRAMES, Tail.MAP):
         fields = (*fields, bytes(body[layout.fixed.size :]))
+    elif layout.tail is Tail.NUMBERS:
+        fields = (*fields, _numbers(bytes(body[layout.fixed.size :])))
     elif layout.tail is Tail.PIECE:
         fields = (*fields[:-1], *_piece(bytes(body[layout.fixed.size :]), fields[-1]))
     message: Message = layout.type(*fields)
@@ -254,6 +277,12 @@ def _piece(raw: bytes, name_size: int) -> tuple[str, bytes]:
         return raw[:name_size].decode(), raw[name_size:]
     except UnicodeDecodeError:
         raise WireError("a file's name is no text") from None
+
+
+def _numbers(raw: bytes) -> tuple[int, ...]:
+    if len(raw) % _NUMBER.size:
+        raise WireError("a list of numbers is cut short")
+    return tuple(number for (number,) in _NUMBER.iter_unpack(raw))
 
 
 def _table(raw: bytes) -> EpochEntries:

@@ -8,7 +8,8 @@ kind of frame or an unknown version says that the folder is newer than it, never
 
     level  first release  what it adds
     1      0.1.0          everything in docs/FORMATS.md that names no level
-    2      0.2.0          frame kind LEVEL; ids hashed with a key of the log's own (id_hash.py)
+    2      0.2.0          frame kind LEVEL; ids hashed with a key of the log's own (id_hash.py);
+                          configurations in EPOCH_BEGIN; identities and statuses between nodes
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -26,6 +27,8 @@ from delaylog.storage.layout import FRAME_VERSION, FrameHeader, FrameKind
 FIRST_LEVEL: Final = 1
 LEVEL_FRAMES: Final = 2
 """The level that has the frames which raise levels, and keyed hashes of ids."""
+IDENTITIES: Final = 2
+"""The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
 KNOWN_LEVEL: Final = 2
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)

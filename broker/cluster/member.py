@@ -23,6 +23,7 @@ from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.metrics import MemberCounts
+from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
 from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import RunningOracle
 from delaylog.broker.cluster.pace import Pace
@@ -55,12 +56,13 @@ from delaylog.replication.messages import (
     Hello,
     Message,
     Nack,
+    NodeStatus,
 )
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
+from delaylog.storage.levels import FIRST_LEVEL, IDENTITIES, KNOWN_LEVEL
 from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
@@ -112,6 +114,9 @@ class ClusterMember:
         self._candidacy = Candidacy(self.counts)
         self._told_commit = 0
         self._slots_ms = 0
+        self.statuses = Statuses()
+        """What the others say of themselves."""
+        self._status_ms = 0
         self._handover = Handover()
         self._stopping = False
         self._reached = FIRST_LEVEL
@@ -275,6 +280,7 @@ class ClusterMember:
             self._input(lambda: replication.reconnect(peer))
 
     def _on_disconnect(self, peer: int) -> None:
+        self.statuses.lost(peer)
         if not self._stopping:
             self.copies.lost(peer)
 
@@ -282,6 +288,9 @@ class ClusterMember:
         if isinstance(message, (CopyOffer, CopyTaken, CopyPart, CopyEnd)):
             if not self._stopping:
                 self.copies.receive(peer, message)
+            return
+        if isinstance(message, NodeStatus):
+            self.statuses.hear(peer, message, self._node.clock.wall_us)
             return
         replication = self.replication
         if replication is not None:
@@ -312,10 +321,22 @@ class ClusterMember:
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
         self._poller = self._loop.call_later(ORACLE_EVERY_SECONDS, self._poll)
+        self._tell_status()
         replication = self.replication
         if replication is not None:
             self._input(lambda: self._ask_oracle(replication))
             self.copies.look()
+
+    def _tell_status(self) -> None:
+        """Say to all who understand it how this node is."""
+        now_ms = boot_ms()
+        if now_ms < self._status_ms:
+            return
+        self._status_ms = now_ms + STATUS_EVERY_MS
+        for peer in self.transport.connected():
+            if (self.transport.known_level(peer) or 0) >= IDENTITIES:
+                status = Status(wall_us=self._node.clock.wall_us, **self.statuses.echo(peer))
+                self.transport.send(peer, encode_status(status))
 
     def _ask_oracle(self, replication: ReplicationNode) -> None:
         now = self._now()

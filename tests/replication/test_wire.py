@@ -22,9 +22,11 @@ from delaylog.replication.messages import (
     CopyTaken,
     Fetch,
     Fetched,
+    FolderIdentity,
     Hello,
     Message,
     Nack,
+    NodeStatus,
     Prepare,
     Promise,
     Readmit,
@@ -96,6 +98,15 @@ KNOWN: list[tuple[Message, str]] = [
         "0400000000000000 0400 7469636b 7879",
     ),
     (CopyEnd(1, 2, True), "4452 01 0f 11000000 0100000000000000 0200000000000000 01"),
+    (
+        FolderIdentity(b"0123456789abcdef", 1, 2, b"fedcba9876543210", 3, 4, 5, (6, 1)),
+        "4452 01 10 58000000"
+        + b"0123456789abcdef".hex()
+        + "0100000000000000 0200000000000000"
+        + b"fedcba9876543210".hex()
+        + "0300000000000000 0400000000000000 0500000000000000 0600000000000000 0100000000000000",
+    ),
+    (NodeStatus(b"\x80"), "4452 01 11 01000000 80"),
 ]
 
 u64 = st.integers(0, 2**64 - 1)
@@ -139,6 +150,18 @@ messages = st.one_of(
     st.builds(CopyTaken, u64, u64, u64),
     st.builds(CopyPart, u64, u64, u64, u64, st.text(max_size=60), st.binary(max_size=300)),
     st.builds(CopyEnd, u64, u64, st.booleans()),
+    st.builds(
+        FolderIdentity,
+        st.binary(min_size=16, max_size=16),
+        u64,
+        u64,
+        st.binary(min_size=16, max_size=16),
+        u64,
+        u64,
+        u64,
+        st.lists(u64, max_size=5).map(tuple),
+    ),
+    st.builds(NodeStatus, st.binary(max_size=300)),
 )
 
 
@@ -208,7 +231,7 @@ def test_one_wrong_byte_never_does_worse_than_an_error(
         ((0x1234, VERSION, 2, 8), "begins with 0x1234"),
         ((MAGIC, 2, 2, 8), "version 2"),
         ((MAGIC, VERSION, 0, 8), "unknown kind 0"),
-        ((MAGIC, VERSION, 16, 8), "unknown kind 16"),
+        ((MAGIC, VERSION, 18, 8), "unknown kind 18"),
         ((MAGIC, VERSION, 2, 7), "Prepare of 7 bytes"),
         ((MAGIC, VERSION, 2, 9), "Prepare of 9 bytes"),
         ((MAGIC, VERSION, 7, 71), "Append of 71 bytes"),

@@ -1,0 +1,81 @@
+"""What the nodes of a cluster tell each other about themselves, twice a second.
+
+A status is a msgpack map with the fields of `Status`. A node ignores members that it does not know
+and takes the default for those that are missing, so a field may be added without a new format.
+Only nodes of feature level 2 get one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Final
+
+import msgpack
+
+from delaylog.replication.errors import PeerError
+from delaylog.replication.messages import NodeStatus
+
+STATUS_EVERY_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One node's. Each field has a default, and a value of that type."""
+
+    wall_us: int = 0
+    """The sender's wall clock when it sent this."""
+    echo_wall_us: int = 0
+    """`wall_us` of the newest status that the sender got from the receiver; 0 = it got none."""
+    echo_heard_us: int = 0
+    """The sender's wall clock when it got that."""
+
+
+_TYPES: Final = {each.name: type(each.default) for each in fields(Status)}
+
+
+def encode_status(status: Status) -> NodeStatus:
+    """The message that carries it."""
+    return NodeStatus(msgpack.packb(asdict(status)))
+
+
+def decode_status(message: NodeStatus) -> Status:
+    """What the message carries. Raises PeerError."""
+    try:
+        members = msgpack.unpackb(message.members, strict_map_key=False)
+    except ValueError as error:
+        raise PeerError(f"a node's status is no msgpack: {error}") from error
+    if not isinstance(members, dict):
+        raise PeerError("a node's status is no map")
+    known = {name: value for name, value in members.items() if name in _TYPES}
+    for name, value in known.items():
+        if type(value) is not _TYPES[name]:
+            raise PeerError(f"{name} of a node's status is {value!r}")
+    return Status(**known)
+
+
+class Statuses:
+    """The newest status of each connected peer."""
+
+    def __init__(self) -> None:
+        self._heard: dict[int, tuple[Status, int]] = {}
+
+    def hear(self, peer: int, message: NodeStatus, wall_us: int) -> Status:
+        """A peer's status came at `wall_us` by this node's clock. Raises PeerError."""
+        status = decode_status(message)
+        self._heard[peer] = (status, wall_us)
+        return status
+
+    def lost(self, peer: int) -> None:
+        """The peer is not connected any more."""
+        self._heard.pop(peer, None)
+
+    def of(self, peer: int) -> Status | None:
+        """What a peer said last; None if it said nothing, or is not connected."""
+        return self._heard[peer][0] if peer in self._heard else None
+
+    def echo(self, peer: int) -> dict[str, int]:
+        """The members of a status that answer the newest one of its receiver."""
+        if peer not in self._heard:
+            return {}
+        status, heard_us = self._heard[peer]
+        return {"echo_wall_us": status.wall_us, "echo_heard_us": heard_us}

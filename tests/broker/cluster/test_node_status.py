@@ -1,0 +1,38 @@
+"""Statuses between nodes: what is kept of them, what is refused, and that they grow."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from delaylog.broker.cluster.node_status import Status, Statuses, decode_status, encode_status
+from delaylog.replication.errors import PeerError
+from delaylog.replication.messages import NodeStatus
+
+
+def message(members: object) -> NodeStatus:
+    return NodeStatus(msgpack.packb(members))
+
+
+def test_what_was_said_is_heard_until_the_peer_goes() -> None:
+    statuses = Statuses()
+    said = Status(wall_us=7)
+    assert statuses.hear(2, encode_status(said), 9) == said
+    assert statuses.of(2) == said
+    assert statuses.echo(2) == {"echo_wall_us": 7, "echo_heard_us": 9}
+    statuses.lost(2)
+    assert statuses.of(2) is None
+    assert statuses.echo(2) == {}
+
+
+def test_members_of_other_releases_are_ignored_or_have_defaults() -> None:
+    assert decode_status(message({"of_a_later_release": [1]})) == Status()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [NodeStatus(b"\xc1"), message([1]), message({"wall_us": "now"}), message({"wall_us": True})],
+)
+def test_what_is_no_status_is_refused(bad: NodeStatus) -> None:
+    with pytest.raises(PeerError, match="status"):
+        decode_status(bad)
