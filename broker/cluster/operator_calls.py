@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.broker.cluster.config import Member
+from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -39,7 +39,10 @@ class OperatorCalls:
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member
-        self._config = member.config
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return self._member.config
 
     # ------------------------------------------------------------------ looking
 
@@ -62,7 +65,7 @@ class OperatorCalls:
             return []
         here = {self._config.node, *self._member.transport.connected()}
         voters = replication.configuration.deciding
-        return [self._config.member(node).name for node in voters if node not in here]
+        return [self._config.name_of(node) for node in voters if node not in here]
 
     def not_ready(self) -> str | None:
         """Why calls are of no use here at the moment; None if they are."""
@@ -105,8 +108,8 @@ class OperatorCalls:
             voter = replication is not None and replication.votes
             match = member.files.durable_end
         elif replication is not None and replication.leader is not None:
-            one = replication.leader.progress[each.node]
-            if one.known:
+            one = replication.leader.progress.get(each.node)
+            if one is not None and one.known:
                 voter, match = one.counts, one.match
         return {
             **_named(each),
