@@ -1,25 +1,67 @@
-"""`delaylog cluster`: who leads, how far the others are, and having another node lead."""
+"""`delaylog cluster`: who leads, how far the others are, another leader, other members."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import asyncio
+import sys
+import time
+from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import emit
+from delaylog.client.errors import Conflict
 from delaylog.client.plain_client import PlainClient
+
+CONTACT: Final = ("name", "peer", "election_port", "http", "resp")
+CHANGES: Final = ("add", "promote", "remove", "replace", "move")
+_LOOK_SECONDS: Final = 0.5
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster status`, `members` and `handover`."""
+    """`delaylog cluster status`, `members`, `handover`, and the changes of members."""
     async with PlainClient(args.url) as client:
-        if args.action == "handover":
+        if args.action in CHANGES:
+            _print_change(await _change(client, args), args)
+        elif args.action == "handover":
             _print_handover(await client.hand_over(args.to), args)
         elif args.action == "members":
             _print_members(await client.leading(), args)
         else:
             _print_status(await client.cluster(), args)
     return DONE
+
+
+async def _change(client: PlainClient, args: argparse.Namespace) -> dict[str, Any]:
+    contact = {name: getattr(args, name, None) for name in CONTACT}
+    given = {name: value for name, value in contact.items() if value is not None}
+    answer = await client.change_members(args.action, args.nodes, **given)
+    if args.action != "add" or args.learner:
+        return answer
+    print(
+        f"node {args.nodes[0]} is a learner now: start it with a cluster file that names all nodes "
+        "and an empty data folder; it votes once it has caught up",
+        file=sys.stderr,
+    )
+    end = time.monotonic() + args.wait_s
+    while True:
+        try:
+            return await client.change_members("promote", args.nodes)
+        except Conflict:
+            # It has not caught up, or another change is under way.
+            if time.monotonic() >= end:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.json:
+        emit(answer)
+        return
+    print(f"voters    {', '.join(answer['voters'])}")
+    print(f"learners  {', '.join(answer['learners']) or '-'}")
+    if answer["advice"]:
+        print(answer["advice"])
 
 
 def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:

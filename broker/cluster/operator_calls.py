@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.member_changes import MemberChanges, Wanted
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -86,6 +87,8 @@ class OperatorCalls:
         leader = None if member.leader is None else self._config.member(member.leader)
         return {
             "cluster": self._config.name,
+            "cluster_id": member.files.meta.meta.cluster.hex() or None,
+            "version": 0 if replication is None else replication.configuration.version,
             **_named(self._config.me),
             "role": self.role,
             "epoch": None if replication is None else _epoch(replication.promised),
@@ -102,6 +105,8 @@ class OperatorCalls:
         """A member: of itself a node knows all, of the others what it leads them to."""
         member, replication = self._member, self._member.replication
         me = each.node == self._config.node
+        known = None if replication is None else replication.configuration
+        removed = known is not None and known.version > 0 and each.node not in known.nodes
         voter: bool | None = None
         match: int | None = None
         if me:
@@ -116,6 +121,7 @@ class OperatorCalls:
             "peer": "{}:{}".format(*each.peer),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,
+            "removed": removed,
             "match": match,
             "lag_bytes": None if match is None else max(member.files.log_end - match, 0),
         }
@@ -146,6 +152,14 @@ class OperatorCalls:
             "epoch": _epoch(epoch),
             "pause_ms": round((loop.time() - began) * 1000),
         }
+
+    # ------------------------------------------------------------------ members
+
+    async def change_members(
+        self, action: str, nodes: list[str], contact: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Change who belongs to the cluster. Raises EngineErrors."""
+        return await MemberChanges(self._member).change(Wanted(action, nodes, contact))
 
     def _find(self, to: int | str) -> int:
         """A member by index or name."""
