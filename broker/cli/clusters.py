@@ -6,12 +6,19 @@ import argparse
 import asyncio
 import sys
 import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from random import SystemRandom
 from typing import Any, Final
 
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.local import held_folder
 from delaylog.broker.cli.remote import emit
+from delaylog.broker.cluster.config import ClusterConfig, load_cluster
+from delaylog.broker.cluster.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client.errors import Conflict
 from delaylog.client.plain_client import PlainClient
+from delaylog.storage.file_system import OsFileSystem
 
 CONTACT: Final = ("name", "peer", "election_port", "http", "resp")
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
@@ -30,6 +37,44 @@ async def cluster_command(args: argparse.Namespace) -> int:
         else:
             _print_status(await client.cluster(), args)
     return DONE
+
+
+def recover_command(args: argparse.Namespace) -> int:
+    """`delaylog cluster recover`: 0 when the node can go on alone, 1 when it was only looked at."""
+    config = load_cluster(args.cluster, node=args.node)
+    fs, random = OsFileSystem(), SystemRandom()
+    with held_folder(args.data_dir):
+        if args.accept_loss:
+            now_ms = time.time_ns() // 1_000_000
+            found = recover_alone(fs, args.data_dir, config, now_ms=now_ms, random=random)
+        else:
+            found = look_at_survivor(fs, args.data_dir, config, random.getrandbits(63) | 1)
+    if args.json:
+        emit({**asdict(found), "recovered": args.accept_loss})
+    else:
+        _print_survivor(found, config, done=args.accept_loss)
+    return DONE if args.accept_loss else WRONG
+
+
+def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> None:
+    lost = ", ".join(config.name_of(node) for node in found.lost) or "nobody"
+    told = datetime.fromtimestamp(found.told_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    counter, node = found.epoch
+    print(
+        f"node {config.me.name} holds log to {found.end}, epoch {counter} of node {node}; "
+        f"to {found.committed} it was committed; it last heard of its leader at {told}"
+    )
+    if done:
+        print(
+            f"it is the only voter of a new cluster now, and {lost} are shut out: start it, then "
+            "empty the folders of the other nodes and add them again by `delaylog cluster add`"
+        )
+        return
+    print(
+        f"nothing was changed. With --accept-loss, {lost} are shut out for ever, and messages are "
+        "lost that were acknowledged and that only they hold. Look at each node that is left: go "
+        "on with the one of the greatest epoch, and among those with the longest log"
+    )
 
 
 async def _change(client: PlainClient, args: argparse.Namespace) -> dict[str, Any]:

@@ -190,6 +190,18 @@ def _add_cluster(verbs: Any) -> None:
     move = actions.add_parser("move", help="have a node reached at other addresses")
     move.add_argument("nodes", nargs=1, metavar="NODE", help="index or name")
     _add_contact(move, needed=False)
+    recover = actions.add_parser(
+        "recover", help="go on with one node after most of the voters were lost for ever"
+    )
+    _folder(recover.add_argument("--data-dir", required=True, metavar="DIR", help="the node's"))
+    _folder(recover.add_argument("--cluster", required=True, metavar="FILE", help="cluster file"))
+    recover.add_argument(
+        "--node", metavar="INDEX", help="which member it is, if the file does not say"
+    )
+    recover.add_argument(
+        "--accept-loss", action="store_true", help="do it; without, only say what would be lost"
+    )
+    _add_json(recover, "report as JSON")
     handover = actions.add_parser("handover", help="have another node lead")
     handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
     _add_url(handover)
