@@ -47,6 +47,12 @@ class OnlyNode(StaticOracle):
         """There is nothing to do."""
 
 
+def require_oracle(config: ClusterConfig) -> None:
+    """Raise RaftosMissingError now if `make_oracle` would: before a folder is changed."""
+    if config.others:
+        import delaylog.replication.raftos_oracle  # noqa: F401
+
+
 def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> RunningOracle:
     """The oracle of a member's cluster. Raises ClusterError, also when raftos is not installed."""
     config: ClusterConfig = member.config
