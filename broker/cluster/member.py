@@ -98,7 +98,8 @@ class ClusterMember:
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
-        self.config = config
+        self.config = self.file = config
+        """`file` = the cluster file, where this node listens; `config` follows the log's members."""
         self._files = files
         self._on_fatal = on_fatal
         self._random = random

@@ -8,12 +8,12 @@ is changed, with what to do instead.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
+from delaylog.broker.cluster.oracles import require_election
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
@@ -168,10 +168,8 @@ class MemberChanges:
                 )
         if len(voters) > VOTERS_MAX:
             raise ConflictError(f"a cluster has {VOTERS_MAX} voters at most")
-        if len(voters) > 1 and importlib.util.find_spec("raftos") is None:
-            raise ConflictError(
-                "a cluster of several nodes needs raftos on each, this one included"
-            )
+        if len(voters) > 1:
+            require_election()
         return before.with_voters(voters)
 
     def _remove(self, before: Configuration, nodes: Sequence[int]) -> Configuration:

@@ -59,6 +59,17 @@ class OnlyNode(StaticOracle):
         return len(members) == 1
 
 
+def require_election() -> None:
+    """Raise RaftosMissingError if a cluster of several nodes could not elect here."""
+    import delaylog.replication.raftos_oracle  # noqa: F401
+
+
+def require_oracle(config: ClusterConfig) -> None:
+    """Raise RaftosMissingError now if `make_oracle` would: before a folder is changed."""
+    if config.others:
+        require_election()
+
+
 def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOracle:
     """The oracle of a member's cluster. Raises ClusterError, also when raftos is not installed."""
     return MemberOracle(lambda: _make(fs, folder, member), lambda: electors(member))
@@ -174,5 +185,6 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         tick=tick,
         accept_tick=accept_tick,
         standing=standing,
+        listen=member.file.me.election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)

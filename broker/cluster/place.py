@@ -16,7 +16,7 @@ from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
-from delaylog.broker.cluster.oracles import make_oracle
+from delaylog.broker.cluster.oracles import make_oracle, require_oracle
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
@@ -86,6 +86,7 @@ async def take_place(
     """
     assert config.cluster is not None, "a cluster is configured"
     cluster = load_cluster(config.cluster, node=config.cluster_node)
+    require_oracle(cluster)
     fs = OsFileSystem()
     try:
         noted = noted_damage(fs, config.data_dir)
