@@ -99,7 +99,7 @@ class ClusterMember:
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
         self.config = self.file = config
-        """`file` = the cluster file, where this node listens; `config` follows the log's members."""
+        """`file` = the cluster file: where this node listens. `config` follows the log."""
         self._files = files
         self._on_fatal = on_fatal
         self._random = random
