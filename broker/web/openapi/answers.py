@@ -180,6 +180,7 @@ def _cluster() -> Schema:
         commit=_COUNT,
         applied=_COUNT,
         gate_age_ms=maybe,
+        error={"type": ["string", "null"]},
         members=_list(member),
     )
 
