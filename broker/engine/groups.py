@@ -122,7 +122,7 @@ class Group:
         """What is ready. Most of many groups have nothing, so it is made when it is needed."""
         if self.made_ready is None:
             make_run = partial(self.make_run, self.topic)
-            self.made_ready = ReadyLanes(make_run, self.gate.parking, self.order)
+            self.made_ready = ReadyLanes(make_run, self.gate, self.order)
         return self.made_ready
 
     @property

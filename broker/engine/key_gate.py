@@ -19,7 +19,7 @@ import numpy as np
 
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.key_table import Claims, Keys, KeyTable, member_mask, repeated
-from delaylog.broker.engine.parking import Parking, ParkingLot
+from delaylog.broker.engine.parking import Parking, ParkingLot, UnparkedQueue
 from delaylog.storage.columns import Mask, some
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
@@ -35,20 +35,24 @@ class KeyGate:
         "_awaited",
         "_heirs",
         "_looked",
-        "_named",
-        "_named_free",
         "_retries",
         "_retry_keys",
         "_waits",
+        "_watched",
+        "_watched_free",
         "_working",
         "parking",
     )
 
     def __init__(self, make_run: Callable[[], RunFile]) -> None:
         self.parking = Parking(make_run)
-        self._named: set[int] = set()
-        """Held keys of messages that somebody asked for by name: those may not be parked."""
-        self._named_free = False
+        self._watched: set[int] = set()
+        """Held keys that a sleeper may wait for though nothing is parked under them.
+
+        A message that was asked for by name may not be parked, and what was parked when a lot was
+        emptied is in the queues again.
+        """
+        self._watched_free = False
         self._working = KeyTable()
         """Keys of messages under lease."""
         self._retries: dict[int, int] = {}
@@ -131,15 +135,15 @@ class KeyGate:
 
     def _note_free(self, keys: Keys) -> None:
         self.parking.note_free(keys)
-        if self._named:
-            self._note_named(keys.tolist())
+        if self._watched:
+            self._note_watched(keys.tolist())
 
-    def _note_named(self, keys: list[int]) -> None:
-        free = self._named.intersection(keys)
-        self._named -= free
-        if not self._named:
-            self._named.clear()
-        self._named_free |= bool(free)
+    def _note_watched(self, keys: list[int]) -> None:
+        free = self._watched.intersection(keys)
+        self._watched -= free
+        if not self._watched:
+            self._watched.clear()
+        self._watched_free |= bool(free)
 
     def end(self, origins: Iterable[int]) -> list[tuple[TagFilter | None, list[int]]]:
         """Messages ended: by queue, refs that it brought and that waited for one of them."""
@@ -153,7 +157,7 @@ class KeyGate:
     def _inherit(self, predecessor: int) -> list[tuple[TagFilter | None, list[int]]]:
         """The end of a predecessor: whoever waited for it goes on."""
         followers, ids = self._awaited.pop(predecessor)
-        self._note_named([-predecessor])
+        self._note_watched([-predecessor])
         for origin in followers:
             if self._waits.get(origin) == -predecessor:
                 del self._waits[origin]
@@ -184,7 +188,7 @@ class KeyGate:
         if not left:
             self._working.clear()
         # Nothing says again that these came free.
-        self._note_named([key for key in self._named if key > 0 and self.free(key)])
+        self._note_watched([key for key in self._watched if key > 0 and self.free(key)])
         for origin in self._awaited.keys() - left:
             self._inherit(origin)
 
@@ -220,10 +224,40 @@ class KeyGate:
         """Whether something that was parked may go out."""
         return self.parking.freed
 
-    def take_named(self) -> bool:
-        """Whether, since the last time, a key came free of which somebody named a message."""
-        free, self._named_free = self._named_free, False
+    def take_watched(self) -> bool:
+        """Whether, since the last time, a key came free that is watched for a sleeper."""
+        free, self._watched_free = self._watched_free, False
         return free
+
+    def empty_lots(self) -> UnparkedQueue | None:
+        """Empty all lots, for queues that start over; see `Parking.empty`."""
+        self._watch([self.parking.any, *self.parking.filters.values()])
+        return self.parking.empty()
+
+    def drop_lot(self, only: TagFilter) -> None:
+        """The queue of a filter goes, and its lot with it."""
+        lot = self.parking.filters.get(only)
+        if lot is not None:
+            self._watch([lot])
+            self.parking.drop(only)
+
+    def _watch(self, lots: list[ParkingLot]) -> None:
+        """Lots are about to be emptied: who parked there may sleep until a key comes free."""
+        lots = [lot for lot in lots if len(lot)]
+        if not lots:
+            return
+        retries = np.fromiter(self._retries, np.uint64, len(self._retries))
+        held = np.concatenate([self._working.column(), retries])
+        successors = set(self._waits.values())
+        for lot in lots:
+            # Either may be a million, so the fewer are looked up among the others.
+            if len(lot) < len(held):
+                keys = np.array([key for key in lot.parked_keys() if key > 0], np.uint64)
+                found = keys[self.held(keys)]
+            else:
+                found = held[lot.held(held)]
+            self._watched.update(found.tolist())
+            self._watched.update(filter(lot.holds, successors))
 
     def free(self, key: int) -> bool:
         """Whether no message holds a key."""
@@ -308,11 +342,11 @@ class KeyGate:
             if len(out) == count_max:
                 break
             if origin in self._waits:
-                self._named.add(self._waits[origin])
+                self._watched.add(self._waits[origin])
                 continue
             if key:
                 if is_held or self._retries.get(key, origin) != origin:
-                    self._named.add(key)
+                    self._watched.add(key)
                     continue
                 if key in claimed:
                     continue

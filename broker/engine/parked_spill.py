@@ -10,7 +10,7 @@ of the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
@@ -65,6 +65,10 @@ class ParkedSpill:
 
     def __len__(self) -> int:
         return self._count
+
+    def keys(self) -> Collection[int]:
+        """The keys of which pairs are here."""
+        return self._counts.keys()
 
     def holds(self, key: int) -> bool:
         """Whether pairs of a key are here."""

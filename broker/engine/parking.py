@@ -9,7 +9,7 @@ A lot holds hints, as the queues do. What memory does not hold goes to disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, Protocol
 
@@ -142,6 +142,11 @@ class ParkingLot:
     def new_spill(self) -> None:
         """Begin another spill; somebody has taken this one."""
         self._spill = None
+
+    def parked_keys(self) -> Iterator[int]:
+        """The keys under which something is parked; those of which all is on disk come last."""
+        spilled = () if self._spill is None else self._spill.keys()
+        return chain(self.parked, (key for key in spilled if key not in self.parked))
 
     def holds(self, key: int) -> bool:
         """Whether something is parked under a key."""

@@ -16,8 +16,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.key_gate import KeyGate
 from delaylog.broker.engine.ordered_queue import OrderedQueue
-from delaylog.broker.engine.parking import Parking, ParkingLot
+from delaylog.broker.engine.parking import ParkingLot
 from delaylog.broker.engine.ready_queue import ReadyQueue
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.run_file import RunFile
@@ -67,13 +68,13 @@ class _FilterLane:
 class ReadyLanes:
     """Ready refs of one group."""
 
-    __slots__ = ("_filters", "_make_run", "_parking", "_queues", "_sorted", "_stale", "order")
+    __slots__ = ("_filters", "_gate", "_make_run", "_queues", "_sorted", "_stale", "order")
 
     def __init__(
-        self, make_run: Callable[[], RunFile], parking: Parking, order: Order | None = None
+        self, make_run: Callable[[], RunFile], gate: KeyGate, order: Order | None = None
     ) -> None:
         self._make_run = make_run
-        self._parking = parking
+        self._gate = gate
         self.order = order
         self._queues: list[Queue] = [self._queue()]
         """Read in this order; what comes up goes into the last. There are hardly ever two."""
@@ -88,7 +89,7 @@ class ReadyLanes:
     @property
     def living(self) -> int:
         """Refs, parked ones too, whose messages are still ready, as far as it was told."""
-        return max(len(self) + len(self._parking.any) - self._stale, 0)
+        return max(len(self) + self._gate.parked - self._stale, 0)
 
     def left(self, count: int) -> None:
         """So many messages whose refs are here ended or got another time."""
@@ -97,7 +98,7 @@ class ReadyLanes:
     def dropped(self, count: int) -> None:
         """So many refs, popped or unparked without a filter, were found to be stale."""
         # A message may have ended while it was on its way here: an empty queue sets that right.
-        some = len(self) or len(self._parking.any)
+        some = len(self) or self._gate.parked
         self._stale = max(self._stale - count, 0) if some else 0
 
     def _queue(self) -> Queue:
@@ -177,7 +178,7 @@ class ReadyLanes:
         """Drop everything; filters stay."""
         for queue in (*self._queues, self._sorted, *(f.queue for f in self._filters.values())):
             queue.clear()
-        self._parking.clear()
+        self._gate.parking.clear()
         self._stale = 0
 
     # ------------------------------------------------------------------ filters
@@ -191,7 +192,7 @@ class ReadyLanes:
         """Where what `pop_for` (or `pop`) gives is parked."""
         if only is not None:
             self._lane(only, now_ms)
-        return self._parking.lot(only)
+        return self._gate.parking.lot(only)
 
     def pop_for(self, only: TagFilter, count: int, now_ms: int, rows_of: RowsOf) -> Int64Array:
         """Up to `count` refs that the masks let through for a filter."""
@@ -236,12 +237,12 @@ class ReadyLanes:
 
     def _close(self, only: TagFilter) -> None:
         self._filters.pop(only).queue.clear()
-        self._parking.drop(only)
+        self._gate.drop_lot(only)
 
     def _start_over(self) -> None:
         """All that came up is sorted out anew, what is parked first: it came before the rest."""
         self._unsort()
-        parked = self._parking.empty()
+        parked = self._gate.empty_lots()
         if parked is not None:
             self._queues.insert(0, parked)
         for lane in self._filters.values():

@@ -148,8 +148,6 @@ class _Taking:
         """Find up to `left` messages, in a bounded number of rounds."""
         self.state.hot.drop_read()
         self.lot = self.group.ready.lot(self.only, self.now_ms)
-        if self.only is not None:
-            self.state.filtered.add((self.topic.number, self.group.number))
         least = 0
         for number in range(_ROUNDS_MAX):
             if self.lot.freed and self._take_freed(number):
@@ -221,6 +219,8 @@ class _Taking:
         ready = self.group.ready
         if self.only is None:
             return ready.pop(count, self._rows_of)
+        # The filter has a queue from now on, until nobody asks or peeks with it any more.
+        self.state.filtered.add((self.topic.number, self.group.number))
         return ready.pop_for(self.only, count, self.now_ms, self._rows_of)
 
     def _unpop(self, refs: Int64Array) -> None:

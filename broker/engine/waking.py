@@ -65,7 +65,7 @@ def free_keys(
             refs, rows = known_rows(state, np.array(heirs, np.int64))
             group.ready.unpark(only, refs, rows)
             state.woken.add((topic.number, group.number))
-    if gate.take_named() or gate.freed:
+    if gate.take_watched() or gate.freed:
         state.woken.add((topic.number, group.number))
 
 

@@ -308,7 +308,11 @@ class Deliveries(RuleBasedStateMachine):
             view.attempts += 1
             if view.message.key:
                 group.holders[view.message.key] = view
-        found = self.find(name, [view.message for view in late])
+        self.end_late(group, late)
+
+    def end_late(self, group: Group, late: list[View]) -> None:
+        """Some of those past their ttl were met, and ended by that."""
+        found = self.find(group.name, [view.message for view in late])
         for view, state in zip(late, found.states.tolist(), strict=True):
             if state != S.READY:
                 assert state == (S.DEAD if view.attempts else S.EXPIRED)

@@ -366,7 +366,7 @@ def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -
             gate.retry(keys, origins)
             assert len(gate.choose(rows, 100_000)) == 0
             end()
-            assert gate.take_named()
+            assert gate.take_watched()
             assert not gate.holding
             assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
     finally:

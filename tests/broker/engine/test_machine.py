@@ -3,6 +3,7 @@
 The model is a dict of messages with due time, state, attempts and lease. After each step every
 message's state, due time and id look-up agree, and so do the topic's counts. What a receive may
 give is known as a set, since deliveries of one millisecond have no order a client can rely on.
+A message that ended may be forgotten when its keep time and its hour are over; then it stays so.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ HOUR = 3_600_000
 NEVER = 1 << 62
 BUCKET = 50
 MAX_RETRY = 3
+ENDED_KEEP_MS = 86_400_000
+DEAD_KEEP_MS = 7 * 86_400_000
 LIVING = (S.WAITING, S.READY, S.LEASED)
 DELAYS = st.one_of(
     st.integers(0, 3_000),
@@ -61,6 +64,26 @@ class Model:
     receipt: object = field(default=None, repr=False)
     after: Model | None = field(default=None, repr=False)
     """Whose end it waits for: one with its name that was under lease when it was sent."""
+    first_due: int = field(init=False)
+    """When it was due at first: its row in that hour leads to where it is now."""
+    seen: S = S.WAITING
+    """Its state after the last step."""
+    ended: int = NEVER
+    """Lower bound of the time at which it took its ended state."""
+    forgotten: bool = False
+    """A look-up did not find it any more."""
+
+    def __post_init__(self) -> None:
+        self.first_due = self.due
+
+    def may_be_forgotten(self, now: int) -> bool:
+        """Whether the broker may have removed an hour that the look-up needs.
+
+        The keep time has passed, and the clock is past the hour after that one.
+        """
+        keep = DEAD_KEEP_MS if self.state is S.DEAD else ENDED_KEEP_MS
+        hour = min(self.first_due, self.due) // HOUR
+        return self.state not in LIVING and self.ended + keep <= now and hour + 1 < now // HOUR
 
     @property
     def first(self) -> Model | None:
@@ -85,13 +108,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.host = self.host_class(Path(self._folder.name) / "data")
         self.host.configure(
             max_retry=MAX_RETRY,
-            ended_keep_ms=86_400_000,
+            ended_keep_ms=ENDED_KEEP_MS,
+            dead_keep_ms=DEAD_KEEP_MS,
             backoff=Backoff(first_ms=1_000, max_ms=8_000, factor=2.0, jitter=0.0),
         )
         self.host.turn()
         self.messages: list[Model] = []
         self.by_name: dict[str, Model] = {}
         self.number = 0
+        self.seen_ms = self.host.now_ms
+        """The time after the last step."""
 
     def teardown(self) -> None:
         self.host.close()
@@ -214,7 +240,7 @@ class EngineMachine(RuleBasedStateMachine):
             for m in good:
                 self.give_back(m, delay, now)
 
-    @precondition(lambda self: self.by_name or self.messages)
+    @precondition(lambda self: self.named())
     @rule(data=st.data(), force=st.booleans())
     def cancel(self, data: st.DataObject, force: bool) -> None:
         chosen = self.draw_named(data)
@@ -226,7 +252,7 @@ class EngineMachine(RuleBasedStateMachine):
             if code == 0:
                 m.state = S.DELETED
 
-    @precondition(lambda self: self.by_name or self.messages)
+    @precondition(lambda self: self.named())
     @rule(data=st.data(), delay=DELAYS)
     def reschedule(self, data: st.DataObject, delay: int) -> None:
         chosen = self.draw_named(data)
@@ -241,7 +267,7 @@ class EngineMachine(RuleBasedStateMachine):
                 m.due = now + delay
                 m.state = S.WAITING if delay else S.READY
 
-    @precondition(lambda self: self.by_name or self.messages)
+    @precondition(lambda self: self.named())
     @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.DELETED]), hide=st.booleans())
     def end_by_force(self, data: st.DataObject, kind: S, hide: bool) -> None:
         """End messages whatever they are; ended ones change their kind."""
@@ -249,7 +275,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.host.end_by_force(m.name, kind, hide=hide)
             m.state = kind
 
-    @precondition(lambda self: self.by_name or self.messages)
+    @precondition(lambda self: self.named())
     @rule(data=st.data(), delay=DELAYS)
     def replay(self, data: st.DataObject, delay: int) -> None:
         chosen = self.draw_named(data)
@@ -292,10 +318,15 @@ class EngineMachine(RuleBasedStateMachine):
             m.due = at
             m.state = S.WAITING if delay else S.READY
 
-    def draw_named(self, data: st.DataObject) -> list[Model]:
+    def named(self) -> list[Model]:
         """Messages that their name still leads to."""
-        named = [m for m in self.messages if self.by_name.get(m.name, m) is m]
-        return data.draw(st.lists(st.sampled_from(named), unique_by=id, min_size=1, max_size=4))
+        latest = [m for m in self.messages if self.by_name.get(m.name, m) is m]
+        return [m for m in latest if not m.forgotten]
+
+    def draw_named(self, data: st.DataObject) -> list[Model]:
+        """Some of them."""
+        known = st.sampled_from(self.named())
+        return data.draw(st.lists(known, unique_by=id, min_size=1, max_size=4))
 
     @rule(ms=PAUSES)
     def wait(self, ms: int) -> None:
@@ -338,9 +369,14 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def agree(self) -> None:
         self.pass_time()
+        self.note_ended()
         named = [m for m in self.messages if self.by_name.get(m.name, m) is m]
         for m, found in zip(named, self.host.find([m.name for m in named]), strict=True):
-            assert found is not None, m
+            if found is None or m.forgotten:
+                assert found is None, (m, "is known again")
+                assert m.may_be_forgotten(self.host.now_ms) or m.forgotten, m
+                m.forgotten = True
+                continue
             assert found.state is m.state, (m, found.state, self.host.now_ms)
             if m.state in LIVING:
                 assert int(found.row["deliver_at"]) == m.due, m
@@ -352,6 +388,15 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.host.topic.default.ready_count == ready
         for name in ("acked", "expired", "dead", "deleted"):
             assert getattr(counts, name) == sum(m.state.name == name.upper() for m in self.messages)
+
+    def note_ended(self) -> None:
+        """Whatever ended since the last step did so after that, or after the clock was set back."""
+        now = self.host.now_ms
+        for m in self.messages:
+            if m.state is not m.seen and m.state not in LIVING:
+                m.ended = min(self.seen_ms, now)
+            m.seen = m.state
+        self.seen_ms = now
 
 
 @pytest.mark.parametrize("hot_rows_min", [HOT_ROWS_MIN, 2])

@@ -13,6 +13,9 @@ import pytest
 
 from delaylog.broker.engine import Limits
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.ready_lanes import FILTER_IDLE_MS
+from delaylog.broker.engine.receiving import peek
+from delaylog.broker.engine.retiring import look_after_groups
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.run_file import RunFile
 from tests.broker.engine.test_keys import send, tagged
@@ -215,6 +218,23 @@ def test_what_others_gave_back_is_shown_to_filters(host: Any) -> None:
     assert host.cancel(host.ids_of(sent)[:1]) == [0]
     assert host.bodies(1) == [b"1"]
     assert host.bodies(only=y) == [b"%d" % k for k in range(2, 10)]
+
+
+@pytest.mark.parametrize("ask", ["receive", "peek"])
+def test_the_queue_of_an_idle_filter_is_closed(host: Any, ask: str) -> None:
+    """Who only peeked with it counts too: each message would go into its queue for ever."""
+    state, topic, only = host.engine.state, host.topic, TagFilter.parse(["x"])
+    send(host, ("a", "0"), **tagged("x"))
+    if ask == "receive":
+        assert host.bodies(only=only) == [b"0"]
+    else:
+        peek(state, topic, topic.default, count_max=1, now_ms=host.now_ms, only=only)
+    host.advance(FILTER_IDLE_MS)
+    look_after_groups(state, host.now_ms)
+    assert topic.default.ready.filtered
+    host.advance(1)
+    look_after_groups(state, host.now_ms)
+    assert not topic.default.ready.filtered
 
 
 def all_on_disk(host: Any) -> None:

@@ -18,13 +18,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from delaylog.broker.engine import Engine, control, topics
+from delaylog.broker.engine import Engine, control, receiving, topics
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.retiring import look_after_groups
 from delaylog.broker.engine.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep import pack, snapshot
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
-from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group
-from tests.broker.engine.queue_rules import DELAYS, HOUR, NAMES, Deliveries
+from delaylog.storage.layout import ref_to_id
+from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group, matches
+from tests.broker.engine.queue_rules import DELAYS, FILTERS, HOUR, NAMES, Deliveries
 
 PAUSES = st.sampled_from([1, 50, 100, 999, 5_000, 30_000, 60_000, HOUR])
 
@@ -150,6 +153,38 @@ class QueueMachine(Deliveries):
             model.loosen()
         self.host.turn()
         self.set_parked_max()
+
+    # ------------------------------------------------------------------ looking
+
+    @rule(at=st.integers(0, 2), count=st.integers(1, 6), only=st.sampled_from(FILTERS))
+    def peek(self, at: int, count: int, only: TagFilter | None) -> None:
+        """What is shown is ready, whatever its key; a filter gets its queue by that, too."""
+        for name in list(self.model.groups)[at : at + 1]:
+            group, topic, now = self.model.groups[name], self.host.topic, self.now
+            late = [view for view in group.views.values() if view.late(now)]
+            _, rows, _, _ = receiving.peek(
+                self.state, topic, topic.group(name), count_max=count, now_ms=now, only=only
+            )
+            self.host.turn()
+            origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
+            ready = [v for v in group.views.values() if v.state is S.READY and v not in late]
+            names = {v.message.server_id for v in ready if matches(v.message, only)}
+            assert len(set(origins)) == len(origins) <= count
+            assert names >= set(origins)
+            self.end_late(group, late)
+
+    @rule()
+    def look_after(self) -> None:
+        """Filters that nobody asks with are closed; late ones that hold others up end."""
+        now = self.now
+        late = [
+            (group, [view for view in group.views.values() if view.late(now)])
+            for group in self.model.groups.values()
+        ]
+        look_after_groups(self.state, now)
+        self.host.turn()
+        for group, views in late:
+            self.end_late(group, views)
 
     # ------------------------------------------------------------------ time and restarts
 
