@@ -28,6 +28,12 @@ class Status:
     """`wall_us` of the newest status that the sender got from the receiver; 0 = it got none."""
     echo_heard_us: int = 0
     """The sender's wall clock when it got that."""
+    http: str = ""
+    """Where clients find the sender, by its own cluster file."""
+    peer: str = ""
+    """Where nodes find it, HOST:PORT, likewise."""
+    version: str = ""
+    """The release that it runs."""
 
 
 _TYPES: Final = {each.name: type(each.default) for each in fields(Status)}

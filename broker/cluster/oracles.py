@@ -68,6 +68,8 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> RunningOr
         replication = member.replication
         if replication is None or not replication.votes or member.lags:
             return None
+        if member.clock_is_off:
+            return None
         return Standing(member.files.last_begin[0], member.files.log_end)
 
     settings = OracleSettings(

@@ -52,17 +52,17 @@ ANSWER_IN_PLAIN: Final = b"DLPR\x01"
 """How a challenge begins. A plain node sends it to one that opens with TLS, which knows by it that
 no TLS answers: it has as many bytes as the header of a TLS record."""
 _ANSWER_IN_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
-"""A fatal alert, `protocol_version`, as a TLS record; event loops drop the one that OpenSSL makes."""
+"""A fatal alert (protocol_version) as a TLS record; event loops drop the one that OpenSSL makes."""
 _CHALLENGE_BYTES: Final = 64
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER", "HTTP_REQUEST")
 
 
-def opens_with_tls(data: bytes) -> bool:
+def opens_with_tls(data: bytearray) -> bool:
     """Whether a peer that should have sent a challenge began a TLS handshake."""
     return data.startswith(_HANDSHAKE)
 
 
-def answers_in_tls(data: bytes) -> bool:
+def answers_in_tls(data: bytearray) -> bool:
     """Whether a peer that was sent a plain challenge answered with a TLS alert."""
     return data.startswith((_ALERT, _HANDSHAKE))
 
@@ -73,10 +73,10 @@ async def refuse_plain(sock: socket.socket) -> bool:
     Nothing is taken from a connection that does not.
     """
     loop = asyncio.get_running_loop()
-    came = loop.create_future()
-    loop.add_reader(sock, lambda: came.done() or came.set_result(None))
+    came = asyncio.Event()
+    loop.add_reader(sock, came.set)
     try:
-        await came
+        await came.wait()
     finally:
         loop.remove_reader(sock)
     if sock.recv(len(ANSWER_IN_PLAIN), socket.MSG_PEEK) != ANSWER_IN_PLAIN:
@@ -90,14 +90,14 @@ async def refuse_plain(sock: socket.socket) -> bool:
 def peer_lacks_tls(where: str) -> str:
     """What a node with TLS says of one that has none."""
     return (
-        f"the node at {where} does not speak TLS; this node has [tls] in its cluster file, and all "
+        f"a node at {where} does not speak TLS; this node has [tls] in its cluster file, and all "
         "nodes need it or none"
     )
 
 
 def peer_has_tls(where: str) -> str:
     """What a node without TLS says of one that has it."""
-    return f"the node at {where} speaks TLS; this node has no [tls] in its cluster file"
+    return f"a node at {where} speaks TLS; this node has no [tls] in its cluster file"
 
 
 def tls_failure(error: BaseException, where: str) -> str:
