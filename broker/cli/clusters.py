@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from delaylog.broker.cli.doctor import doctor_command
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import emit
 from delaylog.client.plain_client import PlainClient
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster status`, `members` and `handover`."""
+    """`delaylog cluster status`, `members`, `doctor` and `handover`."""
+    if args.action == "doctor":
+        return await doctor_command(args)
     async with PlainClient(args.url) as client:
         if args.action == "handover":
             _print_handover(await client.hand_over(args.to), args)

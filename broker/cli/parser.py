@@ -171,6 +171,7 @@ def _add_cluster(verbs: Any) -> None:
     actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_url(actions.add_parser("status", help="what the node that is asked knows"))
     _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
+    _add_url(actions.add_parser("doctor", help="ask every node, and say what is wrong"))
     handover = actions.add_parser("handover", help="have another node lead")
     handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
     _add_url(handover)
