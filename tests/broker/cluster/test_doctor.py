@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 from delaylog.client.free_ports import free_ports
@@ -84,6 +85,27 @@ def test_a_survivor_names_whom_it_lacks(three: ThreeNodes) -> None:
     assert all(name in ready.json["detail"] for name in names)
     three.start(*down, gone)
     three.followers()
+
+
+def test_a_learner_that_holds_nothing(three: ThreeNodes) -> None:
+    """It lost its disk, and there is no leader to give it anything."""
+    blank, other, last = NODES
+    three.leader()
+    assert set(three.stop()) == {0}
+    shutil.rmtree(three.data_dir(blank))
+    three.start(blank, other)
+    three.until(lambda: three.status(blank).get("role") == "learner")
+    ready = three.call(blank, "GET", "/readyz")
+    assert (ready.status, ready.json["detail"]) == (
+        503,
+        "this node is a learner and holds nothing yet",
+    )
+    wrong = failed(three, other)
+    assert wrong["learners"] == "node 1 (alpha) is a learner and holds no data"
+    three.start(last)
+    three.leader()
+    three.caught_up()
+    three.until(lambda: three.call(blank, "GET", "/readyz").status == 200)
 
 
 def test_a_node_at_another_port(three: ThreeNodes) -> None:
