@@ -191,8 +191,8 @@ async def _serve(config: Config) -> int:
     if resp is not None and config.resp is not None:
         ready += f" resp={await listen(resp, config.resp)}"
     if place is not None:
-        _warn_of_ports(config, place, port)
         await place.start()
+        _warn_of_ports(config, place, port)
         ready += " peer={}:{}".format(*place.member.config.me.peer)
     collector.start()
     print(ready, flush=True)

@@ -118,6 +118,11 @@ class ReplicationNode:
         return self._meta.meta.voter
 
     @property
+    def decides(self) -> bool:
+        """Whether it counts in the newest configuration that its log holds."""
+        return self.votes and self.node in self.configuration.deciding
+
+    @property
     def leader(self) -> Leader | None:
         """What it ships and counts, if it leads."""
         return self.leadership.leader

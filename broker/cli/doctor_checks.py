@@ -102,6 +102,10 @@ def _members(asked: Sequence[Asked]) -> Found:
     if len(clusters) > 1:
         names = ", ".join(sorted(map(str, clusters)))
         yield Mark.FAIL, f"the members belong to different clusters: {names}", "correct `http`"
+    ids = {each.get("cluster_id") for each in _answered(asked)} - {None}
+    if len(ids) > 1:
+        text = f"the members hold data of {len(ids)} different clusters of this name"
+        yield Mark.FAIL, text, "see which folder belongs to another one, and move it away"
 
 
 def _ready(asked: Sequence[Asked]) -> Found:
@@ -131,7 +135,15 @@ def _configuration(asked: Sequence[Asked]) -> Found:
     there = _answered(asked)
     if not there:
         return
-    first, fix = there[0], "give all nodes the same cluster file, and restart those that change"
+    versions = {each.named: each.get("version") for each in there}
+    if len(set(versions.values())) > 1:
+        says = ", ".join(f"{named} has {version}" for named, version in versions.items())
+        yield (
+            Mark.WARN,
+            f"the members know different configurations: {says}",
+            "run the doctor again; a member that stays behind does not get the log",
+        )
+    first, fix = there[0], "see which of them is behind, or has another cluster file"
     mine = _listed(first)
     for other in there[1:]:
         theirs = _listed(other)
@@ -142,8 +154,8 @@ def _configuration(asked: Sequence[Asked]) -> Found:
             for key, value in mine[node].items():
                 if theirs[node][key] != value:
                     text = (
-                        f"`{key}` of node {node} is {value} by the file of {first.named}, and "
-                        f"{theirs[node][key]} by that of {other.named}"
+                        f"`{key}` of node {node} is {value} as {first.named} knows it, and "
+                        f"{theirs[node][key]} as {other.named} does"
                     )
                     yield Mark.FAIL, text, fix
 
@@ -175,8 +187,11 @@ def _learners(asked: Sequence[Asked]) -> Found:
             text = f"{each.named} is a learner and holds no data"
             yield Mark.FAIL, text, "it gets the data from a leader; see whether it can reach one"
         elif role == "learner":
-            text = f"{each.named} is a learner and does not vote yet"
-            yield Mark.WARN, text, "wait: the leader lets it in once it holds all that is committed"
+            yield (
+                Mark.WARN,
+                f"{each.named} is a learner and does not vote",
+                "wait until it has caught up; one that was added as a learner has to be promoted",
+            )
 
 
 def _lag(asked: Sequence[Asked]) -> Found:
@@ -232,7 +247,7 @@ def _disks(asked: Sequence[Asked]) -> Found:
 
 
 def _releases(asked: Sequence[Asked]) -> Found:
-    for key, what in (("version", "release"), ("feature_level", "feature level")):
+    for key, what in (("release", "release"), ("feature_level", "feature level")):
         values = {each.named: each.get(key) for each in _answered(asked)}
         if len(set(values.values())) > 1:
             says = ", ".join(
@@ -244,6 +259,7 @@ def _releases(asked: Sequence[Asked]) -> Found:
 
 
 def _addresses(asked: Sequence[Asked]) -> Found:
+    said_before: set[str] = set()
     for each in _answered(asked):
         for member in each.get("members", ()):
             for key in ("http", "peer"):
@@ -251,9 +267,12 @@ def _addresses(asked: Sequence[Asked]) -> Found:
                 if said is not None and said != member[key]:
                     text = (
                         f"{_name(member)} says that its `{key}` is {said}, "
-                        f"and the file of {each.named} says {member[key]}"
+                        f"and the cluster has {member[key]}"
                     )
-                    yield Mark.FAIL, text, "give all nodes the same cluster file"
+                    if text not in said_before:
+                        said_before.add(text)
+                        advice = "correct its cluster file, or use `delaylog cluster move`"
+                        yield Mark.FAIL, text, advice
 
 
 def _tls(asked: Sequence[Asked]) -> Found:

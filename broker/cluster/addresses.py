@@ -1,8 +1,8 @@
-"""Addresses on which two sources disagree: the cluster file here, the options of `serve`, and the
-files of the other nodes.
+"""Addresses on which two sources disagree: what the cluster knows of its members, the options of
+`serve`, and the cluster files of the other nodes.
 
 Only warnings come of it: a host may be mapped, and a new file may still be on its way to some of
-the nodes. What a client is told is always what the answering node's own file says.
+the nodes. Clients and nodes are always told what the cluster knows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ def announced(me: Member) -> dict[str, Any]:
 
 
 def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, str]]:
-    """By key, where a node says that it is found and where this node's file says so, if these
-    differ.
-    """
+    """By key, where a node says that it is found and where the cluster has it, if these differ."""
     pairs = {
         "http": (status.http, member.http_url),
         "peer": (status.peer, peer_text(member)),
@@ -37,28 +35,28 @@ def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, 
 
 
 def unlike_options(me: Member, http_port: int, resp_port: int | None) -> Iterator[str]:
-    """What is to be said of ports that this node listens on and that its cluster file does not
-    name. Hosts may differ: 0.0.0.0, or a name behind a mapping.
+    """What is to be said of ports that this node listens on and that the cluster does not have.
+    Hosts may differ: 0.0.0.0, or a name behind a mapping.
     """
     named = urlsplit(me.http_url).port
     if named != http_port:
         yield (
-            f"--http listens on port {http_port}, and the cluster file sends clients of this node "
+            f"--http listens on port {http_port}, and the cluster sends clients of this node "
             f"to {me.http_url}: unless that port is mapped here, correct one of the two"
         )
     if me.resp is None:
         if resp_port is not None:
             yield (
-                f"--resp listens on port {resp_port}, and the cluster file has no `resp` for this "
+                f"--resp listens on port {resp_port}, and the cluster has no `resp` for this "
                 "node: while it leads, other nodes cannot send Redis clients here"
             )
     elif resp_port is None:
         yield (
-            "the cluster file sends Redis clients of this node to {}:{}, and it was started "
+            "the cluster sends Redis clients of this node to {}:{}, and it was started "
             "without --resp"
         ).format(*me.resp)
     elif me.resp[1] != resp_port:
         yield (
-            "--resp listens on port {}, and the cluster file sends Redis clients of this node to "
+            "--resp listens on port {}, and the cluster sends Redis clients of this node to "
             "{}:{}: unless that port is mapped here, correct one of the two"
         ).format(resp_port, *me.resp)

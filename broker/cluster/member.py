@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -17,8 +19,9 @@ from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.handover import Handover, furthest
-from delaylog.broker.cluster.joining import Joining
+from delaylog.broker.cluster.joining import Heard, Joining
 from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
@@ -26,7 +29,7 @@ from delaylog.broker.cluster.member_watch import MemberWatch
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
 from delaylog.broker.cluster.operator_calls import OperatorCalls
-from delaylog.broker.cluster.oracles import RunningOracle
+from delaylog.broker.cluster.oracles import MemberOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
 from delaylog.broker.cluster.peers import Levels, PeerTransport, Transport
@@ -36,6 +39,7 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import (
     Event,
@@ -95,7 +99,8 @@ class ClusterMember:
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
-        self.config = config
+        self.config = self.file = config
+        """`file` = the cluster file: where this node listens. `config` follows the log."""
         self._files = files
         self._on_fatal = on_fatal
         self._random = random
@@ -103,11 +108,22 @@ class ClusterMember:
         self._loop = asyncio.get_running_loop()
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
-        self._joining = Joining([member.node for member in config.others], new_cluster=new_cluster)
+        self._joining = Joining(
+            config.node, [member.node for member in config.others], new_cluster=new_cluster
+        )
+        self._configuration: Configuration | None = None
+        """What `config` follows."""
+        self.folders = Folders(
+            meta=lambda: self._files.meta,
+            hello=self._hello,
+            history=lambda: self._files.history(self._members()),
+            replication=lambda: self.replication,
+            on_stale=self._stale,
+        )
         self._places = FollowerPlaces(files.physical.first_position)
         self._silent = False
         self._end_to_come = 0
-        self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
+        self._safe_sends = SafeSends(self._loop, self._name_of)
         self.counts = MemberCounts()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -128,6 +144,7 @@ class ClusterMember:
             addresses=config.peers,
             listen=config.me.peer,
             hello=self._hello,
+            folders=self.folders,
             on_message=self._on_message,
             on_connect=self._on_connect,
             on_disconnect=self._on_disconnect,
@@ -136,7 +153,7 @@ class ClusterMember:
         )
 
     def attach(
-        self, node: Node, oracle: RunningOracle, succession: Succession, copies: Copies
+        self, node: Node, oracle: MemberOracle, succession: Succession, copies: Copies
     ) -> None:
         """Take a place: before the node starts."""
         self._node = node
@@ -152,7 +169,7 @@ class ClusterMember:
         )
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(
-            self.config,
+            lambda: self.config,
             node,
             succession,
             self._sight,
@@ -198,8 +215,14 @@ class ClusterMember:
         """A folder that is not part of the cluster yet: see what the others say of it."""
         if self.replication is not None or self._silent:
             return
-        if self._joining.enter_known(self._hello(), self._files.meta):
+        mine = Heard(self._hello(), self.folders.identity(self.config.node))
+        if self._joining.enter_known(
+            mine, self._files.meta, lambda: secrets.token_bytes(CLUSTER_ID_SIZE)
+        ):
             self._begin()
+            # The others wait for the id of the new cluster.
+            for peer in self.transport.connected():
+                self.transport.drop(peer, "this node is part of the cluster now")
 
     def _begin(self) -> None:
         self.replication = ReplicationNode(
@@ -210,6 +233,7 @@ class ClusterMember:
             timing=self._timing,
             commit=self._files.start,
         )
+        self._follow_configuration()
 
     # ------------------------------------------------------------------ another folder
 
@@ -273,13 +297,65 @@ class ClusterMember:
     def _on_connect(self, peer: int) -> None:
         hello = self.transport.hello_of(peer)
         if hello is not None:
-            self._joining.hear(peer, hello)
+            self._joining.hear(peer, Heard(hello, self.transport.folder_of(peer)))
             self._places.met(peer, hello.end)
             self.copies.giver.met(peer, hello.end)
         self._join_if_new()
         if self.replication is not None:
             replication = self.replication
             self._input(lambda: replication.reconnect(peer))
+
+    def _name_of(self, node: int) -> str:
+        return self.config.name_of(node)
+
+    def _members(self) -> tuple[int, ...]:
+        return tuple(member.node for member in self.config.members)
+
+    def _stale(self, error: StaleFolderError) -> None:
+        """This folder must not be served: the node ends, unless it does so already."""
+        if not self._stopping:
+            self._stopping = True
+            self._loop.call_soon(self._on_fatal, error)
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """The nodes that have a say, as far as this one knows."""
+        replication = self.replication
+        known = () if replication is None else replication.configuration.deciding
+        return known or self._members()
+
+    def _follow_configuration(self) -> None:
+        """Know the members that the log knows, committed or not."""
+        replication = self.replication
+        if replication is None or replication.configuration is self._configuration:
+            return
+        self._configuration = configuration = replication.configuration
+        self.config = self.config.following(configuration)
+        self.transport.set_addresses(self.config.peers)
+        if configuration.version:
+            log.info(
+                "members by configuration %d: voters %s, learners %s",
+                configuration.version,
+                list(configuration.deciding),
+                list(configuration.learners),
+            )
+
+    def _note_cluster(self, replication: ReplicationNode) -> None:
+        """Once it is committed which cluster this is, the folder remembers it."""
+        cluster, meta = replication.configuration.cluster, self._files.meta
+        if cluster and meta.meta.cluster != cluster:
+            if replication.commit > self._files.last_begin[1]:
+                meta.save(replace(meta.meta, cluster=cluster))
+
+    def _identify(self, replication: ReplicationNode) -> None:
+        """Put members and cluster id into a log that has none, as soon as all can read them."""
+        configuration, meta = replication.configuration, self._files.meta.meta
+        if configuration.version or not self.leading or not self.may_append():
+            return
+        if self._node.engine.state.level >= IDENTITIES:
+            contacts = {each.node: each.contact for each in self.config.members}
+            cluster = meta.cluster or secrets.token_bytes(CLUSTER_ID_SIZE)
+            replication.leadership.change(configuration.with_contacts(contacts, cluster))
 
     def _on_disconnect(self, peer: int) -> None:
         self.statuses.lost(peer)
@@ -355,6 +431,10 @@ class ClusterMember:
         self._candidacy.readmit(replication, now)
         self._settle()
         self._raise_level()
+        self._follow_configuration()
+        self._note_cluster(replication)
+        self._identify(replication)
+        self.oracle.look()
         if now.boot_ms >= self._slots_ms:
             # Not while the background is halted: it is asked for again then.
             if self._node.spawn("tick", self._sync_slots):

@@ -54,13 +54,13 @@ class MemberWatch:
         """Twice a second."""
         member = self._member
         self.clocks.look(now_ms, led=member.leader is not None)
-        if member.replication is not None:
-            configuration = member.replication.configuration
+        configuration = None if member.replication is None else member.replication.configuration
+        if configuration is not None and configuration.voters:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
 
     def said(self) -> dict[str, Any]:
         """The members of a status that this node tells everybody."""
-        return {**announced(self._member.config.me), "version": __version__}
+        return {**announced(self._member.file.me), "release": __version__}
 
     # ------------------------------------------------------------------ what is known
 
@@ -71,12 +71,10 @@ class MemberWatch:
 
     def missing_voters(self) -> list[str]:
         """Names of other voters that are not connected to this node."""
-        replication = self._member.replication
-        if replication is None:
+        member, here = self._member, self._here()
+        if member.replication is None:
             return []
-        here = self._here()
-        voters = [node for node in replication.configuration.deciding if node not in here]
-        return [self._member.config.member(node).name for node in voters]
+        return [member.config.name_of(node) for node in member.deciding if node not in here]
 
     @property
     def majority(self) -> bool:
@@ -92,7 +90,7 @@ class MemberWatch:
             "missing_voters": self.missing_voters(),
             "copy_to": copies.giver.peer,
             "copy_from": copies.receiver.peer,
-            "version": __version__,
+            "release": __version__,
             "feature_level": self._node.engine.state.level,
             "peer_tls": member.config.tls is not None,
             "connections_refused": {
@@ -110,7 +108,7 @@ class MemberWatch:
             **self.clocks.facts_of(None if me else peer),
             "announced_http": None if status is None else status.http or None,
             "announced_peer": None if status is None else status.peer or None,
-            "version": __version__ if me else None if status is None else status.version or None,
+            "release": __version__ if me else None if status is None else status.release or None,
         }
 
     # ------------------------------------------------------------------ helpers
@@ -119,19 +117,22 @@ class MemberWatch:
         return {self._member.config.node, *self._member.transport.connected()}
 
     def _named(self, peer: int) -> str:
-        return f"node {peer} ({self._member.config.member(peer).name})"
+        return f"node {peer} ({self._member.config.name_of(peer)})"
 
     def _compare(self, peer: int, status: Status) -> None:
-        differing = announced_elsewhere(self._member.config.member(peer), status)
+        members = {each.node: each for each in self._member.config.members}
+        if peer not in members:
+            return
+        differing = announced_elsewhere(members[peer], status)
         for key, (there, here) in differing.items():
             if self._elsewhere.get((peer, key)) != there:
                 self._elsewhere[peer, key] = there
                 log.warning(
-                    "%s says that its `%s` is %s, and the cluster file here says %s: all nodes "
-                    "need the same cluster file",
+                    "%s has %s as its `%s` in its cluster file, and the cluster has %s: that is "
+                    "where it is looked for; correct that file, or have the node moved",
                     self._named(peer),
-                    key,
                     there,
+                    key,
                     here,
                 )
         for key in [k for p, k in self._elsewhere if p == peer and k not in differing]:

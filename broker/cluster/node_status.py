@@ -32,7 +32,7 @@ class Status:
     """Where clients find the sender, by its own cluster file."""
     peer: str = ""
     """Where nodes find it, HOST:PORT, likewise."""
-    version: str = ""
+    release: str = ""
     """The release that it runs."""
 
 

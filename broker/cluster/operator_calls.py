@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.broker.cluster.config import Member
+from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.member_changes import MemberChanges, Wanted
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -39,7 +40,10 @@ class OperatorCalls:
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member
-        self._config = member.config
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return self._member.config
 
     # ------------------------------------------------------------------ looking
 
@@ -74,6 +78,8 @@ class OperatorCalls:
         leader = None if member.leader is None else self._config.member(member.leader)
         return {
             "cluster": self._config.name,
+            "cluster_id": member.files.meta.meta.cluster.hex() or None,
+            "version": 0 if replication is None else replication.configuration.version,
             **_named(self._config.me),
             "role": self.role,
             "epoch": None if replication is None else _epoch(replication.promised),
@@ -91,14 +97,16 @@ class OperatorCalls:
         """A member: of itself a node knows all, of the others what it leads them to."""
         member, replication = self._member, self._member.replication
         me = each.node == self._config.node
+        known = None if replication is None else replication.configuration
+        removed = known is not None and known.version > 0 and each.node not in known.nodes
         voter: bool | None = None
         match: int | None = None
         if me:
             voter = replication is not None and replication.votes
             match = member.files.durable_end
         elif replication is not None and replication.leader is not None:
-            one = replication.leader.progress[each.node]
-            if one.known:
+            one = replication.leader.progress.get(each.node)
+            if one is not None and one.known:
                 voter, match = one.counts, one.match
         return {
             **_named(each),
@@ -106,6 +114,7 @@ class OperatorCalls:
             **member.watch.facts_of(each.node),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,
+            "removed": removed,
             "match": match,
             "lag_bytes": None if match is None else max(member.files.log_end - match, 0),
         }
@@ -136,6 +145,14 @@ class OperatorCalls:
             "epoch": _epoch(epoch),
             "pause_ms": round((loop.time() - began) * 1000),
         }
+
+    # ------------------------------------------------------------------ members
+
+    async def change_members(
+        self, action: str, nodes: list[str], contact: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Change who belongs to the cluster. Raises EngineErrors."""
+        return await MemberChanges(self._member).change(Wanted(action, nodes, contact))
 
     def _find(self, to: int | str) -> int:
         """A member by index or name."""

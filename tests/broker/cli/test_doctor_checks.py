@@ -55,7 +55,9 @@ def sound(node: int) -> Asked:
         "majority": True,
         "missing_voters": [],
         "copy_to": None,
-        "version": "0.2.0",
+        "release": "0.2.0",
+        "version": 4,
+        "cluster_id": "aa",
         "feature_level": 2,
         "peer_tls": False,
         "connections_refused": {},
@@ -96,7 +98,7 @@ def test_a_sound_cluster(answers: Answers) -> None:
 
 
 def test_members_of_an_older_release_are_told_apart_only(answers: Answers) -> None:
-    known = ("cluster", "node", "name", "role", "leader", "log_end")
+    known = ("cluster", "cluster_id", "version", "node", "name", "role", "leader", "log_end")
     old = {name: value for name, value in status(answers, 2).items() if name in known}
     plain = ("node", "name", "http", "peer", "lag_bytes")
     old["members"] = [
@@ -154,6 +156,14 @@ def another_address(answers: Answers) -> None:
 def another_list(answers: Answers) -> None:
     status(answers, 2)["members"].append(row(3, 2) | {"node": 4, "announced_http": None})
     status(answers, 2)["members"][3]["announced_peer"] = None
+
+
+def another_configuration(answers: Answers) -> None:
+    status(answers, 2)["version"] = 3
+
+
+def another_id(answers: Answers) -> None:
+    status(answers, 2)["cluster_id"] = "bb"
 
 
 def missing(answers: Answers) -> None:
@@ -214,7 +224,7 @@ def full(answers: Answers) -> None:
 
 
 def releases(answers: Answers) -> None:
-    status(answers, 2)["version"] = "0.3.0"
+    status(answers, 2)["release"] = "0.3.0"
 
 
 def announced(answers: Answers) -> None:
@@ -252,11 +262,13 @@ F, W = Mark.FAIL, Mark.WARN
         (two_leaders, "leader", F, "node 3 (gamma) says node 3"),
         (another_address, "configuration", F, "`peer` of node 3 is 10.0.0.3:8712"),
         (another_list, "configuration", F, "node 2 (beta) has a member 4"),
+        (another_configuration, "configuration", W, "node 1 (alpha) has 4, node 2 (beta) has 3"),
+        (another_id, "members", F, "data of 2 different clusters"),
         (missing, "voters", W, "node 1 (alpha) has no connection to the voters gamma"),
         (no_majority, "voters", F, "no majority of the voters; missing: beta, gamma"),
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
-        (learner, "learners", W, "does not vote yet"),
+        (learner, "learners", W, "does not vote"),
         (lags, "lag", W, "lacks 67,108,865 bytes"),
         (unheard, "lag", W, "has not heard how far node 3 (gamma) is"),
         (copies, "lag", W, "sends a copy of its data to node 3"),
@@ -266,7 +278,7 @@ F, W = Mark.FAIL, Mark.WARN
         (held, "clocks", W, "stands still for 1,500 ms"),
         (full, "disk", F, "node 2 (beta) has too little disk space"),
         (releases, "releases", W, "node 2 (beta) 0.3.0"),
-        (announced, "addresses", F, "`http` is http://10.0.0.2:9, and the file of node 1 (alpha)"),
+        (announced, "addresses", F, "`http` is http://10.0.0.2:9, and the cluster has"),
         (tls, "tls", F, "on at node 1 (alpha) and off at node 2 (beta), node 3 (gamma)"),
         (tls_refused, "tls", W, "node 1 (alpha) has refused 7 connections"),
         (strangers, "connections", W, "since its start: wrong_key 7"),

@@ -41,7 +41,7 @@ def test_an_older_release_announces_nothing() -> None:
         (ME, 8710, None, "clients of this node to http://10.0.0.1:8711"),
         (ME, 8711, 6379, "no `resp` for this node"),
         (RESP, 8711, None, "10.0.0.1:6379, and it was started without --resp"),
-        (RESP, 8711, 6380, "--resp listens on port 6380, and the cluster file sends Redis clients"),
+        (RESP, 8711, 6380, "--resp listens on port 6380, and the cluster sends Redis clients"),
     ],
 )
 def test_options_of_serve(member: Member, http: int, resp: int | None, says: str | None) -> None:

@@ -50,7 +50,7 @@ def test_what_a_node_announces_and_measures(three: ThreeNodes) -> None:
             if each["node"] != node:
                 assert each["announced_http"] == each["http"]
                 assert each["announced_peer"] == each["peer"]
-                assert each["version"] == status["version"]
+                assert each["release"] == status["release"]
 
 
 def test_one_is_killed(three: ThreeNodes) -> None:

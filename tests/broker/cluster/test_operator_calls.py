@@ -37,10 +37,15 @@ class Fake:
     def __init__(self) -> None:
         members = (member(1, "alpha"), member(2, "beta"), member(3, "gamma"))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.file = self.config
+        self.deciding = (1, 2, 3)
         self.leading = True
         self.leader: int | None = 1
         self.position = 1_000
-        self.files = SimpleNamespace(log_end=1_000, durable_end=900, last_begin=(EPOCH, 0))
+        meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(16)))
+        self.files = SimpleNamespace(
+            log_end=1_000, durable_end=900, last_begin=(EPOCH, 0), meta=meta
+        )
         self.connected = {2, 3}
         self.taker: int | None = 2
         self.asked: list[int | None] = []
@@ -174,7 +179,7 @@ def hear(fake: Fake, node: int, ahead_us: int = 0, **members: Any) -> None:
 
 def test_what_it_watches_is_in_the_status() -> None:
     fake = Fake()
-    hear(fake, 2, version="0.9")
+    hear(fake, 2, release="0.9")
     hear(fake, 3, 5_000_000, http="http://10.0.0.9:1", peer="10.0.0.1:8703")
     fake.watch.look(0)
     status = fake.calls().status()
@@ -185,7 +190,7 @@ def test_what_it_watches_is_in_the_status() -> None:
     assert status["connections_refused"] == {"wrong_key": 4}
     me, beta, gamma = status["members"]
     assert (me["clock_ahead_ms"], me["clock_off"], me["announced_http"]) == (0, False, None)
-    assert (beta["clock_ahead_ms"], beta["clock_off"], beta["version"]) == (0, False, "0.9")
+    assert (beta["clock_ahead_ms"], beta["clock_off"], beta["release"]) == (0, False, "0.9")
     assert (gamma["clock_ahead_ms"], gamma["clock_off"]) == (5_000, True)
     assert (gamma["announced_http"], gamma["announced_peer"]) == (
         "http://10.0.0.9:1",
@@ -203,8 +208,9 @@ def test_another_address_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     first, second = caplog.messages
     assert first == second
     assert first == (
-        "node 2 (beta) says that its `http` is http://a:1, and the cluster file here says "
-        "http://10.0.0.1:8702: all nodes need the same cluster file"
+        "node 2 (beta) has http://a:1 as its `http` in its cluster file, and the cluster has "
+        "http://10.0.0.1:8702: that is where it is looked for; correct that file, or have the node "
+        "moved"
     )
 
 
