@@ -54,7 +54,7 @@ def test_there_is_no_cluster(broker: Any, assert_problem: Any) -> None:
         problem = assert_problem(broker.call(method, path), 404, "unknown")
         assert "--cluster" in problem["detail"]
     assert_problem(broker.call("PUT", "/v1/cluster", {}), 405, "method")
-    assert_problem(broker.call("GET", "/v1/cluster/members"), 404, "unknown")
+    assert_problem(broker.call("GET", "/v1/cluster/nodes"), 404, "unknown")
     answer = broker.call("POST", "/v1/cluster/handover", {"to": 1.5})
     assert_problem(answer, 400, "bad_request", "to")
     assert b"delaylog_cluster_" not in broker.call("GET", "/metrics").body
