@@ -69,6 +69,22 @@ class TermFileDamagedError(ReplicationError):
         super().__init__(f"{path} is damaged: remove it and start again (epochs keep the promises)")
 
 
+class LostCommitError(ReplicationError):
+    """The leader lacks frames that were committed. Nothing was cut; take no further part."""
+
+    def __init__(self, *, position: int, committed: int, epoch: int) -> None:
+        self.position = position
+        self.committed = committed
+        self.epoch = epoch
+        super().__init__(
+            f"log from {position} to {committed} was committed, and the leader of epoch {epoch:#x} "
+            "does not have it: messages that were acknowledged are missing in the cluster. This "
+            "node keeps them and takes no further part. If the cluster is right (its other nodes "
+            "were restored or recovered), move this data folder away and start the node with an "
+            "empty one; if not, stop the other nodes and recover from this one"
+        )
+
+
 class DivergedError(ReplicationError):
     """Logs differ where they never may. The node must stop before it answers anybody again."""
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -22,6 +21,7 @@ from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.handover import Handover, furthest
 from delaylog.broker.cluster.joining import Heard, Joining
+from delaylog.broker.cluster.known_members import KnownMembers
 from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
@@ -39,8 +39,8 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
-from delaylog.replication.errors import PeerError
+from delaylog.replication.configuration import CLUSTER_ID_SIZE
+from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
     Event,
     HandoverFailed,
@@ -99,8 +99,9 @@ class ClusterMember:
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
-        self.config = self.file = config
-        """`file` = the cluster file: where this node listens. `config` follows the log."""
+        self.file = config
+        """The cluster file: where this node listens."""
+        self.members = KnownMembers(self, config)
         self._files = files
         self._on_fatal = on_fatal
         self._random = random
@@ -111,19 +112,19 @@ class ClusterMember:
         self._joining = Joining(
             config.node, [member.node for member in config.others], new_cluster=new_cluster
         )
-        self._configuration: Configuration | None = None
-        """What `config` follows."""
         self.folders = Folders(
             meta=lambda: self._files.meta,
             hello=self._hello,
-            history=lambda: self._files.history(self._members()),
+            history=lambda: self._files.history(self.members.nodes),
             replication=lambda: self.replication,
             on_stale=self._stale,
         )
         self._places = FollowerPlaces(files.physical.first_position)
         self._silent = False
+        self.quarantined: str | None = None
+        """Why this node takes no part any more, though it runs."""
         self._end_to_come = 0
-        self._safe_sends = SafeSends(self._loop, self._name_of)
+        self._safe_sends = SafeSends(self._loop, self.members.name_of)
         self.counts = MemberCounts()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -184,6 +185,16 @@ class ClusterMember:
         node.release_pace_seconds = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
 
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster file with the members that the log knows."""
+        return self.members.config
+
+    @property
+    def node(self) -> Node:
+        """What it is attached to."""
+        return self._node
+
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
@@ -231,9 +242,9 @@ class ClusterMember:
             ticks=self._files.ticks,
             random=self._random,
             timing=self._timing,
-            commit=self._files.start,
+            commit=self._files.committed,
         )
-        self._follow_configuration()
+        self.members.follow(self.replication)
 
     # ------------------------------------------------------------------ another folder
 
@@ -273,26 +284,15 @@ class ClusterMember:
         end = self._end_to_come if self._silent else replica.end
         return Hello(self.config.cluster_id, self.config.node, voter, promised, end)
 
+    def note_level(self) -> None:
+        """The log's level was raised."""
+        self._levels()
+
     def _levels(self) -> Levels:
         """The feature levels that peers are held to: none may lack what its frames may hold."""
         engine = self._node.engine.state.level
         self._reached = max(self._reached, self._files.replica.level, engine)
         return Levels(KNOWN_LEVEL, self._reached)
-
-    def _raise_level(self) -> None:
-        """Raise the log's level to what all members know, while all of them are connected."""
-        node = self._node
-        if not self.leading or node.engine.state.level >= KNOWN_LEVEL:
-            return
-        known = [self.transport.known_level(member.node) for member in self.config.others]
-        levels = [level for level in known if level is not None]
-        if len(levels) < len(known) or not self.may_append():
-            return
-        level = min([KNOWN_LEVEL, *levels])
-        if node.engine.raise_level(level, node.clock.now_ms()):
-            self._levels()
-            log.info("all members know feature level %d: the cluster is at it now", level)
-            node.log_commits.kick()
 
     def _on_connect(self, peer: int) -> None:
         hello = self.transport.hello_of(peer)
@@ -305,57 +305,11 @@ class ClusterMember:
             replication = self.replication
             self._input(lambda: replication.reconnect(peer))
 
-    def _name_of(self, node: int) -> str:
-        return self.config.name_of(node)
-
-    def _members(self) -> tuple[int, ...]:
-        return tuple(member.node for member in self.config.members)
-
     def _stale(self, error: StaleFolderError) -> None:
         """This folder must not be served: the node ends, unless it does so already."""
         if not self._stopping:
             self._stopping = True
             self._loop.call_soon(self._on_fatal, error)
-
-    @property
-    def deciding(self) -> tuple[int, ...]:
-        """The nodes that have a say, as far as this one knows."""
-        replication = self.replication
-        known = () if replication is None else replication.configuration.deciding
-        return known or self._members()
-
-    def _follow_configuration(self) -> None:
-        """Know the members that the log knows, committed or not."""
-        replication = self.replication
-        if replication is None or replication.configuration is self._configuration:
-            return
-        self._configuration = configuration = replication.configuration
-        self.config = self.config.following(configuration)
-        self.transport.set_addresses(self.config.peers)
-        if configuration.version:
-            log.info(
-                "members by configuration %d: voters %s, learners %s",
-                configuration.version,
-                list(configuration.deciding),
-                list(configuration.learners),
-            )
-
-    def _note_cluster(self, replication: ReplicationNode) -> None:
-        """Once it is committed which cluster this is, the folder remembers it."""
-        cluster, meta = replication.configuration.cluster, self._files.meta
-        if cluster and meta.meta.cluster != cluster:
-            if replication.commit > self._files.last_begin[1]:
-                meta.save(replace(meta.meta, cluster=cluster))
-
-    def _identify(self, replication: ReplicationNode) -> None:
-        """Put members and cluster id into a log that has none, as soon as all can read them."""
-        configuration, meta = replication.configuration, self._files.meta.meta
-        if configuration.version or not self.leading or not self.may_append():
-            return
-        if self._node.engine.state.level >= IDENTITIES:
-            contacts = {each.node: each.contact for each in self.config.members}
-            cluster = meta.cluster or secrets.token_bytes(CLUSTER_ID_SIZE)
-            replication.leadership.change(configuration.with_contacts(contacts, cluster))
 
     def _on_disconnect(self, peer: int) -> None:
         self.statuses.lost(peer)
@@ -370,7 +324,9 @@ class ClusterMember:
             return
         if isinstance(message, NodeStatus):
             wall_us = self._node.clock.wall_us
-            self.watch.hear(peer, self.statuses.hear(peer, message, wall_us), wall_us)
+            status = self.statuses.hear(peer, message, wall_us)
+            self.watch.hear(peer, status, wall_us)
+            self.members.hear(status)
             return
         replication = self.replication
         if replication is not None:
@@ -390,6 +346,8 @@ class ClusterMember:
                 self._pump()
         except PeerError:
             raise
+        except LostCommitError as error:
+            self._quarantine(error)
         except DiskFullError as error:
             # Nothing was promised, nothing said: it is asked for again.
             log.error("the disk is full: %s", error)
@@ -397,6 +355,19 @@ class ClusterMember:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
             self._stopping = True
             self._on_fatal(error)
+
+    def _quarantine(self, error: LostCommitError) -> None:
+        """Keep what the cluster has lost: take no further part, and serve reads only."""
+        log.error("%s", error)
+        self.quarantined = str(error)
+        self._silent = True
+        self.replication = None
+        self.counts.lost_commits += 1
+        self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        await self.oracle.stop()
+        await self.transport.stop()
 
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
@@ -430,10 +401,7 @@ class ClusterMember:
         self._candidacy.look(replication, now, chosen=chosen)
         self._candidacy.readmit(replication, now)
         self._settle()
-        self._raise_level()
-        self._follow_configuration()
-        self._note_cluster(replication)
-        self._identify(replication)
+        self.members.look(replication)
         self.oracle.look()
         if now.boot_ms >= self._slots_ms:
             # Not while the background is halted: it is asked for again then.

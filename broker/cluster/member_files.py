@@ -42,6 +42,8 @@ class MemberFiles:
     meta: MetaFile
     start: int
     """Position of the newest checkpoint: all in front of it is committed."""
+    committed: int
+    """Up to here the log was committed when it was opened: a checkpoint or the tick says so."""
     fresh: bool
     """There was no meta file: this folder is not part of the cluster yet."""
 
@@ -110,7 +112,10 @@ def open_member(
         replica.note(frame)
     if replica.epochs.configuration is None and not fresh:
         _check_founders(meta.meta, config, f"{folder}/{META}")
-    return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, start, fresh)
+    ticks = SlotTicks(slots, physical)
+    # A tick covers committed frames only, and outlives the process that took it.
+    committed = max(start, min(ticks.tick.position, replica.end))
+    return MemberFiles(physical, replica, slots, ticks, meta, start, committed, fresh)
 
 
 def new_learner(config: ClusterConfig) -> Meta:

@@ -55,7 +55,7 @@ class MemberWatch:
         member = self._member
         self.clocks.look(now_ms, led=member.leader is not None)
         configuration = None if member.replication is None else member.replication.configuration
-        if configuration is not None and configuration.voters:
+        if configuration is not None and configuration.voters and not member.members.removed:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
 
     def said(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class MemberWatch:
         member, here = self._member, self._here()
         if member.replication is None:
             return []
-        return [member.config.name_of(node) for node in member.deciding if node not in here]
+        return [member.config.name_of(node) for node in member.members.deciding if node not in here]
 
     @property
     def majority(self) -> bool:

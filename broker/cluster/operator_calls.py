@@ -23,7 +23,15 @@ from delaylog.replication.events import Role
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember
 
-ROLES: Final = ("leader", "candidate", "follower", "learner", "joining")
+ROLES: Final = (
+    "leader",
+    "candidate",
+    "follower",
+    "learner",
+    "joining",
+    "removed",
+    "quarantined",
+)
 SUCCESSOR_SECONDS: Final = 2.0
 """How long the next leader may take until it serves, beyond the deadline of the hand-over."""
 _LOOK_SECONDS: Final = 0.002
@@ -53,8 +61,12 @@ class OperatorCalls:
         replication = self._member.replication
         if self._member.leading:
             return "leader"
+        if self._member.quarantined is not None:
+            return "quarantined"
         if replication is None:
             return "joining"
+        if self._member.members.removed:
+            return "removed"
         if not replication.votes:
             return "learner"
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
@@ -62,6 +74,10 @@ class OperatorCalls:
     def not_ready(self) -> str | None:
         """Why calls are of no use here at the moment; None if they are."""
         member, replication = self._member, self._member.replication
+        if member.quarantined is not None:
+            return member.quarantined
+        if member.members.removed:
+            return "this node was removed from the cluster"
         if replication is None:
             return "this node waits for all other members before it joins"
         if not replication.votes and not member.files.log_end:
@@ -90,6 +106,7 @@ class OperatorCalls:
             "applied": member.position,
             "gate_age_ms": member.gate_age_ms(),
             **member.watch.facts(),
+            "error": member.quarantined,
             "members": [self._member_status(each) for each in self._config.members],
         }
 

@@ -152,7 +152,7 @@ class MemberOracle:
 
 def electors(member: ClusterMember) -> dict[int, Address]:
     """Who elects: the nodes that decide, and this one, which may be a learner."""
-    deciding = {*member.deciding, member.config.node}
+    deciding = {*member.members.deciding, member.config.node}
     return {each.node: each.election for each in member.config.members if each.node in deciding}
 
 

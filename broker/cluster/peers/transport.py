@@ -223,7 +223,11 @@ class PeerTransport:
                 dialler = self._diallers.pop(peer, None)
                 if dialler is not None:
                     dialler.cancel()
-                self.drop(peer, "it is no member any more, or has another address")
+                connection = self._open.get(peer)
+                if connection is not None:
+                    # What was said last may tell it why.
+                    why = "it is no member any more, or has another address"
+                    connection.close(Refused.HOST, why, gently=True)
         for peer in self._addresses.keys() - {self._identity.node}:
             self.counts.peers.setdefault(peer, PeerTraffic())
         if self._running:

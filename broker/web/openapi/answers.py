@@ -197,6 +197,7 @@ def _cluster() -> Schema:
         connections_refused={"type": "object", "additionalProperties": _COUNT},
         clock_offset_ms=maybe,
         clock_stands_aside={"type": "boolean"},
+        error={"type": ["string", "null"]},
         members=_list(member),
     )
 

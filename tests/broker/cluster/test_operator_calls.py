@@ -38,11 +38,12 @@ class Fake:
         members = (member(1, "alpha"), member(2, "beta"), member(3, "gamma"))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
         self.file = self.config
-        self.deciding = (1, 2, 3)
         self.leading = True
         self.leader: int | None = 1
         self.position = 1_000
-        meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(16)))
+        self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
+        self.quarantined: str | None = None
+        meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
         self.files = SimpleNamespace(
             log_end=1_000, durable_end=900, last_begin=(EPOCH, 0), meta=meta
         )

@@ -175,3 +175,37 @@ def test_a_second_process_with_the_same_index_is_kept_out(nodes: Growing, copied
     assert nodes.status(node)["role"] in ("leader", "follower")
     assert len(nodes.voters()) == 3
     send(nodes, "b")
+
+
+def test_a_node_keeps_what_the_others_have_lost(nodes: Growing) -> None:
+    """Two disks lose an acknowledged message; the third does not cut it, and says so."""
+    nodes.found(1, 2, 3)
+    send(nodes, "a")
+    nodes.caught_up()
+    nodes.stop()
+    lossy, keeper = (1, 2), 3
+    for node in lossy:
+        shutil.copytree(nodes.data_dir(node), nodes.folder / f"before{node}")
+    nodes.start()
+    send(nodes, "b")
+    nodes.caught_up()
+    nodes.stop()
+    for node in lossy:
+        # They still know who they are and what they have promised.
+        for name in ("meta", "vote"):
+            shutil.copy(nodes.data_dir(node) / name, nodes.folder / f"before{node}" / name)
+        shutil.rmtree(nodes.data_dir(node))
+        shutil.move(nodes.folder / f"before{node}", nodes.data_dir(node))
+    nodes.start(*lossy)
+    send(nodes, "c")
+    nodes.start(keeper, wait=False)
+    nodes.until(lambda: nodes.status(keeper).get("role") == "quarantined")
+    assert "acknowledged are missing" in nodes.status(keeper)["error"]
+    assert "acknowledged are missing" in nodes.log_path(keeper).read_text()
+    assert nodes.call(keeper, "GET", "/readyz").status == 503
+    metrics = nodes.call(keeper, "GET", "/metrics").body.decode()
+    assert "delaylog_cluster_lost_commits_total 1.0" in metrics
+    path = "/v1/topics/t/messages/b?read=local"
+    assert nodes.call(keeper, "GET", path).status == 200
+    assert not there(nodes, "b")
+    assert nodes.stop(keeper) == [0]
