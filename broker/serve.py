@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from delaylog.broker import crash_trace, descriptors, process_memory
 from delaylog.broker.clock import BrokerClock
+from delaylog.broker.cluster.addresses import unlike_options
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.collector import Collector
@@ -191,6 +192,7 @@ async def _serve(config: Config) -> int:
         ready += f" resp={await listen(resp, config.resp)}"
     if place is not None:
         await place.start()
+        _warn_of_ports(config, place, port)
         ready += " peer={}:{}".format(*place.member.config.me.peer)
     collector.start()
     print(ready, flush=True)
@@ -237,6 +239,12 @@ def _checks(config: Config, place: ClusterPlace | None) -> RequestChecks:
         urls = [member.http_url for member in place.member.config.members]
         hosts += [host_name(url.partition("://")[2]) for url in urls]
     return RequestChecks(hosts, config.http_allowed_origins)
+
+
+def _warn_of_ports(config: Config, place: ClusterPlace, http_port: int) -> None:
+    resp_port = None if config.resp is None else config.resp.port
+    for text in unlike_options(place.member.config.me, http_port, resp_port):
+        log.warning(text)
 
 
 def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:

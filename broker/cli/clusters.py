@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any, Final
 
+from delaylog.broker.cli.doctor import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.local import held_folder
 from delaylog.broker.cli.remote import emit
@@ -26,7 +27,9 @@ _LOOK_SECONDS: Final = 0.5
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster status`, `members`, `handover`, and the changes of members."""
+    """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
+    if args.action == "doctor":
+        return await doctor_command(args)
     async with PlainClient(args.url) as client:
         if args.action in CHANGES:
             _print_change(await _change(client, args), args)

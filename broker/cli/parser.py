@@ -171,6 +171,7 @@ def _add_cluster(verbs: Any) -> None:
     actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_url(actions.add_parser("status", help="what the node that is asked knows"))
     _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
+    _add_url(actions.add_parser("doctor", help="ask every node, and say what is wrong"))
     add = actions.add_parser("add", help="let a node join; it votes once it has caught up")
     add.add_argument("nodes", nargs=1, metavar="INDEX", help="of the new node")
     add.add_argument("--learner", action="store_true", help="it never votes")

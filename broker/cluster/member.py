@@ -25,6 +25,7 @@ from delaylog.broker.cluster.known_members import KnownMembers
 from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
+from delaylog.broker.cluster.member_watch import MemberWatch
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
 from delaylog.broker.cluster.operator_calls import OperatorCalls
@@ -160,6 +161,7 @@ class ClusterMember:
         self.oracle = oracle
         self.copies = copies
         self._succession = succession
+        self.watch = MemberWatch(self, node)
         self._pace = Pace(node, serving=self._serving, committed=self.committed, rearm=self._arm)
         self._sight = LeaderSight(
             self.config.node,
@@ -311,6 +313,7 @@ class ClusterMember:
 
     def _on_disconnect(self, peer: int) -> None:
         self.statuses.lost(peer)
+        self.watch.lost(peer)
         if not self._stopping:
             self.copies.lost(peer)
 
@@ -320,7 +323,9 @@ class ClusterMember:
                 self.copies.receive(peer, message)
             return
         if isinstance(message, NodeStatus):
-            status = self.statuses.hear(peer, message, self._node.clock.wall_us)
+            wall_us = self._node.clock.wall_us
+            status = self.statuses.hear(peer, message, wall_us)
+            self.watch.hear(peer, status, wall_us)
             self.members.hear(status)
             return
         replication = self.replication
@@ -379,9 +384,12 @@ class ClusterMember:
         if now_ms < self._status_ms:
             return
         self._status_ms = now_ms + STATUS_EVERY_MS
+        self.watch.look(now_ms)
+        said = self.watch.said()
         for peer in self.transport.connected():
             if (self.transport.known_level(peer) or 0) >= IDENTITIES:
-                status = Status(wall_us=self._node.clock.wall_us, **self.statuses.echo(peer))
+                members = {**said, **self.statuses.echo(peer)}
+                status = Status(wall_us=self._node.clock.wall_us, **members)
                 self.transport.send(peer, encode_status(status))
 
     def _ask_oracle(self, replication: ReplicationNode) -> None:
@@ -484,7 +492,7 @@ class ClusterMember:
                 )
             case Resigned():
                 self.counts.resigned += 1
-                missing = ", ".join(self._standing.cluster.missing_voters()) or "none"
+                missing = ", ".join(self.watch.missing_voters()) or "none"
                 log.warning(
                     "this node could not come to lead in time and stays out for a while; voters "
                     "that are not connected: %s",
@@ -532,6 +540,11 @@ class ClusterMember:
     def lags(self) -> bool:
         """Whether it would have much to apply before it could lead."""
         return self._succession.lags
+
+    @property
+    def clock_is_off(self) -> bool:
+        """Whether its clock is so far off that it leaves the lead to others."""
+        return self.watch.clock_is_off
 
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""

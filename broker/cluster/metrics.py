@@ -10,6 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from delaylog.broker.cluster.operator_calls import ROLES, OperatorCalls
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.watch_metrics import watch_metrics
 from delaylog.replication.epochs import epoch_counter
 
 if TYPE_CHECKING:
@@ -60,10 +62,6 @@ class ClusterMetrics(Collector):
             ),
             "applied_position": ("How far the log is applied here.", member.position),
             "connected_peers": ("Peers that are connected.", len(member.transport.connected())),
-            "missing_voters": (
-                "Other voters that are not connected to this node.",
-                len(self._calls.missing_voters()),
-            ),
             "leader_known": ("1 while it is known who leads.", int(member.leader is not None)),
         }
         age_ms = member.gate_age_ms()
@@ -75,6 +73,7 @@ class ClusterMetrics(Collector):
             gauge.add_metric([], value)
             yield gauge
         yield self._lag()
+        yield from watch_metrics(member)
         yield from self._counters()
 
     def _lag(self) -> Metric:
@@ -114,7 +113,7 @@ class ClusterMetrics(Collector):
         refused = {
             "peers_refused": (
                 "Connections and messages between nodes that were refused.",
-                {str(k): v for k, v in self._member.transport.counts.refused.items()},
+                {str(k): self._member.transport.counts.refused.get(k, 0) for k in Refused},
             ),
             "election_datagrams_refused": (
                 "Datagrams of the election that were refused.",

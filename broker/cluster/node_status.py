@@ -28,6 +28,12 @@ class Status:
     """`wall_us` of the newest status that the sender got from the receiver; 0 = it got none."""
     echo_heard_us: int = 0
     """The sender's wall clock when it got that."""
+    http: str = ""
+    """Where clients find the sender, by its own cluster file."""
+    peer: str = ""
+    """Where nodes find it, HOST:PORT, likewise."""
+    release: str = ""
+    """The release that it runs."""
     removed: bool = False
     """The receiver is no member any more; the connection ends with this."""
 

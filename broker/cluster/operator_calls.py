@@ -71,15 +71,6 @@ class OperatorCalls:
             return "learner"
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
 
-    def missing_voters(self) -> list[str]:
-        """Names of other voters that are not connected to this node."""
-        replication = self._member.replication
-        if replication is None:
-            return []
-        here = {self._config.node, *self._member.transport.connected()}
-        voters = replication.configuration.deciding
-        return [self._config.name_of(node) for node in voters if node not in here]
-
     def not_ready(self) -> str | None:
         """Why calls are of no use here at the moment; None if they are."""
         member, replication = self._member, self._member.replication
@@ -93,7 +84,7 @@ class OperatorCalls:
             return "this node is a learner and holds nothing yet"
         if member.leader is not None:
             return None
-        missing = self.missing_voters()
+        missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
         return f"this node knows no leader{names}"
 
@@ -114,6 +105,7 @@ class OperatorCalls:
             "commit": 0 if replication is None else replication.commit,
             "applied": member.position,
             "gate_age_ms": member.gate_age_ms(),
+            **member.watch.facts(),
             "error": member.quarantined,
             "members": [self._member_status(each) for each in self._config.members],
         }
@@ -136,6 +128,7 @@ class OperatorCalls:
         return {
             **_named(each),
             "peer": "{}:{}".format(*each.peer),
+            **member.watch.facts_of(each.node),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,
             "removed": removed,

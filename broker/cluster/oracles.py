@@ -177,6 +177,8 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         replication = member.replication
         if replication is None or not replication.decides or member.lags:
             return None
+        if member.clock_is_off:
+            return None
         return Standing(member.files.last_begin[0], member.files.log_end)
 
     settings = OracleSettings(

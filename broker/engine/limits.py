@@ -109,6 +109,11 @@ class Limits:
     """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
     connections_max: int = 20_000
     """Open connections of clients, with those of Redis clients; at most half of the descriptors."""
+    clock_offset_warn_ms: int = 250
+    """Between the clocks of two nodes of a cluster: NTP keeps them within some milliseconds, so
+    more than this means that it does not work on one of them."""
+    clock_offset_stand_ms: int = 2_000
+    """Of a node's clock from the middle one of all: beyond it it leaves the lead to others."""
 
     @property
     def json_values_max(self) -> int:
@@ -125,6 +130,7 @@ class Limits:
             ("request_bytes_max", self.request_bytes_max, PAYLOAD_BYTES_MAX - 1),
             ("state_bytes_max", self.state_bytes_max, self.state_bytes_hard_max - 1),
             ("tail_bytes_max", self.tail_bytes_max, self.tail_bytes_hard_max - 1),
+            ("clock_offset_warn_ms", self.clock_offset_warn_ms, self.clock_offset_stand_ms),
         )
         for name, value, most in orders:
             if value > most:

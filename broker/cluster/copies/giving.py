@@ -159,6 +159,11 @@ class CopyGiver:
         """Whether a copy is on its way, so that no log may be removed. Any thread."""
         return self._gift is not None
 
+    @property
+    def peer(self) -> int | None:
+        """Who gets a copy at the moment."""
+        return None if self._gift is None else self._gift.peer
+
     # ------------------------------------------------------------------ what the member says
 
     def offer(self, peer: int, epoch: int) -> None:

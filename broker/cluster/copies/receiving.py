@@ -82,6 +82,11 @@ class CopyReceiver:
         """Whether a copy comes in."""
         return self._intake is not None
 
+    @property
+    def peer(self) -> int | None:
+        """Whose copy comes in."""
+        return None if self._intake is None else self._intake.peer
+
     def accept(self, peer: int, offer: CopyOffer) -> None:
         """Take what a leader offers; a newer offer ends the copy before."""
         if self._intake is not None:

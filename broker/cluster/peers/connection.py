@@ -32,6 +32,14 @@ from delaylog.broker.cluster.peers.handshake import (
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, TURN_BYTES, PeerLimits
 from delaylog.broker.cluster.peers.outgoing import Outgoing
 from delaylog.broker.cluster.peers.records import RecordError, RecordReader, RecordWriter
+from delaylog.broker.cluster.peers.tls import (
+    ANSWER_IN_PLAIN,
+    answers_in_tls,
+    host_of,
+    opens_with_tls,
+    peer_has_tls,
+    tls_failure,
+)
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
@@ -229,7 +237,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever ended it, it is over."""
         if isinstance(exc, ssl.SSLError):
-            self.close(Refused.TLS, str(exc))
+            self.close(Refused.TLS, tls_failure(exc, host_of(self._transport)))
+        elif self.stage == Stage.CHALLENGE and answers_in_tls(self._raw):
+            self.close(Refused.TLS, peer_has_tls(host_of(self._transport)))
         elif self.stage < Stage.OPEN:
             text = "it ended before the peer was known"
             self.close(Refused.CUT, text if exc is None else f"{text}: {exc}")
@@ -279,6 +289,11 @@ class Connection(asyncio.BufferedProtocol):
     def _shake(self, nbytes: int) -> None:
         """Exactly as many bytes are read as the handshake has: records follow in a later read."""
         self._raw += self._space[:nbytes]
+        if self.stage == Stage.CHALLENGE and opens_with_tls(self._raw):
+            self._write(ANSWER_IN_PLAIN)
+            text = peer_has_tls(host_of(self._transport))
+            self.close(Refused.TLS, text, gently=True)
+            return
         if len(self._raw) < len(self._space):
             return
         data, self._raw = bytes(self._raw), bytearray()

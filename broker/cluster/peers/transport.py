@@ -24,7 +24,13 @@ from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refuse
 from delaylog.broker.cluster.peers.handshake import Identity, Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.quiet_log import QuietLog
-from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.cluster.peers.tls import (
+    PeerTls,
+    host_at,
+    peer_lacks_tls,
+    refuse_plain,
+    tls_failure,
+)
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.storage.levels import KNOWN_LEVEL
 
@@ -346,8 +352,12 @@ class PeerTransport:
 
     async def _welcome(self, connection: Connection, sock: socket.socket) -> None:
         """Let an accepted connection prove itself, within its time."""
+        where = host_at(sock)
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
+                if self._server_tls and await refuse_plain(sock):
+                    connection.close(Refused.TLS, peer_lacks_tls(where))
+                    return
                 with connection.made_or_lost():
                     await asyncio.get_running_loop().connect_accepted_socket(
                         lambda: connection,
@@ -362,7 +372,8 @@ class PeerTransport:
             if isinstance(error, TimeoutError):
                 connection.close(Refused.LATE, "it has not proven itself in time")
             else:
-                connection.close(Refused.TLS if self._server_tls else Refused.CUT, str(error))
+                text = tls_failure(error, where)
+                connection.close(Refused.TLS if self._server_tls else Refused.CUT, text)
 
     def _welcomed(self, connection: Connection, sock: socket.socket, _: asyncio.Task[None]) -> None:
         self._no_stranger(connection)
@@ -407,12 +418,12 @@ class PeerTransport:
         except OSError as error:
             if connection.hello is not None:
                 return
-            text = str(error) or "no answer in time"
+            text = tls_failure(error, f"{host}:{port}") or "no answer in time"
             self._log.tell(
                 f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, text
             )
             if isinstance(error, ssl.SSLError):
-                connection.close(Refused.TLS, str(error))
+                connection.close(Refused.TLS, text)
             elif connection in self._alive:
                 connection.close(Refused.LATE, f"node {peer} has not proven itself in time")
             else:

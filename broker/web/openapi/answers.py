@@ -158,6 +158,7 @@ _EPOCH: Final = _object(counter=_COUNT, node=_COUNT)
 
 def _cluster() -> Schema:
     maybe: Schema = {"type": ["integer", "null"]}
+    text: Schema = {"type": ["string", "null"]}
     member = _object(
         **_NODE,
         peer=_TEXT,
@@ -166,6 +167,12 @@ def _cluster() -> Schema:
         removed={"type": "boolean"},
         match=maybe,
         lag_bytes=maybe,
+        clock_ahead_ms=maybe,
+        clock_uncertainty_ms=maybe,
+        clock_off={"type": ["boolean", "null"]},
+        announced_http=text,
+        announced_peer=text,
+        release=text,
     )
     return _object(
         cluster=_TEXT,
@@ -180,6 +187,16 @@ def _cluster() -> Schema:
         commit=_COUNT,
         applied=_COUNT,
         gate_age_ms=maybe,
+        majority={"type": "boolean"},
+        missing_voters=_list(_TEXT),
+        copy_to=maybe,
+        copy_from=maybe,
+        release=_TEXT,
+        feature_level=_COUNT,
+        peer_tls={"type": "boolean"},
+        connections_refused={"type": "object", "additionalProperties": _COUNT},
+        clock_offset_ms=maybe,
+        clock_stands_aside={"type": "boolean"},
         error={"type": ["string", "null"]},
         members=_list(member),
     )

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("words", [("status",), ("members",), ("handover", "--to", "2")])
+@pytest.mark.parametrize(
+    "words", [("status",), ("members",), ("doctor",), ("handover", "--to", "2")]
+)
 def test_without_a_cluster(run: Any, words: tuple[str, ...]) -> None:
     done = run("cluster", *words)
     assert (done.returncode, done.stdout) == (1, "")

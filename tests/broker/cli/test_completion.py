@@ -69,7 +69,7 @@ def test_bash_completes_verbs() -> None:
         *("receive", "replay", "reschedule", "restore", "resume"),
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
-    assert offered("delaylog", "cluster", "") >= {"status", "members", "handover"}
+    assert offered("delaylog", "cluster", "") >= {"status", "members", "doctor", "handover"}
     assert offered("delaylog", "cluster", "handover", "--t") == {"--to"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 

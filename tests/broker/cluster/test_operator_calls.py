@@ -11,9 +11,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from delaylog.broker.cluster import operator_calls
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.member_watch import MemberWatch
 from delaylog.broker.cluster.metrics import ClusterMetrics, MemberCounts
+from delaylog.broker.cluster.node_status import Status, Statuses, encode_status
 from delaylog.broker.cluster.operator_calls import NotTakenOverError, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.engine import Limits
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import make_epoch
@@ -34,10 +37,11 @@ class Fake:
     def __init__(self) -> None:
         members = (member(1, "alpha"), member(2, "beta"), member(3, "gamma"))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.file = self.config
         self.leading = True
         self.leader: int | None = 1
         self.position = 1_000
-        self.members = SimpleNamespace(removed=False)
+        self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
         self.quarantined: str | None = None
         meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
         self.files = SimpleNamespace(
@@ -52,6 +56,16 @@ class Fake:
             connected=lambda: frozenset(self.connected), counts=SimpleNamespace(refused=refused)
         )
         self.oracle = SimpleNamespace(refused={"replayed": 7})
+        self.statuses = Statuses()
+        self.copies = SimpleNamespace(
+            giving=True,
+            giver=SimpleNamespace(peer=3, given=1, failed=2),
+            receiver=SimpleNamespace(peer=None, receiving=False, taken=4, failed=0),
+        )
+        node = SimpleNamespace(
+            engine=SimpleNamespace(limits=Limits(), state=SimpleNamespace(level=2))
+        )
+        self.watch = MemberWatch(self, node)  # type: ignore[arg-type]
         progress = {
             2: Progress(1_000, match=950, known=True),
             3: Progress(0, match=100, known=True, counts=False),
@@ -155,6 +169,72 @@ def test_a_member_that_was_not_heard_of_lacks_everything() -> None:
     fake = Fake()
     fake.replication.leader.progress[3] = Progress(0)
     assert 'delaylog_cluster_follower_lag_bytes{node="3"} 1000.0' in fake.scrape()
+
+
+def hear(fake: Fake, node: int, ahead_us: int = 0, **members: Any) -> None:
+    """A status of a peer that answers one of this node at once."""
+    times = {"echo_wall_us": 5, "echo_heard_us": 5 + ahead_us, "wall_us": 5 + ahead_us}
+    status = Status(**times, **members)
+    fake.watch.hear(node, fake.statuses.hear(node, encode_status(status), 5), 5)
+
+
+def test_what_it_watches_is_in_the_status() -> None:
+    fake = Fake()
+    hear(fake, 2, release="0.9")
+    hear(fake, 3, 5_000_000, http="http://10.0.0.9:1", peer="10.0.0.1:8703")
+    fake.watch.look(0)
+    status = fake.calls().status()
+    assert (status["majority"], status["missing_voters"]) == (True, [])
+    assert (status["copy_to"], status["copy_from"]) == (3, None)
+    assert (status["clock_offset_ms"], status["clock_stands_aside"]) == (0, False)
+    assert (status["feature_level"], status["peer_tls"]) == (2, False)
+    assert status["connections_refused"] == {"wrong_key": 4}
+    me, beta, gamma = status["members"]
+    assert (me["clock_ahead_ms"], me["clock_off"], me["announced_http"]) == (0, False, None)
+    assert (beta["clock_ahead_ms"], beta["clock_off"], beta["release"]) == (0, False, "0.9")
+    assert (gamma["clock_ahead_ms"], gamma["clock_off"]) == (5_000, True)
+    assert (gamma["announced_http"], gamma["announced_peer"]) == (
+        "http://10.0.0.9:1",
+        "10.0.0.1:8703",
+    )
+    fake.connected = set()
+    status = fake.calls().status()
+    assert (status["majority"], status["missing_voters"]) == (False, ["beta", "gamma"])
+
+
+def test_another_address_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    fake = Fake()
+    for http in ("http://a:1", "http://a:1", "", "http://a:1"):
+        hear(fake, 2, http=http)
+    first, second = caplog.messages
+    assert first == second
+    assert first == (
+        "node 2 (beta) has http://a:1 as its `http` in its cluster file, and the cluster has "
+        "http://10.0.0.1:8702: that is where it is looked for; correct that file, or have the node "
+        "moved"
+    )
+
+
+def test_metrics_of_what_it_watches() -> None:
+    fake = Fake()
+    hear(fake, 2, -1_000_000)
+    lines = fake.scrape()
+    assert not [line for line in lines if line.startswith("delaylog_cluster_own_clock_offset")]
+    hear(fake, 3, -1_000_000)
+    lines = fake.scrape()
+    for line in (
+        'delaylog_cluster_clock_offset_seconds{peer="2"} -1.0',
+        'delaylog_cluster_clock_offset_seconds{peer="3"} -1.0',
+        "delaylog_cluster_own_clock_offset_seconds 1.0",
+        'delaylog_cluster_copies_under_way{direction="give"} 1.0',
+        'delaylog_cluster_copies_under_way{direction="take"} 0.0',
+        'delaylog_cluster_copies_total{direction="give",result="done"} 1.0',
+        'delaylog_cluster_copies_total{direction="give",result="failed"} 2.0',
+        'delaylog_cluster_copies_total{direction="take",result="done"} 4.0',
+        'delaylog_cluster_copies_total{direction="take",result="failed"} 0.0',
+        'delaylog_cluster_peers_refused_total{reason="replaced"} 0.0',
+    ):
+        assert line in lines, lines
 
 
 @pytest.mark.parametrize("to", [2, "2", "beta", None])

@@ -45,7 +45,7 @@ async def still_serves(rig: Rig, node: Node) -> None:
     ("data", "reason"),
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html, application/json\r\n\r\n", "garbage"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(80), "garbage"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(80), "tls"),
         (bytes(CHALLENGE_SIZE), "garbage"),
         (random.Random(1).randbytes(100_000), "garbage"),
         (b"DLPR\x02" + bytes(CHALLENGE_SIZE), "version"),

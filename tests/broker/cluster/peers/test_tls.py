@@ -125,8 +125,13 @@ def test_client_of_another_authority(go: Run, certificates: Callable[[str, str],
 
 
 @pytest.mark.parametrize("plain", [0, 1])
-def test_one_side_without(go: Run, certificates: Callable[[str, str], PeerTls], plain: int) -> None:
-    """A node with TLS and one without never meet, and neither falls over."""
+def test_one_side_without(
+    go: Run,
+    certificates: Callable[[str, str], PeerTls],
+    plain: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A node with TLS and one without never meet, neither falls over, and each says why."""
     tls = certificates("one", "f")
 
     async def work() -> None:
@@ -139,6 +144,10 @@ def test_one_side_without(go: Run, certificates: Callable[[str, str], PeerTls], 
             await until(lambda: nodes[0].transport.counts.peers[1].dials_failed > 2)
             assert not nodes[0].story
             assert not nodes[1].story
+            for node in nodes:
+                assert set(node.refused) == {Refused.TLS}
+            assert "speaks TLS; this node has no [tls]" in caplog.text
+            assert "does not speak TLS; this node has [tls]" in caplog.text
 
     go(work())
 

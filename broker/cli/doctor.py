@@ -1,0 +1,77 @@
+"""`delaylog cluster doctor`: asks every member of a cluster and says what is wrong with it.
+
+Any node names the members; each is then asked at the address that clients use. The judgement is in
+`doctor_checks`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any, Final
+
+from delaylog.broker.cli.doctor_checks import Asked, Finding, Mark, examine
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.remote import emit
+from delaylog.client.async_transport import AsyncTransport
+from delaylog.client.calls.call import json_call
+from delaylog.client.calls.topics import cluster
+from delaylog.client.errors import ApiError, ClientError
+from delaylog.client.leader_route import LeaderRoute
+
+ANSWER_S: Final = 5.0
+"""A node that takes longer for its status does not answer."""
+
+
+async def doctor_command(args: argparse.Namespace) -> int:
+    """`delaylog cluster doctor`: 0, or 1 if a check fails. A warning is no failure."""
+    transport = _transport(args.url)
+    try:
+        named = await transport.carry(cluster())
+    finally:
+        await transport.close()
+    asked = await asyncio.gather(*(_ask(member) for member in named["members"]))
+    report = examine(asked)
+    healthy = all(finding.mark is not Mark.FAIL for finding in report)
+    if args.json:
+        checks = [
+            {"check": each.check, "mark": each.mark, "text": each.text, "advice": each.advice}
+            for each in report
+        ]
+        emit({"cluster": named["cluster"], "healthy": healthy, "checks": checks})
+    else:
+        for finding in report:
+            _print(finding)
+    return DONE if healthy else WRONG
+
+
+def _print(finding: Finding) -> None:
+    print(f"{finding.mark.upper():<6}{finding.check:<15}{finding.text}")
+    if finding.advice:
+        print(f"{'':<21}{finding.advice}")
+
+
+def _transport(url: str) -> AsyncTransport:
+    # Each node speaks for itself: nothing is tried again, and nobody else asked instead.
+    return AsyncTransport(LeaderRoute(url), call_timeout_s=ANSWER_S, failover_s=0.0)
+
+
+async def _ask(member: dict[str, Any]) -> Asked:
+    node, name, url = member["node"], member["name"], member["http"]
+    transport = _transport(url)
+    try:
+        status = await transport.carry(cluster())
+        try:
+            ready = await transport.carry(json_call("GET", "/readyz"))
+        except ApiError as error:
+            return Asked(node, name, url, status, unready=error.detail)
+        return Asked(node, name, url, status, ready=ready)
+    except ClientError as error:
+        return Asked(node, name, url, error=_why(error))
+    finally:
+        await transport.close()
+
+
+def _why(error: ClientError) -> str:
+    """The error's words without the call: the line names the address already."""
+    return str(error).rpartition(": ")[2] or str(error)

@@ -1,0 +1,321 @@
+"""The checks of `delaylog cluster doctor`: what the answers of all members say about a cluster.
+
+Pure: the answers are gathered elsewhere. A check yields findings; one that yields none holds. What
+a node of an older release does not tell is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+LAG_BYTES_WARN: Final = 64 << 20
+"""Half a segment of the log: a member that follows lacks far less."""
+REPLACED_WARN: Final = 10
+"""Connections of one node that were replaced by newer ones: a lost network replaces a few."""
+_STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version")
+
+
+class Mark(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    mark: Mark
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One member as the first node named it, and what it answered."""
+
+    node: int
+    name: str
+    url: str
+    status: dict[str, Any] | None = None
+    """Of GET /v1/cluster; None = it did not answer."""
+    error: str = ""
+    """Why it did not."""
+    unready: str = ""
+    """What /readyz gave as the reason, if it was 503."""
+    ready: dict[str, Any] = field(default_factory=dict)
+    """What it answered otherwise."""
+
+    @property
+    def named(self) -> str:
+        """As people know it."""
+        return _name({"node": self.node, "name": self.name})
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A member of its status, if it answered and tells that."""
+        return default if self.status is None else self.status.get(name, default)
+
+
+Found = Iterator[tuple[Mark, str, str]]
+
+
+def examine(asked: Sequence[Asked]) -> list[Finding]:
+    """All checks, in the order in which an operator should look at them; `asked` = all members as
+    one node named them.
+    """
+    report = []
+    for name, holds, check in CHECKS:
+        found = [Finding(name, *each) for each in check(asked)]
+        report += found or [Finding(name, Mark.OK, holds)]
+    return report
+
+
+def _name(member: dict[str, Any]) -> str:
+    return f"node {member['node']} ({member['name']})"
+
+
+def _answered(asked: Sequence[Asked]) -> list[Asked]:
+    return [each for each in asked if each.status is not None]
+
+
+def _members(asked: Sequence[Asked]) -> Found:
+    clusters = {each.get("cluster") for each in _answered(asked)}
+    for each in asked:
+        if each.status is None:
+            yield (
+                Mark.FAIL,
+                f"{each.named} does not answer at {each.url}: {each.error}",
+                "start it, or correct its `http` in the cluster file",
+            )
+        elif each.status["node"] != each.node:
+            yield (
+                Mark.FAIL,
+                f"{each.url} is the `http` of {each.named}, and node {each.status['node']} answers",
+                "correct `http` in the cluster file: clients are redirected to the wrong node",
+            )
+    if len(clusters) > 1:
+        names = ", ".join(sorted(map(str, clusters)))
+        yield Mark.FAIL, f"the members belong to different clusters: {names}", "correct `http`"
+    ids = {each.get("cluster_id") for each in _answered(asked)} - {None}
+    if len(ids) > 1:
+        text = f"the members hold data of {len(ids)} different clusters of this name"
+        yield Mark.FAIL, text, "see which folder belongs to another one, and move it away"
+
+
+def _ready(asked: Sequence[Asked]) -> Found:
+    for each in asked:
+        if each.unready:
+            yield Mark.FAIL, f"{each.named} is not ready: {each.unready}", "see the checks below"
+
+
+def _leader(asked: Sequence[Asked]) -> Found:
+    seen = {
+        each.named: each.get("leader") and each.get("leader")["node"] for each in _answered(asked)
+    }
+    leaders = {leader for leader in seen.values() if leader is not None}
+    again = "run the doctor again: an election takes less than a second"
+    if not leaders:
+        yield Mark.FAIL, "no member knows a leader", again
+        return
+    if len(leaders) > 1:
+        says = ", ".join(f"{named} says node {leader}" for named, leader in seen.items())
+        yield Mark.FAIL, f"the members disagree about who leads: {says}", again
+    for named, leader in seen.items():
+        if leader is None:
+            yield Mark.FAIL, f"{named} knows no leader", "look at its network and its log"
+
+
+def _configuration(asked: Sequence[Asked]) -> Found:
+    there = _answered(asked)
+    if not there:
+        return
+    versions = {each.named: each.get("version") for each in there}
+    if len(set(versions.values())) > 1:
+        says = ", ".join(f"{named} has {version}" for named, version in versions.items())
+        yield (
+            Mark.WARN,
+            f"the members know different configurations: {says}",
+            "run the doctor again; a member that stays behind does not get the log",
+        )
+    first, fix = there[0], "see which of them is behind, or has another cluster file"
+    mine = _listed(first)
+    for other in there[1:]:
+        theirs = _listed(other)
+        for node in sorted(mine.keys() ^ theirs.keys()):
+            has, lacks = (first, other) if node in mine else (other, first)
+            yield Mark.FAIL, f"{has.named} has a member {node}, and {lacks.named} has none", fix
+        for node in sorted(mine.keys() & theirs.keys()):
+            for key, value in mine[node].items():
+                if theirs[node][key] != value:
+                    text = (
+                        f"`{key}` of node {node} is {value} as {first.named} knows it, and "
+                        f"{theirs[node][key]} as {other.named} does"
+                    )
+                    yield Mark.FAIL, text, fix
+
+
+def _listed(each: Asked) -> dict[int, dict[str, Any]]:
+    keys = ("name", "peer", "http")
+    return {m["node"]: {key: m.get(key) for key in keys} for m in each.get("members", ())}
+
+
+def _voters(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        missing = ", ".join(each.get("missing_voters", ()))
+        if missing and each.get("role") != "joining":
+            if each.get("majority", True):
+                text = f"{each.named} has no connection to the voters {missing}"
+                yield Mark.WARN, text, "start them, or look at the network between the nodes"
+            else:
+                text = f"{each.named} sees no majority of the voters; missing: {missing}"
+                yield Mark.FAIL, text, "start enough of them: nothing is acknowledged until then"
+
+
+def _learners(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        role = each.get("role")
+        if role == "joining":
+            text = f"{each.named} has not joined: it waits for all other members"
+            yield Mark.FAIL, text, "start the others"
+        elif role == "learner" and not each.get("log_end"):
+            text = f"{each.named} is a learner and holds no data"
+            yield Mark.FAIL, text, "it gets the data from a leader; see whether it can reach one"
+        elif role == "learner":
+            yield (
+                Mark.WARN,
+                f"{each.named} is a learner and does not vote",
+                "wait until it has caught up; one that was added as a learner has to be promoted",
+            )
+
+
+def _lag(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        if each.get("copy_to") is not None:
+            text = f"{each.named} sends a copy of its data to node {each.get('copy_to')}"
+            yield Mark.WARN, text, "wait until it has ended"
+        if each.get("role") != "leader":
+            continue
+        for member in each.get("members", ()):
+            lag, named = member["lag_bytes"], _name(member)
+            if lag is None:
+                text = f"the leader has not heard how far {named} is"
+                yield Mark.WARN, text, "start it, or look at its log"
+            elif lag > LAG_BYTES_WARN:
+                text = f"{named} lacks {lag:,} bytes of the log"
+                yield Mark.WARN, text, "look at its disk and its network"
+
+
+def _clocks(asked: Sequence[Asked]) -> Found:
+    ntp = "look at NTP there: see `Clocks of a cluster` in docs/OPERATIONS.md"
+    accused: set[int] = set()
+    for each in _answered(asked):
+        if each.get("clock_stands_aside"):
+            accused.add(each.node)
+            off = each.get("clock_offset_ms")
+            by = "" if off is None else f" by {abs(off):,} ms {'ahead' if off > 0 else 'behind'}"
+            text = f"the clock of {each.named} is off{by}: it does not stand for election"
+            yield Mark.FAIL, text, ntp
+    for each in _answered(asked):
+        for member in each.get("members", ()):
+            node, ahead = member["node"], member.get("clock_ahead_ms") or 0
+            if not member.get("clock_off") or node in accused or node == each.node:
+                continue
+            accused.add(node)
+            off = f"{abs(ahead):,} ms {'behind' if ahead < 0 else 'ahead of'}"
+            text = f"the clock of {_name(member)} is {off} that of {each.named}"
+            if each.get("clock_offset_ms") is None:
+                text += "; with two nodes nobody can tell which one is wrong"
+            yield Mark.WARN, text, ntp
+    for each in asked:
+        held_ms = each.ready.get("clock_held_ms", 0)
+        if held_ms:
+            text = f"the time of {each.named} stands still for {held_ms:,} ms"
+            yield Mark.WARN, text, "its wall clock is behind the time that was told before; wait"
+
+
+def _disks(asked: Sequence[Asked]) -> Found:
+    for each in asked:
+        if each.ready.get("disk_full"):
+            text = f"{each.named} has too little disk space"
+            yield Mark.FAIL, text, "free some: while it leads, sends are refused with 507"
+
+
+def _releases(asked: Sequence[Asked]) -> Found:
+    for key, what in (("release", "release"), ("feature_level", "feature level")):
+        values = {each.named: each.get(key) for each in _answered(asked)}
+        if len(set(values.values())) > 1:
+            says = ", ".join(
+                f"{named} {'does not say' if value is None else value}"
+                for named, value in values.items()
+            )
+            advice = "end the upgrade: run the newest release on all nodes"
+            yield Mark.WARN, f"the members differ in their {what}: {says}", advice
+
+
+def _addresses(asked: Sequence[Asked]) -> Found:
+    said_before: set[str] = set()
+    for each in _answered(asked):
+        for member in each.get("members", ()):
+            for key in ("http", "peer"):
+                said = member.get(f"announced_{key}")
+                if said is not None and said != member[key]:
+                    text = (
+                        f"{_name(member)} says that its `{key}` is {said}, "
+                        f"and the cluster has {member[key]}"
+                    )
+                    if text not in said_before:
+                        said_before.add(text)
+                        advice = "correct its cluster file, or use `delaylog cluster move`"
+                        yield Mark.FAIL, text, advice
+
+
+def _tls(asked: Sequence[Asked]) -> Found:
+    has = [each.named for each in _answered(asked) if each.get("peer_tls") is True]
+    lacks = [each.named for each in _answered(asked) if each.get("peer_tls") is False]
+    fix = "put the same [tls] into every cluster file, or into none"
+    if has and lacks:
+        text = f"TLS between nodes is on at {', '.join(has)} and off at {', '.join(lacks)}"
+        yield Mark.FAIL, text, fix
+        return
+    for each in _answered(asked):
+        count = each.get("connections_refused", {}).get("tls", 0)
+        if count:
+            text = f"{each.named} has refused {count:,} connections of nodes for their TLS"
+            yield Mark.WARN, text, f"{fix}; look at the certificates and at its log"
+
+
+def _connections(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        refused = each.get("connections_refused", {})
+        strange = {reason: refused[reason] for reason in _STRANGE if refused.get(reason)}
+        if strange:
+            counts = ", ".join(f"{reason} {count:,}" for reason, count in strange.items())
+            text = f"{each.named} has refused connections since its start: {counts}"
+            yield Mark.WARN, text, "see who connects there; its log names the reasons"
+        replaced = refused.get("replaced", 0)
+        if replaced > REPLACED_WARN:
+            text = f"connections to {each.named} were replaced {replaced:,} times since its start"
+            yield Mark.WARN, text, "see whether two processes run as the same node"
+
+
+CHECKS: Final[tuple[tuple[str, str, Callable[[Sequence[Asked]], Found]], ...]] = (
+    ("members", "all members answer at their addresses and are of one cluster", _members),
+    ("ready", "all members take calls", _ready),
+    ("leader", "all members agree about who leads", _leader),
+    ("configuration", "all members have the same members and addresses", _configuration),
+    ("voters", "all voters are connected with each other", _voters),
+    ("learners", "all members vote", _learners),
+    ("lag", "all members are close behind the leader", _lag),
+    ("clocks", "all clocks agree", _clocks),
+    ("disk", "all members have disk space", _disks),
+    ("releases", "all members run the same release", _releases),
+    ("addresses", "all members announce the addresses that the others have", _addresses),
+    ("tls", "all members agree about TLS", _tls),
+    ("connections", "no connections of strangers, and none that replace each other", _connections),
+)

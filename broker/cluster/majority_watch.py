@@ -1,0 +1,46 @@
+"""Says once that a majority of the voters cannot be reached, whom it lacks, and when that is over.
+
+Without a majority nothing is acknowledged and nobody leads; the operator has to know which nodes to
+bring back. A moment without connections, as at every start, is not worth a line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from delaylog.replication.configuration import Configuration
+
+GRACE_MS: Final = 2_000
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class MajorityWatch:
+    """One node's."""
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+        self._told: list[str] | None = None
+
+    def look(
+        self, now_ms: int, configuration: Configuration, here: Collection[int], missing: list[str]
+    ) -> None:
+        """From time to time. `here` = this node and who is connected; `missing` = names of the
+        voters that are not.
+        """
+        if configuration.agree(here):
+            if self._told is not None:
+                log.info("a majority of the voters is connected again")
+            self._since_ms = self._told = None
+            return
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        if now_ms - self._since_ms >= GRACE_MS and self._told != missing:
+            self._told = missing
+            log.error(
+                "no majority of the voters: nothing is acknowledged or handed out until enough of "
+                "them are connected; missing: %s",
+                ", ".join(missing),
+            )
