@@ -172,7 +172,7 @@ def _add_cluster(verbs: Any) -> None:
     _add_url(actions.add_parser("status", help="what the node that is asked knows"))
     _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
     handover = actions.add_parser("handover", help="have another node lead")
-    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
+    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the fittest)")
     _add_url(handover)
 
 

@@ -16,6 +16,8 @@ and what it may be.
     election_port = 8712            # if the election is to have another one
     http = "10.0.0.1:8711"          # where clients are sent; http:// or https:// may stand before
     resp = "10.0.0.1:8713"          # likewise, may be left out
+    priority = 50                   # 0 to 100: the fit member of the highest priority leads
+    zone = "a"                      # a rack or a data centre; may be left out, as priority
 
     [tls]                           # may be left out
     ca = "ca.pem"
@@ -37,6 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.cluster.secret import (
     MAKE_ONE,
@@ -54,7 +57,9 @@ SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"
 CLUSTER_ID_SIZE: Final = 16
 _KEYS: Final = frozenset({"cluster", "secret_file", "node", "acks", "members", "tls"})
-_MEMBER_KEYS: Final = frozenset({"name", "peer", "election_port", "http", "resp"})
+_MEMBER_KEYS: Final = frozenset(
+    {"name", "peer", "election_port", "http", "resp", "priority", "zone"}
+)
 _TLS_KEYS: Final = frozenset({"ca", "cert", "key"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -72,6 +77,10 @@ class Member:
     http_url: str
     """Without a slash behind it."""
     resp: tuple[str, int] | None = None
+    priority: int = PRIORITY
+    """Among fit members the highest leads; equal ones are equal."""
+    zone: str = ""
+    """Members of one zone may fail together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +218,16 @@ def _member(index: str, table: Any) -> Member:
         resp=_address(_text(table, "resp", where, hint), f"{where}resp")
         if "resp" in table
         else None,
+        priority=_priority(table, where),
+        zone=_name(table, "zone", where) if "zone" in table else "",
     )
+
+
+def _priority(table: Mapping[str, Any], where: str) -> int:
+    value = table.get("priority", PRIORITY)
+    if type(value) is not int or not 0 <= value <= PRIORITY_MAX:
+        raise ClusterError(f"{where}priority must be 0 to {PRIORITY_MAX}, not {value!r}")
+    return value
 
 
 def _peer(table: Mapping[str, Any], where: str) -> tuple[str, int]:

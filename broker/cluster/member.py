@@ -17,6 +17,7 @@ from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.handover import Handover, furthest
 from delaylog.broker.cluster.joining import Joining
 from delaylog.broker.cluster.leader_sight import LeaderSight
@@ -148,6 +149,7 @@ class ClusterMember:
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(boot_ms()),
         )
+        self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(
             self.config,
@@ -184,6 +186,7 @@ class ClusterMember:
             if handle is not None:
                 handle.cancel()
         self._sync.cancel()
+        self.fitness.stop()
         if self.replication is not None:
             self.replication.unsuggest_leader()
             self._pump()
@@ -269,6 +272,7 @@ class ClusterMember:
             node.log_commits.kick()
 
     def _on_connect(self, peer: int) -> None:
+        self.fitness.heard(peer, boot_ms())
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self._joining.hear(peer, hello)
@@ -291,6 +295,7 @@ class ClusterMember:
             return
         if isinstance(message, NodeStatus):
             self.statuses.hear(peer, message, self._node.clock.wall_us)
+            self.fitness.heard(peer, boot_ms())
             return
         replication = self.replication
         if replication is not None:
@@ -313,6 +318,7 @@ class ClusterMember:
         except DiskFullError as error:
             # Nothing was promised, nothing said: it is asked for again.
             log.error("the disk is full: %s", error)
+            self.fitness.make_room()
         except Exception as error:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
             self._stopping = True
@@ -321,6 +327,7 @@ class ClusterMember:
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
         self._poller = self._loop.call_later(ORACLE_EVERY_SECONDS, self._poll)
+        self.fitness.look(boot_ms())
         self._tell_status()
         replication = self.replication
         if replication is not None:
@@ -335,7 +342,8 @@ class ClusterMember:
         self._status_ms = now_ms + STATUS_EVERY_MS
         for peer in self.transport.connected():
             if (self.transport.known_level(peer) or 0) >= IDENTITIES:
-                status = Status(wall_us=self._node.clock.wall_us, **self.statuses.echo(peer))
+                said = {**self.fitness.said(), **self.statuses.echo(peer)}
+                status = Status(wall_us=self._node.clock.wall_us, **said)
                 self.transport.send(peer, encode_status(status))
 
     def _ask_oracle(self, replication: ReplicationNode) -> None:
@@ -486,6 +494,11 @@ class ClusterMember:
         """Whether it would have much to apply before it could lead."""
         return self._succession.lags
 
+    @property
+    def stands_back(self) -> bool:
+        """Whether it lets fitter nodes be elected first, for a bounded time."""
+        return self.fitness.stands_back(boot_ms())
+
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
         if self.replication is None:
@@ -532,11 +545,13 @@ class ClusterMember:
     # ------------------------------------------------------------------ handing over
 
     async def hand_over(self, target: int | None) -> int | None:
-        """Hand the leadership to a node (None = whoever is furthest); None if nobody took it."""
+        """Hand the leadership to a node (None = the fittest); None if nobody took it."""
         replication = self.replication
         leader = None if replication is None else replication.leader
         if replication is None or leader is None or not self.leading:
             raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        if target is None:
+            target = self.fitness.target()
         if target is None:
             target = furthest(leader)
         if target is None or not replication.hand_over(target, self._now()):
@@ -549,3 +564,11 @@ class ClusterMember:
             return None
         self.counts.handed_over += 1
         return target
+
+    def let_go(self, out_ms: int) -> None:
+        """Lead no more, without a successor, and stay out of elections so long."""
+        replication = self.replication
+        if replication is not None and self.leading:
+            now_ms = boot_ms()
+            self.oracle.resign(now_ms, now_ms + out_ms)
+            self._input(replication.unsuggest_leader)

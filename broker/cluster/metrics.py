@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from delaylog.broker.cluster.fitness.metrics import fitness_metrics
 from delaylog.broker.cluster.operator_calls import ROLES, OperatorCalls
 from delaylog.replication.epochs import epoch_counter
 
@@ -73,6 +74,7 @@ class ClusterMetrics(Collector):
             gauge.add_metric([], value)
             yield gauge
         yield self._lag()
+        yield from fitness_metrics(member.fitness)
         yield from self._counters()
 
     def _lag(self) -> Metric:

@@ -28,6 +28,19 @@ class Status:
     """`wall_us` of the newest status that the sender got from the receiver; 0 = it got none."""
     echo_heard_us: int = 0
     """The sender's wall clock when it got that."""
+    full: bool = False
+    """The sender refuses sends for lack of space."""
+    free_bytes: int = 0
+    """What is free for messages on its disk."""
+    unfit: str = ""
+    """Its judgement on itself (`fitness/judging.py`): why it should not lead; empty = it can."""
+    sync_ms: int = 0
+    """Median of its recent syncs of the log; 0 = there was none."""
+    sync_max_ms: int = 0
+    unapplied_bytes: int = 0
+    """Committed log that it has not applied."""
+    priority: int = 50
+    zone: str = ""
 
 
 _TYPES: Final = {each.name: type(each.default) for each in fields(Status)}

@@ -66,7 +66,7 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> RunningOr
 
     def standing() -> Standing | None:
         replication = member.replication
-        if replication is None or not replication.votes or member.lags:
+        if replication is None or not replication.votes or member.lags or member.stands_back:
             return None
         return Standing(member.files.last_begin[0], member.files.log_end)
 

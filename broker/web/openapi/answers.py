@@ -165,6 +165,11 @@ def _cluster() -> Schema:
         voter={"type": ["boolean", "null"]},
         match=maybe,
         lag_bytes=maybe,
+        fit={"type": ["boolean", "null"]},
+        unfit={"type": ["string", "null"]},
+        sync_ms=maybe,
+        priority=_COUNT,
+        zone=_TEXT,
     )
     return _object(
         cluster=_TEXT,

@@ -1,0 +1,64 @@
+"""How long recent group commits took: figures that one outlier does not move.
+
+Each sample is one job of the log thread that made bytes durable: write and fdatasync. Samples come
+from the batches that run anyway; nothing is written to measure. The caller passes the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Final, NamedTuple
+
+WINDOW_SECONDS: Final = 5.0
+"""Samples older than this count only while there are fewer than `SAMPLES_MIN` newer ones."""
+SAMPLES_MIN: Final = 5
+KEPT_SECONDS: Final = 60.0
+"""On an idle node the newest samples count this long, so that a slow disk is not forgotten when the
+traffic stops."""
+SAMPLES_MAX: Final = 256
+STALLED_SECONDS: Final = 1.0
+"""A job that has run for longer than this counts as the present figure."""
+
+
+class SyncFigures(NamedTuple):
+    """Milliseconds, at least 1; 0 without any sample."""
+
+    median_ms: int = 0
+    max_ms: int = 0
+
+
+class SyncTimes:
+    """The samples of one log."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        """(end of the job, its duration), oldest first."""
+        self._began: float | None = None
+
+    def begin(self, now: float) -> None:
+        """A job has begun, at `now` seconds."""
+        self._began = now
+
+    def end(self, now: float, *, counts: bool) -> None:
+        """The job has ended; it `counts` if it made bytes durable."""
+        began, self._began = self._began, None
+        if counts and began is not None:
+            self._samples.append((now, max(now - began, 0.0)))
+
+    def recent(self, now: float) -> SyncFigures:
+        """The figures as of `now`."""
+        newest = list(self._samples)[-SAMPLES_MIN:]
+        taken = [took for at, took in self._samples if now - at <= WINDOW_SECONDS]
+        if len(taken) < SAMPLES_MIN:
+            taken = [took for at, took in newest if now - at <= KEPT_SECONDS]
+        running = 0.0 if self._began is None else now - self._began
+        if running >= STALLED_SECONDS:
+            return SyncFigures(_ms(running), _ms(max([running, *taken])))
+        if not taken:
+            return SyncFigures()
+        return SyncFigures(_ms(median(taken)), _ms(max(taken)))
+
+
+def _ms(seconds: float) -> int:
+    return max(round(seconds * 1000), 1)
