@@ -17,7 +17,7 @@ import pytest
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 
 PROGRAM = str(Path(__file__).with_name("troubled_member.py"))
-LIMITS = "disk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\nhot_bytes_max = 0\n"
+LIMITS = "[limits]\ndisk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\nhot_bytes_max = 0\n"
 LATER = {"body": "x" * 200, "delay_ms": 7_200_000}
 TOPIC = "/v1/topics/t"
 
@@ -65,7 +65,7 @@ class Load:
     def _run(self) -> None:
         number, at = 0, 0
         while not self._stop.is_set():
-            node = self._nodes.running[at % len(self._nodes.running)]
+            node = NODES[at % len(NODES)]
             name = f"m{number}"
             answer = self._nodes.call(node, "POST", f"{TOPIC}/messages", LATER | {"id": name})
             if answer.status != 200:
