@@ -26,6 +26,8 @@ class SyncFigures(NamedTuple):
 
     median_ms: int = 0
     max_ms: int = 0
+    fresh: bool = False
+    """A job has ended within `STALLED_SECONDS`, or runs for longer than that."""
 
 
 class SyncTimes:
@@ -54,10 +56,11 @@ class SyncTimes:
             taken = [took for at, took in newest if now - at <= KEPT_SECONDS]
         running = 0.0 if self._began is None else now - self._began
         if running >= STALLED_SECONDS:
-            return SyncFigures(_ms(running), _ms(max([running, *taken])))
+            return SyncFigures(_ms(running), _ms(max([running, *taken])), fresh=True)
         if not taken:
             return SyncFigures()
-        return SyncFigures(_ms(median(taken)), _ms(max(taken)))
+        fresh = now - self._samples[-1][0] <= STALLED_SECONDS
+        return SyncFigures(_ms(median(taken)), _ms(max(taken)), fresh)
 
 
 def _ms(seconds: float) -> int:

@@ -43,6 +43,9 @@ class Fitness:
     sync_ms: int = 0
     """Median of recent syncs of the log; 0 = there was none."""
     sync_max_ms: int = 0
+    sync_fresh: bool = False
+    """The log was synced a moment ago. Older syncs change no judgement: a short burst of slow ones
+    before a pause does not make a node slow, and a pause does not make it fit."""
     unapplied_bytes: int = 0
     """Committed log that the engine has not applied."""
 
@@ -88,8 +91,9 @@ class Judge:
         fastest = min((ms for ms in others_sync_ms if ms), default=0)
         self._slow.look(
             now_ms,
-            bad=_is_slow(mine.sync_ms, fastest, 1),
-            good=not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
+            bad=mine.sync_fresh and _is_slow(mine.sync_ms, fastest, 1),
+            good=(mine.sync_fresh or not mine.sync_ms)
+            and not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
         )
         return self.unfit
 

@@ -79,7 +79,7 @@ class Planner:
         return self._begin(target, Reason.PRIORITY)
 
     def ended(self, *, done: bool) -> None:
-        """The move has ended; `done` = this node leads no more."""
+        """The move has ended; `done` = the target has taken over."""
         assert self._under_way, "a move was begun"
         self._under_way = False
         self._failures = 0 if done else min(self._failures + 1, 4)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.fitness.judging import Fitness, Judge, Unfit
 from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason
-from delaylog.broker.cluster.fitness.standing_back import stands_back
+from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, stands_back
 from delaylog.broker.cluster.fitness.targets import Peer, able, best, refusal
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.storage.levels import IDENTITIES
@@ -46,7 +46,8 @@ class FitnessWatch:
         self._heard_ms: dict[int, int] = {}
         """Connected peers -> when their last status came, or the connection."""
         self._led_ms = now_ms
-        """When this node led last; its start, if it has not."""
+        """When this node led last; when it joined, if it has not."""
+        self._has_led = False
         self._now_ms = now_ms
         self._look_ms = self._room_ms = 0
         self._alone = False
@@ -141,6 +142,9 @@ class FitnessWatch:
         """Whether this node lets others be elected first."""
         last, followed_ms = self._sight.followed
         silent_ms = now_ms - max(followed_ms, self._led_ms)
+        if last is None and not self._has_led:
+            # No leader was ever heard, so none can ask this node to stand.
+            silent_ms = max(silent_ms, LEADER_MS)
         return stands_back(self._me(), [p for p in self.peers() if p.node != last], silent_ms)
 
     def shown(self, node: int) -> dict[str, Any]:
@@ -162,7 +166,8 @@ class FitnessWatch:
     def look(self, now_ms: int) -> None:
         """See how things stand, and move the leadership if it is time; called all the time."""
         self._now_ms = now_ms
-        if self._member.leading:
+        self._has_led |= self._member.leading
+        if self._member.leading or self._member.replication is None:
             self._led_ms = now_ms
         if now_ms < self._look_ms or self._node.suspended:
             return
@@ -213,6 +218,7 @@ class FitnessWatch:
             free_bytes=min(node.free_bytes(), 1 << 62),
             sync_ms=sync.median_ms,
             sync_max_ms=sync.max_ms,
+            sync_fresh=sync.fresh,
             unapplied_bytes=max(self._member.committed() - self._member.position, 0),
         )
 
@@ -248,7 +254,7 @@ class FitnessWatch:
             pass
         finally:
             self.moves[move.reason, result] += 1
-            self._planner.ended(done=result != "failed")
+            self._planner.ended(done=result == "handed_over")
             self._moving = None
 
     async def _try(self, move: Move) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,13 @@ class Load:
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
-    folder = tmp_path_factory.mktemp("troubled")
+    with start(tmp_path_factory.mktemp("troubled")) as made:
+        yield made
+
+
+@contextmanager
+def start(folder: Path, *, limits: str = LIMITS) -> Iterator[Troubled]:
+    """A cluster that leads."""
 
     def troubles(node: int) -> Path:
         place = folder / f"troubles{node}"
@@ -91,7 +98,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
 
     nodes = ThreeNodes(
         folder,
-        limits=LIMITS,
+        limits=limits,
         program=lambda node: (sys.executable, PROGRAM, str(troubles(node))),
         more={node: f'zone = "z{node}"' for node in NODES},
     )
@@ -166,6 +173,33 @@ def test_a_leader_whose_disk_is_slow_hands_over(troubled: Troubled) -> None:
     assert sum(v for k, v in done.items() if 'reason="slow"' in k and "failed" not in k) == 1
 
 
+def test_while_every_disk_is_full_the_leader_leads_on(troubled: Troubled) -> None:
+    """It says so once; when it is killed another one is elected all the same."""
+    nodes = troubled.nodes
+    leader, others = nodes.leader(), nodes.followers()
+
+    def told() -> list[str]:
+        lines = [each["message"] for each in nodes.log_lines(leader)]
+        return [line for line in lines if "leads on: nobody can take over" in line]
+
+    for node in others:
+        troubled.begin(node, "full")
+    nodes.until(lambda: all(troubled.sees(leader, node) == "full" for node in others))
+    troubled.begin(leader, "full")
+    nodes.until(told)
+    answer = nodes.call(leader, "POST", "/v1/cluster/handover", {})
+    assert answer.status == 409, answer
+    assert answer.json["detail"].count("has a full disk") == 2
+    assert nodes.call(leader, "POST", f"{TOPIC}/messages", LATER).status == 507
+    assert (nodes.leader(), len(told())) == (leader, 1)
+    nodes.kill(leader)
+    nodes.leader()
+    for node in NODES:
+        troubled.end(node, "full")
+    nodes.start(leader)
+    nodes.followers()
+
+
 def test_a_target_that_is_stopped_is_refused(troubled: Troubled) -> None:
     """It is named with the reason, and the leader leads on without a pause."""
     nodes = troubled.nodes
@@ -202,3 +236,42 @@ def test_a_leader_whose_disk_fails_is_replaced(troubled: Troubled) -> None:
         nodes.until(lambda: len(load.sent) > before + 20)
     assert load.longest_s < 2, nodes.tails()
     assert_kept(nodes, load.sent)
+
+
+def test_a_leader_that_cannot_write_lets_the_leadership_go(tmp_path: Path) -> None:
+    """Without a reserve its log has no room for the frames that a hand-over would wait for."""
+    limits = LIMITS.replace("reserve_file_bytes = 4194304", "reserve_file_bytes = 0")
+    with start(tmp_path, limits=limits) as troubled:
+        nodes = troubled.nodes
+        old = nodes.leader()
+        with Load(nodes) as load:
+            nodes.until(lambda: len(load.sent) > 20)
+            troubled.begin(old, "full")
+            nodes.until(lambda: nodes.leader() != old)
+            before = len(load.sent)
+            nodes.until(lambda: len(load.sent) > before + 20)
+        assert load.longest_s < 8, nodes.tails()
+        assert_kept(nodes, load.sent)
+        done = moves(nodes, old)
+        assert sum(v for k, v in done.items() if 'reason="full"' in k and "failed" not in k) == 1
+        troubled.end(old, "full")
+        nodes.caught_up()
+
+
+def test_priorities(start_three: Callable[..., ThreeNodes]) -> None:
+    """The highest leads, gets the leadership back, and is followed by the next.
+
+    An election only prefers it; on a machine that stalls, the leader corrects that later.
+    """
+    priorities = {1: 40, 2: 80, 3: 60}
+    nodes = start_three(more={node: f"priority = {of}" for node, of in priorities.items()})
+    nodes.until(lambda: nodes.leader() == 2)
+    assert nodes.call(2, "POST", "/v1/cluster/handover", {}).json["node"] == 3
+    assert nodes.call(3, "POST", "/v1/cluster/handover", {"to": 1}).status == 200
+    began = time.monotonic()
+    nodes.until(lambda: nodes.leader() == 2)
+    assert time.monotonic() - began > 8
+    assert moves(nodes, 1)['reason="priority",result="handed_over"'] >= 1
+    nodes.followers()
+    nodes.kill(2)
+    nodes.until(lambda: nodes.leader() == 3)

@@ -21,7 +21,7 @@ from delaylog.broker.cluster.fitness.judging import (
 
 STEP_MS = 100
 FULL = Fitness(full=True)
-FINE = Fitness(sync_ms=5)
+FINE = Fitness(sync_ms=5, sync_fresh=True)
 
 
 def run(
@@ -38,16 +38,17 @@ def run(
     [
         (FULL, [], FULL_ON_MS - STEP_MS, None),
         (FULL, [], FULL_ON_MS, Unfit.FULL),
-        (Fitness(full=True, sync_ms=900), [3], SLOW_ON_MS, Unfit.FULL),
-        (Fitness(sync_ms=400), [100, 300], SLOW_ON_MS, Unfit.SLOW),
-        (Fitness(sync_ms=400), [100, 300], SLOW_ON_MS - STEP_MS, None),
-        (Fitness(sync_ms=399), [100], SLOW_ON_MS, None),
-        (Fitness(sync_ms=199), [1], SLOW_ON_MS, None),
-        (Fitness(sync_ms=200), [1], SLOW_ON_MS, Unfit.SLOW),
+        (Fitness(full=True, sync_ms=900, sync_fresh=True), [3], SLOW_ON_MS, Unfit.FULL),
+        (Fitness(sync_ms=400, sync_fresh=True), [100, 300], SLOW_ON_MS, Unfit.SLOW),
+        (Fitness(sync_ms=400, sync_fresh=True), [100, 300], SLOW_ON_MS - STEP_MS, None),
+        (Fitness(sync_ms=399, sync_fresh=True), [100], SLOW_ON_MS, None),
+        (Fitness(sync_ms=199, sync_fresh=True), [1], SLOW_ON_MS, None),
+        (Fitness(sync_ms=200, sync_fresh=True), [1], SLOW_ON_MS, Unfit.SLOW),
         # Nobody to compare with: the others have not synced, or are unfit themselves.
-        (Fitness(sync_ms=9_000), [], SLOW_ON_MS, None),
-        (Fitness(sync_ms=9_000), [0, 0], SLOW_ON_MS, None),
+        (Fitness(sync_ms=9_000, sync_fresh=True), [], SLOW_ON_MS, None),
+        (Fitness(sync_ms=9_000, sync_fresh=True), [0, 0], SLOW_ON_MS, None),
         (Fitness(), [3], SLOW_ON_MS, None),
+        (Fitness(sync_ms=400), [20], SLOW_ON_MS, None),
     ],
 )
 def test_what_makes_unfit(
@@ -58,7 +59,10 @@ def test_what_makes_unfit(
 
 @pytest.mark.parametrize(
     ("bad", "between", "off_ms"),
-    [(FULL, FULL, FULL_OFF_MS), (Fitness(sync_ms=400), Fitness(sync_ms=120), SLOW_OFF_MS)],
+    [
+        (FULL, FULL, FULL_OFF_MS),
+        (Fitness(sync_ms=400, sync_fresh=True), Fitness(sync_ms=120, sync_fresh=True), SLOW_OFF_MS),
+    ],
 )
 def test_it_takes_longer_to_be_fit_again(bad: Fitness, between: Fitness, off_ms: int) -> None:
     """And a reading that is not good begins the wait anew."""
@@ -74,6 +78,16 @@ def test_it_takes_longer_to_be_fit_again(bad: Fitness, between: Fitness, off_ms:
     assert run(judge, FINE, [20], start_ms=at_ms + off_ms, span_ms=STEP_MS) is None
 
 
+def test_a_slow_node_without_traffic_stays_so_until_its_syncs_are_forgotten() -> None:
+    judge = Judge()
+    slow, quiet = Fitness(sync_ms=400, sync_fresh=True), Fitness(sync_ms=3)
+    assert run(judge, slow, [20], start_ms=0, span_ms=SLOW_ON_MS) is Unfit.SLOW
+    at_ms = SLOW_ON_MS + STEP_MS
+    assert run(judge, quiet, [20], start_ms=at_ms, span_ms=2 * SLOW_OFF_MS) is Unfit.SLOW
+    at_ms += 2 * SLOW_OFF_MS + STEP_MS
+    assert run(judge, Fitness(), [20], start_ms=at_ms, span_ms=SLOW_OFF_MS) is None
+
+
 def test_a_pause_of_the_process_proves_nothing() -> None:
     judge = Judge()
     judge.look(FULL, [], 0)
@@ -81,24 +95,27 @@ def test_a_pause_of_the_process_proves_nothing() -> None:
     assert judge.look(FULL, [], GAP_MS + 2 * FULL_ON_MS) is Unfit.FULL
 
 
-readings = st.tuples(st.booleans(), st.integers(0, 1_000), st.integers(1, 3_000))
+readings = st.tuples(
+    st.builds(Fitness, full=..., sync_ms=st.integers(0, 1_000), sync_fresh=...),
+    st.integers(1, 3_000),
+)
 
 
 @given(st.lists(readings, max_size=200), st.integers(0, 300))
-def test_it_never_flaps(steps: list[tuple[bool, int, int]], other_ms: int) -> None:
+def test_it_never_flaps(steps: list[tuple[Fitness, int]], other_ms: int) -> None:
     """Each judgement needed its whole time of readings that agreed."""
     judge, now_ms = Judge(), 0
     seen: Unfit | None = None
     full_since: int | None = None
     free_since: int | None = None
     changes: list[tuple[int, Unfit | None]] = []
-    for full, sync_ms, step_ms in steps:
+    for mine, step_ms in steps:
         if step_ms > GAP_MS:
             full_since = free_since = None
         now_ms += step_ms
-        full_since = (now_ms if full_since is None else full_since) if full else None
-        free_since = None if full else (now_ms if free_since is None else free_since)
-        unfit = judge.look(Fitness(full=full, sync_ms=sync_ms), [other_ms], now_ms)
+        full_since = (now_ms if full_since is None else full_since) if mine.full else None
+        free_since = None if mine.full else (now_ms if free_since is None else free_since)
+        unfit = judge.look(mine, [other_ms], now_ms)
         if unfit is Unfit.FULL and seen is not Unfit.FULL:
             assert full_since is not None
             assert now_ms - full_since >= FULL_ON_MS
