@@ -158,8 +158,7 @@ class LogCommits:
 
     def _synced(self, error: BaseException | None, ended: float) -> None:
         self._syncing = False
-        grown = self._log.durable_position > self._syncing_from
-        self.sync_times.end(ended, counts=error is None and grown)
+        self.sync_times.end(ended, self._log.durable_position - self._syncing_from)
         if error is not None:
             self._log_failed(error)
             return

@@ -1,7 +1,9 @@
 """How long recent group commits took: figures that one outlier does not move.
 
-Each sample is one job of the log thread that made bytes durable: write and fdatasync. Samples come
-from the batches that run anyway; nothing is written to measure. The caller passes the time.
+Each sample is one job of the log thread that made bytes durable: write and fdatasync, less what a
+plain disk needs to transfer that many bytes, so that large batches do not look like a slow disk.
+Samples come from the batches that run anyway; nothing is written to measure. The caller passes the
+time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ KEPT_SECONDS: Final = 60.0
 """On an idle node the newest samples count this long, so that a slow disk is not forgotten when the
 traffic stops."""
 SAMPLES_MAX: Final = 256
+TRANSFER_BYTES_PER_SECOND: Final = 64 << 20
 STALLED_SECONDS: Final = 1.0
 """A job that has run for longer than this counts as the present figure."""
 
@@ -42,11 +45,11 @@ class SyncTimes:
         """A job has begun, at `now` seconds."""
         self._began = now
 
-    def end(self, now: float, *, counts: bool) -> None:
-        """The job has ended; it `counts` if it made bytes durable."""
+    def end(self, now: float, size: int) -> None:
+        """The job has ended and made `size` bytes durable; without any it does not count."""
         began, self._began = self._began, None
-        if counts and began is not None:
-            self._samples.append((now, max(now - began, 0.0)))
+        if size > 0 and began is not None:
+            self._samples.append((now, max(now - began - size / TRANSFER_BYTES_PER_SECOND, 0.0)))
 
     def recent(self, now: float) -> SyncFigures:
         """The figures as of `now`."""

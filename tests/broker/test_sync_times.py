@@ -6,22 +6,23 @@ from delaylog.broker.sync_times import (
     KEPT_SECONDS,
     SAMPLES_MIN,
     STALLED_SECONDS,
+    TRANSFER_BYTES_PER_SECOND,
     WINDOW_SECONDS,
     SyncFigures,
     SyncTimes,
 )
 
 
-def take(times: SyncTimes, at: float, seconds: float, *, counts: bool = True) -> None:
+def take(times: SyncTimes, at: float, seconds: float, *, size: int = 1) -> None:
     """A job that ends at `at` and took so long."""
     times.begin(at - seconds)
-    times.end(at, counts=counts)
+    times.end(at, size)
 
 
 def test_without_samples_there_is_no_figure() -> None:
     times = SyncTimes()
     assert times.recent(5.0) == SyncFigures(0, 0)
-    take(times, 6.0, 0.2, counts=False)
+    take(times, 6.0, 0.2, size=0)
     assert times.recent(6.0) == SyncFigures(0, 0)
 
 
@@ -32,6 +33,12 @@ def test_one_outlier_moves_the_maximum_alone() -> None:
     take(times, 11.0, 0.9)
     assert times.recent(11.0) == SyncFigures(4, 900, fresh=True)
     assert times.recent(11.0 + WINDOW_SECONDS).max_ms == 900
+
+
+def test_a_large_batch_on_a_plain_disk_is_no_slow_sync() -> None:
+    times = SyncTimes()
+    take(times, 1.0, 0.51, size=TRANSFER_BYTES_PER_SECOND // 2)
+    assert times.recent(1.0) == SyncFigures(10, 10, fresh=True)
 
 
 def test_a_fast_sync_is_no_missing_one() -> None:
