@@ -29,6 +29,8 @@ LOOK_EVERY_MS: Final = 100
 OUT_MS: Final = 3_000
 """How long a node that has let the leadership go takes no part in elections."""
 ROOM_EVERY_MS: Final = 200
+VOTE_WITHOUT_SPACE: Final = "disk_full"
+"""How an oracle counts what it could not do for lack of space."""
 RESULTS: Final = ("handed_over", "let_go", "failed")
 
 log = logging.getLogger("delaylog.cluster")
@@ -50,6 +52,8 @@ class FitnessWatch:
         self._has_led = False
         self._now_ms = now_ms
         self._look_ms = self._room_ms = 0
+        self._votes_lost = 0
+        """Datagrams of the election that found no space for a vote."""
         self._alone = False
         """It is unfit, leads, and the log says already that nobody can take over."""
         self._moving: asyncio.Task[None] | None = None
@@ -178,8 +182,10 @@ class FitnessWatch:
         figures = (peer.sync_ms for peer in able(peers))
         if self._judge.look(self.mine, figures, now_ms) is not before:
             self._tell(before)
-        if self._node.log_commits.disk_full:
+        votes_lost = self._member.oracle.refused.get(VOTE_WITHOUT_SPACE, 0)
+        if self._node.log_commits.disk_full or votes_lost > self._votes_lost:
             self.make_room()
+        self._votes_lost = votes_lost
         replication = self._member.replication
         if not self._member.leading or replication is None:
             self._alone = False
@@ -196,9 +202,10 @@ class FitnessWatch:
             log.error("this node is not fit to lead, and leads on: nobody can take over: %s", why)
 
     def make_room(self) -> None:
-        """The log or the promise found no space: give a step of the reserve for it.
+        """The log, a vote or a promise found no space: give a step of the reserve for it.
 
-        They are written past the engine's file system, which would do so itself.
+        They are written past the engine's file system, which would do so itself, and without votes
+        and promises a cluster whose disks are all full could not elect anybody.
         """
         if self._now_ms >= self._room_ms and self._node.engine.reserve.size_bytes:
             if self._node.spawn("room", self._give_room):

@@ -41,6 +41,14 @@ class Troubled:
         members = {each["node"]: each for each in self.nodes.status(node).get("members", ())}
         return members[other]["unfit"] if other in members else None
 
+    def is_quiet(self) -> bool:
+        """Whether nobody is full any more and nothing makes the leadership move."""
+        leader = self.nodes.leader()
+        members = {each["node"]: each for each in self.nodes.status(leader).get("members", ())}
+        known = all(each["fit"] is not None for each in members.values())
+        full = any(each["unfit"] == "full" for each in members.values())
+        return leader in members and members[leader]["fit"] and known and not full
+
 
 class Load:
     """Sends to whoever leads until it is left; `sent` holds what was answered."""
@@ -197,6 +205,7 @@ def test_while_every_disk_is_full_the_leader_leads_on(troubled: Troubled) -> Non
     for node in NODES:
         troubled.end(node, "full")
     nodes.start(leader)
+    nodes.until(troubled.is_quiet)
     nodes.followers()
 
 
@@ -217,7 +226,8 @@ def test_a_target_that_is_stopped_is_refused(troubled: Troubled) -> None:
         )
         answer = nodes.call(leader, "POST", "/v1/cluster/handover", {"to": NAMES[target]})
         assert (answer.status, answer.json["detail"]) == (409, f"{NAMES[target]} is not connected")
-        assert nodes.call(leader, "POST", f"{TOPIC}/messages", LATER).status == 200
+        answer = nodes.call(leader, "POST", f"{TOPIC}/messages", LATER)
+        assert answer.status == 200, answer
     finally:
         nodes.signal(target, signal.SIGCONT)
     nodes.followers()

@@ -52,6 +52,7 @@ class Fake:
             configuration=Configuration((1, 2, 3)),
         )
         self.position = 1_000
+        self.oracle = SimpleNamespace(refused={"disk_full": 0})
         # The node.
         self.suspended = self.refusing_sends = self.disk_full = False
         self.log_commits = SimpleNamespace(sync_times=SyncTimes(), disk_full=False)
@@ -232,5 +233,9 @@ def test_a_log_without_space_gets_a_step_of_the_reserve() -> None:
         fake.engine.reserve.size_bytes = 0
         await fake.pass_time(1_000)
         assert len(fake.spawned) == 5
+        fake.engine.reserve.size_bytes, fake.log_commits.disk_full = 64, False
+        fake.oracle.refused["disk_full"] = 1
+        await fake.pass_time(1_000)
+        assert len(fake.spawned) == 6, "once for each vote that was lost"
 
     run(test)
