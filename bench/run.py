@@ -26,6 +26,7 @@ import burst
 import cluster
 import control
 import drain
+import elections
 import floors
 import ingest
 import lateness
@@ -63,14 +64,16 @@ SECTIONS: Final = (
     "listing",
     "transactions",
     "cluster",
+    "elections",
     "resp",
     "sdk",
     "memory",
     "restart",
     "spark",
 )
-# Needs an environment with pyspark and Java, so it runs only where it is named.
-ASKED_FOR: Final = frozenset({"spark"})
+# These run only where they are named: spark needs an environment with pyspark and Java; elections
+# measures no broker.
+ASKED_FOR: Final = frozenset({"elections", "spark"})
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
 
@@ -151,6 +154,8 @@ def _sections(
     if "cluster" in wanted:
         yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
         yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])
+    if "elections" in wanted:
+        yield "elections", lambda: elections.measure(brokers, settings)
     if "resp" in wanted:
         # What this needs, an environment of Spark lacks, and the other way round.
         import resp

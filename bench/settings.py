@@ -86,6 +86,10 @@ class Settings:
     upkeep_ids: int
     upkeep_pending: int
     upkeep_sends: int
+    # New clusters of each kind of oracle, and windows in which they are at rest.
+    election_rounds: int
+    election_rest_windows: int
+    election_rest_s: float
 
 
 SMALL: Final = Settings(
@@ -126,6 +130,9 @@ SMALL: Final = Settings(
     upkeep_ids=200_000,
     upkeep_pending=1_000_000,
     upkeep_sends=500_000,
+    election_rounds=20,
+    election_rest_windows=3,
+    election_rest_s=20.0,
 )
 
 FULL: Final = Settings(
@@ -167,4 +174,7 @@ FULL: Final = Settings(
     upkeep_ids=5_000_000,
     upkeep_pending=50_000_000,
     upkeep_sends=2_000_000,
+    election_rounds=60,
+    election_rest_windows=3,
+    election_rest_s=20.0,
 )

@@ -25,6 +25,11 @@ class ClusterCalls(Protocol):
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
         """Have another node lead (None = the fittest); says who does, and the pause."""
 
+    async def change_members(
+        self, action: str, nodes: list[str], contact: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Add, promote, remove, replace or move nodes; says who belongs to it now."""
+
 
 class Standing(Protocol):
     """The node's place."""

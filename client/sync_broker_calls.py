@@ -52,6 +52,14 @@ class SyncBrokerCalls:
         self.leading()
         return self._carry(topics.hand_over(to))
 
+    def change_members(self, action: str, nodes: Sequence[str], **contact: Any) -> dict[str, Any]:
+        """Add, promote, remove, replace or move nodes; who belongs to the cluster now.
+
+        `contact`: name, peer, election_port, http, resp of a node to add or move.
+        """
+        self.leading()
+        return self._carry(topics.change_members(action, nodes, contact))
+
     def clock(self, *, accept: bool = False) -> dict[str, Any]:
         """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
         return self._carry(topics.clock(accept=accept))

@@ -11,8 +11,8 @@ Version 0 is what the nodes were founded with. It stands in no frame but in each
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 import msgpack
 
@@ -24,6 +24,10 @@ NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
 CLUSTER_SIZES: Final = (1, 3, 5, 7)
 """Of a cluster that is founded: an even number costs a node more and survives no more failures."""
 VOTERS_MAX: Final = 7
+CLUSTER_ID_SIZE: Final = 16
+
+Contact: TypeAlias = dict[str, str]
+"""How a node is reached, in words of the host: replication only keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,14 @@ class Configuration:
     removed: tuple[int, ...] = ()
     """They were members once; nobody listens to them."""
     version: int = 0
+    cluster: bytes = b""
+    """The random id of the cluster; nothing for one that was founded without."""
+    contacts: dict[int, Contact] = field(default_factory=dict, hash=False)
+    """Of the nodes whose contact the log knows."""
 
     def __post_init__(self) -> None:
+        if len(self.cluster) not in (0, CLUSTER_ID_SIZE):
+            raise ClusterError(f"a cluster id has {CLUSTER_ID_SIZE} bytes")
         for name in ("voters", "outgoing", "learners", "removed"):
             nodes = getattr(self, name)
             if list(nodes) != sorted(set(nodes)):
@@ -134,18 +144,15 @@ class Configuration:
         gone = {*self.removed, *self.learners} - {*mine}
         return replace(self, learners=mine, removed=tuple(sorted(gone)), version=self.version + 1)
 
+    def with_contacts(self, contacts: Mapping[int, Contact], cluster: bytes) -> Configuration:
+        """Other contacts, or a cluster id for the first time: one step, as the voters stay."""
+        return replace(self, contacts=dict(contacts), cluster=cluster, version=self.version + 1)
+
     # ------------------------------------------------------------------ bytes
 
     def encode(self) -> bytes:
         """The payload of an EPOCH_BEGIN: a msgpack map; nothing for version 0."""
-        if not self.version:
-            return b""
-        lists = ("voters", "outgoing", "learners", "removed")
-        return bytes(
-            msgpack.packb(
-                {"version": self.version, **{name: getattr(self, name) for name in lists}}
-            )
-        )
+        return bytes(msgpack.packb(asdict(self))) if self.version else b""
 
     @classmethod
     def decode(cls, payload: Block) -> Configuration | None:
@@ -153,7 +160,7 @@ class Configuration:
         if not len(payload):
             return None
         try:
-            fields: dict[str, Any] = msgpack.unpackb(payload, use_list=False)
+            fields: dict[str, Any] = msgpack.unpackb(payload, use_list=False, strict_map_key=False)
             return cls(**fields)
         except (ValueError, TypeError) as error:
             raise ClusterError(f"a configuration makes no sense: {error!r}") from error

@@ -5,6 +5,13 @@ Each docstring says what the caller can do now.
 
 from __future__ import annotations
 
+import shlex
+import sys
+from typing import Final
+
+RAFTOS: Final = "raftos==0.2.6"
+"""The only release that raftos_oracle is written for."""
+
 
 class ReplicationError(Exception):
     """Base of everything replication raises on purpose."""
@@ -19,13 +26,20 @@ class ChangeRefusedError(ReplicationError):
 
 
 class RaftosMissingError(ClusterError):
-    """raftos or what it needs is not installed. Run the command, then start again."""
-
-    COMMAND = "pip install 'cryptography>=42' && pip install --no-deps raftos==0.2.6"
+    """raftos or what it needs is not installed. Run `command`, then start again."""
 
     def __init__(self, module: str) -> None:
         self.module = module
-        super().__init__(f"a cluster elects by raftos, but {module} is missing: {self.COMMAND}")
+        # `pip` on the path may belong to another environment than the one that lacks the module.
+        pip = f"{shlex.quote(sys.executable or 'python')} -m pip install"
+        self.command = f"{pip} --no-deps {RAFTOS}"
+        if module != "raftos":
+            # The extra `cluster` is missing, and raftos may be. To install it again is harmless.
+            self.command = f"{pip} 'cryptography>=42' && {self.command}"
+        super().__init__(
+            f"a cluster elects its leader by raftos, but {module} is not installed; "
+            f"run: {self.command}"
+        )
 
 
 class PeerError(ReplicationError):
@@ -53,6 +67,22 @@ class TermFileDamagedError(ReplicationError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} is damaged: remove it and start again (epochs keep the promises)")
+
+
+class LostCommitError(ReplicationError):
+    """The leader lacks frames that were committed. Nothing was cut; take no further part."""
+
+    def __init__(self, *, position: int, committed: int, epoch: int) -> None:
+        self.position = position
+        self.committed = committed
+        self.epoch = epoch
+        super().__init__(
+            f"log from {position} to {committed} was committed, and the leader of epoch {epoch:#x} "
+            "does not have it: messages that were acknowledged are missing in the cluster. This "
+            "node keeps them and takes no further part. If the cluster is right (its other nodes "
+            "were restored or recovered), move this data folder away and start the node with an "
+            "empty one; if not, stop the other nodes and recover from this one"
+        )
 
 
 class DivergedError(ReplicationError):

@@ -257,10 +257,15 @@ class Leader:
         since the learner came back: none of them can then hold an older candidacy to which that
         promise was given. And it must hold all that is committed, as its acknowledgements once
         helped to commit some of it.
+
+        A learner by the configuration needs less: what it may have promised as a voter was for
+        epochs below the one whose configuration made it a learner.
         """
         one = self.progress.get(peer)
         if one is None or one.counts or not self.serving or one.match < self.commit:
             return False
+        if peer in self.configuration.learners:
+            return True
         others = [other for node, other in self.progress.items() if node != peer and other.counts]
         return all(
             other.seq > one.learner_seq and other.match >= self.begin_end for other in others

@@ -1,7 +1,11 @@
 """The file `meta`: what a node must still know after it was killed to keep its promises.
 
     32 bytes FILE_HEADER (magic "DLME", version, payload size, crc32c), then a msgpack map:
-    format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter
+    format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
+    cluster (16 bytes, or none) · incarnations · met {index: incarnation}
+
+0.1.0 did not write the last line, and ignores it. A folder gets a new, random incarnation each time
+that a node begins to run on it; `met` holds the newest one of each other node's folder.
 
 It is replaced as a whole (written aside, fsynced, renamed, folder fsynced) and `save` returns only
 then, so that every reply that reflects a promise follows it. A missing file means that this node
@@ -16,14 +20,15 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.replication.configuration import Configuration
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.layout import open_file, seal_file
 
 META_MAGIC: Final = 0x454D4C44  # "DLME"
 META_FORMAT: Final = 1
-CLUSTER_ID_SIZE: Final = 16
+INCARNATIONS_MAX: Final = 256
+"""Starts that a folder remembers: what others met before that is taken for another folder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,19 @@ class Meta:
     """Who this node is and what it has promised."""
 
     cluster_id: bytes
+    """Follows from the cluster's name."""
     node_id: int
     members: dict[int, str] = field(hash=False)
     """Index of each founding node -> its address; empty = this node knows of no cluster yet."""
     promised_epoch: int = 0
     voter: bool = True
     """Whether it counts; a learner does not until it is readmitted."""
+    cluster: bytes = b""
+    """The random id of the cluster; nothing while it is not known."""
+    incarnations: tuple[int, ...] = ()
+    """Of this folder, oldest first."""
+    met: dict[int, int] = field(default_factory=dict, hash=False)
+    """The newest incarnation of each other node that this one has met."""
 
     def __post_init__(self) -> None:
         self.founding()
@@ -59,6 +71,15 @@ class Meta:
         assert epoch > self.promised_epoch, "a promise never falls"
         return replace(self, promised_epoch=epoch)
 
+    def reborn(self, incarnation: int) -> Meta:
+        """The same in the hands of another process."""
+        kept = self.incarnations[-INCARNATIONS_MAX + 1 :]
+        return replace(self, incarnations=(*kept, incarnation))
+
+    def has_met(self, node: int, incarnation: int) -> Meta:
+        """The same, having met another node's folder."""
+        return replace(self, met={**self.met, node: incarnation})
+
     def readmitted(self) -> Meta:
         """The same as a voter."""
         return replace(self, voter=True)
@@ -73,6 +94,9 @@ def encode_meta(meta: Meta) -> bytes:
         "members": meta.members,
         "promised_epoch": meta.promised_epoch,
         "voter": meta.voter,
+        "cluster": meta.cluster,
+        "incarnations": meta.incarnations,
+        "met": meta.met,
     }
     return seal_file(META_MAGIC, msgpack.packb(members))
 
@@ -92,6 +116,9 @@ def decode_meta(raw: bytes, path: str) -> Meta:
             members["members"],
             members["promised_epoch"],
             members["voter"],
+            members.get("cluster", b""),
+            tuple(members.get("incarnations", ())),
+            members.get("met", {}),
         )
     except (ValueError, KeyError, TypeError, ClusterError) as error:
         raise MetaDamagedError(path, f"its members make no sense: {error!r}") from error
@@ -103,7 +130,7 @@ class MetaFile:
     def __init__(self, fs: FileSystem, path: str, meta: Meta) -> None:
         """Stand on what `load_meta` gave or `make` wrote."""
         self._fs = fs
-        self._path = path
+        self.path = path
         self.meta = meta
 
     @classmethod
@@ -115,7 +142,7 @@ class MetaFile:
 
     def save(self, meta: Meta) -> None:
         """Replace it; durable when it returns."""
-        aside = f"{self._path}.tmp"
+        aside = f"{self.path}.tmp"
         if self._fs.exists(aside):
             self._fs.unlink(aside)
         file = self._fs.open(aside, create=True)
@@ -124,8 +151,8 @@ class MetaFile:
             file.fdatasync()
         finally:
             file.close()
-        self._fs.rename(aside, self._path)
-        self._fs.sync_folder(parent_of(self._path))
+        self._fs.rename(aside, self.path)
+        self._fs.sync_folder(parent_of(self.path))
         self.meta = meta
 
 

@@ -17,7 +17,7 @@ from delaylog.replication.candidate import Candidate, Change
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.epochs import epoch_node
-from delaylog.replication.errors import DivergedError, PeerError
+from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
     Event,
     NeedsCopy,
@@ -116,6 +116,11 @@ class ReplicationNode:
     def votes(self) -> bool:
         """Whether it counts; a learner only replicates."""
         return self._meta.meta.voter
+
+    @property
+    def decides(self) -> bool:
+        """Whether it counts in the newest configuration that its log holds."""
+        return self.votes and self.node in self.configuration.deciding
 
     @property
     def leader(self) -> Leader | None:
@@ -375,8 +380,8 @@ class ReplicationNode:
     def _cut_log(self, position: int) -> None:
         """Drop frames that no later leader has. What is committed is never among them."""
         if position < self._follower.commit:
-            what = "committed frames were to be cut off"
-            raise DivergedError(what, position=position, epoch=self.promised)
+            commit = self._follower.commit
+            raise LostCommitError(position=position, committed=commit, epoch=self.promised)
         self._log.cut(position)
         self._tell(Truncated(position))
 

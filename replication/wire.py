@@ -64,6 +64,7 @@ from delaylog.replication.messages import (
     Reject,
     Takeover,
 )
+from delaylog.replication.meta import INCARNATIONS_MAX
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.batch import Block
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
@@ -86,8 +87,6 @@ PIECE_BYTES_MAX: Final = 1 << 20
 """Of a file of a copy: what is said meanwhile waits for no more than that."""
 STATUS_BYTES_MAX: Final = 4096
 """Of a node's status."""
-INCARNATIONS_MAX: Final = 256
-"""Starts that one folder remembers: some 2 KiB on each new connection."""
 NAME_BYTES_MAX: Final = 255
 """Of a file's name in a copy, with its folders."""
 

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
 import tarfile
+import time
+import urllib.request
 import venv
 import zipfile
+from collections.abc import Iterator
 from configparser import ConfigParser
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from delaylog.client.free_ports import free_ports
+
 ROOT: Final = Path(__file__).parents[1]
 FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
 LIMIT_S: Final = 300.0
+QUIET: Final = ("--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
 
 FOLDERS: Final = ("broker", "client", "replication", "storage", "wheel")
 APART: Final = {
@@ -96,17 +104,19 @@ asyncio.run(main())
 """
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Of a program that must not find what is installed beside these tests."""
+    apart = ("PYTHON", "VIRTUAL_ENV", "MYPY", "PYTEST")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(apart)}
+    return {**kept, **more}
+
+
 def run(*command: str | Path, cwd: Path) -> str:
     """What it prints; nothing of this environment reaches it but the programs on the path."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "VIRTUAL_ENV", "MYPY", "PYTEST"))
-    }
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd,
-        env=kept,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -157,8 +167,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(folder, with_pip=True)
     found = folder / "bin" / "python"
-    quiet = ("--quiet", "--disable-pip-version-check")
-    run(found, "-m", "pip", "install", *quiet, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    run(found, "-m", "pip", "install", *QUIET, wheel, cwd=folder)
     return found
 
 
@@ -227,3 +236,70 @@ def test_programs_are_type_checked_against_it(python: Path, tmp_path: Path) -> N
     checker = (sys.executable, "-P", "-m", "mypy", "--python-executable", python)
     said = run(*checker, "--strict", "--cache-dir", tmp_path / "cache", "typed.py", cwd=tmp_path)
     assert "Success" in said
+
+
+class Members:
+    """Three nodes of a new cluster, started by the command of an environment."""
+
+    def __init__(self, folder: Path, python: Path) -> None:
+        self._folder = folder
+        self._program = python.parent / "delaylog"
+        ports = free_ports(6)
+        self.ports = dict(enumerate(ports[:3], start=1))
+        lines = ['cluster = "three"']
+        for node, peer in enumerate(ports[3:], start=1):
+            lines += [f"[members.{node}]", f'peer = "127.0.0.1:{peer}"']
+            lines += [f'http = "127.0.0.1:{self.ports[node]}"']
+        (folder / "cluster.toml").write_text("\n".join(lines) + "\n")
+        self._environment = environment(DELAYLOG_CLUSTER_SECRET=secrets.token_hex(32))
+
+    @contextmanager
+    def running(self, node: int) -> Iterator[subprocess.Popen[str]]:
+        where = ["--data-dir", f"node-{node}", "--http", f"127.0.0.1:{self.ports[node]}"]
+        which = ["--cluster", "cluster.toml", "--node", str(node), "--new-cluster"]
+        with subprocess.Popen(
+            [self._program, "serve", *where, *which],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def await_ready(self, node: int) -> None:
+        """A node is ready once it knows who leads."""
+        until = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.ports[node]}/readyz").close()
+            except OSError:
+                assert time.monotonic() < until, "there is no leader"
+                time.sleep(0.1)
+            else:
+                return
+
+
+def test_a_cluster_starts_after_the_one_command_that_it_asks_for(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """Nothing is installed but delaylog[cluster] and what the first start names, as it stands."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", *QUIET, f"{wheel}[cluster]", cwd=tmp_path)
+    members = Members(tmp_path, python)
+    with members.running(1) as first:
+        _, said = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 2
+    (line,) = said.splitlines()
+    command = line.partition("; run: ")[2]
+    assert command == f"{python} -m pip install --no-deps raftos==0.2.6"
+    run("sh", "-c", command, cwd=tmp_path)
+    with ExitStack() as nodes:
+        for node in members.ports:
+            nodes.enter_context(members.running(node))
+        for node in members.ports:
+            members.await_ready(node)

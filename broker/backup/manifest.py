@@ -53,6 +53,7 @@ class Manifest:
     version: str
     """Of the delaylog that made it."""
     source: str
+    """Path of the data folder."""
     began_at_ms: int
     """Everything acknowledged before this time is in the backup."""
     ended_at_ms: int = 0
@@ -65,6 +66,8 @@ class Manifest:
     """Rows in the hours' files; those of the log behind the checkpoint come on top."""
     frames: int = 0
     """Frames of the log behind the checkpoint."""
+    cluster: str = ""
+    """Id of the cluster that the folder is of, in hex digits; nothing for a broker alone."""
     files: list[FileEntry] = field(default_factory=list)
 
     @property

@@ -22,7 +22,7 @@ from delaylog.broker.backup.copying import CopiedFile, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.whose import node_of
+from delaylog.broker.cluster.whose import cluster_of, node_of
 from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
@@ -116,7 +116,12 @@ def take_backup(
     """
     data_dir, dest = data_dir.rstrip("/") or "/", dest.rstrip("/") or "/"
     _check_places(data_dir, dest)
-    manifest = Manifest(version, os.path.realpath(data_dir), began_at_ms=now_ms())
+    manifest = Manifest(
+        version,
+        os.path.realpath(data_dir),
+        began_at_ms=now_ms(),
+        cluster=cluster_of(source, data_dir).hex(),
+    )
     with held_retention(data_dir), _partial_folder(dest) as partial:
         for last in [False] * (TRIES - 1) + [True]:
             copy = FolderCopy(source, data_dir, target, partial, progress, sleep)

@@ -1,25 +1,112 @@
-"""`delaylog cluster`: who leads, how far the others are, and having another node lead."""
+"""`delaylog cluster`: who leads, how far the others are, another leader, other members."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import asyncio
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from random import SystemRandom
+from typing import Any, Final
 
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.local import held_folder
 from delaylog.broker.cli.remote import emit
+from delaylog.broker.cluster.config import ClusterConfig, load_cluster
+from delaylog.broker.cluster.recovering import Survivor, look_at_survivor, recover_alone
+from delaylog.client.errors import Conflict
 from delaylog.client.plain_client import PlainClient
+from delaylog.storage.file_system import OsFileSystem
+
+CONTACT: Final = ("name", "peer", "election_port", "http", "resp")
+CHANGES: Final = ("add", "promote", "remove", "replace", "move")
+_LOOK_SECONDS: Final = 0.5
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster status`, `members` and `handover`."""
+    """`delaylog cluster status`, `members`, `handover`, and the changes of members."""
     async with PlainClient(args.url) as client:
-        if args.action == "handover":
+        if args.action in CHANGES:
+            _print_change(await _change(client, args), args)
+        elif args.action == "handover":
             _print_handover(await client.hand_over(args.to), args)
         elif args.action == "members":
             _print_members(await client.leading(), args)
         else:
             _print_status(await client.cluster(), args)
     return DONE
+
+
+def recover_command(args: argparse.Namespace) -> int:
+    """`delaylog cluster recover`: 0 when the node can go on alone, 1 when it was only looked at."""
+    config = load_cluster(args.cluster, node=args.node)
+    fs, random = OsFileSystem(), SystemRandom()
+    with held_folder(args.data_dir):
+        if args.accept_loss:
+            now_ms = time.time_ns() // 1_000_000
+            found = recover_alone(fs, args.data_dir, config, now_ms=now_ms, random=random)
+        else:
+            found = look_at_survivor(fs, args.data_dir, config, random.getrandbits(63) | 1)
+    if args.json:
+        emit({**asdict(found), "recovered": args.accept_loss})
+    else:
+        _print_survivor(found, config, done=args.accept_loss)
+    return DONE if args.accept_loss else WRONG
+
+
+def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> None:
+    lost = ", ".join(config.name_of(node) for node in found.lost) or "nobody"
+    told = datetime.fromtimestamp(found.told_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    counter, node = found.epoch
+    print(
+        f"node {config.me.name} holds log to {found.end}, epoch {counter} of node {node}; "
+        f"to {found.committed} it was committed; it last heard of its leader at {told}"
+    )
+    if done:
+        print(
+            f"it is the only voter of a new cluster now, and {lost} are shut out: start it, then "
+            "empty the folders of the other nodes and add them again by `delaylog cluster add`"
+        )
+        return
+    print(
+        f"nothing was changed. With --accept-loss, {lost} are shut out for ever, and messages are "
+        "lost that were acknowledged and that only they hold. Look at each node that is left: go "
+        "on with the one of the greatest epoch, and among those with the longest log"
+    )
+
+
+async def _change(client: PlainClient, args: argparse.Namespace) -> dict[str, Any]:
+    contact = {name: getattr(args, name, None) for name in CONTACT}
+    given = {name: value for name, value in contact.items() if value is not None}
+    answer = await client.change_members(args.action, args.nodes, **given)
+    if args.action != "add" or args.learner:
+        return answer
+    print(
+        f"node {args.nodes[0]} is a learner now: start it with a cluster file that names all nodes "
+        "and an empty data folder; it votes once it has caught up",
+        file=sys.stderr,
+    )
+    end = time.monotonic() + args.wait_s
+    while True:
+        try:
+            return await client.change_members("promote", args.nodes)
+        except Conflict:
+            # It has not caught up, or another change is under way.
+            if time.monotonic() >= end:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.json:
+        emit(answer)
+        return
+    print(f"voters    {', '.join(answer['voters'])}")
+    print(f"learners  {', '.join(answer['learners']) or '-'}")
+    if answer["advice"]:
+        print(answer["advice"])
 
 
 def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:

@@ -58,6 +58,10 @@ def _run(args: argparse.Namespace) -> int:
         from delaylog.broker.cli.spark import spark_command
 
         return spark_command(args)
+    if verb == "cluster" and args.action == "recover":
+        from delaylog.broker.cli.clusters import recover_command
+
+        return recover_command(args)
     if verb not in _LOCAL:
         from delaylog.broker.cli.remote_verbs import run_remote
 

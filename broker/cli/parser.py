@@ -171,9 +171,50 @@ def _add_cluster(verbs: Any) -> None:
     actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_url(actions.add_parser("status", help="what the node that is asked knows"))
     _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
+    add = actions.add_parser("add", help="let a node join; it votes once it has caught up")
+    add.add_argument("nodes", nargs=1, metavar="INDEX", help="of the new node")
+    add.add_argument("--learner", action="store_true", help="it never votes")
+    add.add_argument(
+        "--wait-s", type=float, default=600, metavar="S", help="for it to catch up (default: 600)"
+    )
+    _add_contact(add, needed=True)
+    promote = actions.add_parser("promote", help="let learners that have caught up vote")
+    promote.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
+    _add_url(promote)
+    remove = actions.add_parser("remove", help="take nodes out of the cluster for good")
+    remove.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
+    _add_url(remove)
+    change = actions.add_parser("replace", help="let a learner vote in the place of a voter")
+    change.add_argument("nodes", nargs=2, metavar="NODE", help="the old one, then the new one")
+    _add_url(change)
+    move = actions.add_parser("move", help="have a node reached at other addresses")
+    move.add_argument("nodes", nargs=1, metavar="NODE", help="index or name")
+    _add_contact(move, needed=False)
+    recover = actions.add_parser(
+        "recover", help="go on with one node after most of the voters were lost for ever"
+    )
+    _folder(recover.add_argument("--data-dir", required=True, metavar="DIR", help="the node's"))
+    _folder(recover.add_argument("--cluster", required=True, metavar="FILE", help="cluster file"))
+    recover.add_argument(
+        "--node", metavar="INDEX", help="which member it is, if the file does not say"
+    )
+    recover.add_argument(
+        "--accept-loss", action="store_true", help="do it; without, only say what would be lost"
+    )
+    _add_json(recover, "report as JSON")
     handover = actions.add_parser("handover", help="have another node lead")
     handover.add_argument("--to", metavar="NODE", help="its index or name (default: the fittest)")
     _add_url(handover)
+
+
+def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
+    """Where a node of a cluster is reached: the keys of a cluster file."""
+    parser.add_argument("--peer", required=needed, metavar="HOST:PORT", help="by the other nodes")
+    parser.add_argument("--http", required=needed, metavar="HOST:PORT", help="by HTTP clients")
+    parser.add_argument("--resp", metavar="HOST:PORT", help="by Redis clients")
+    parser.add_argument("--name", help="for people")
+    parser.add_argument("--election-port", type=int, metavar="PORT", help="UDP, if not the peer's")
+    _add_url(parser)
 
 
 def _add_spark(verbs: Any) -> None:

@@ -48,7 +48,7 @@ class Candidacy:
         self._readmit_ms = now.boot_ms + READMIT_EVERY_MS
         for peer, one in leader.progress.items():
             if not one.counts and not one.voter and replication.readmit(peer):
-                log.warning("node %d holds the log again and is let in as a voter", peer)
+                log.warning("node %d holds the log and may be counted as a voter", peer)
 
 
 def _is_followed(replication: ReplicationNode, now: Now) -> bool:

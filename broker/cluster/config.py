@@ -35,9 +35,9 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
 from delaylog.broker.cluster.peers.tls import PeerTls
@@ -49,19 +49,27 @@ from delaylog.broker.cluster.secret import (
     parse_secret,
     read_secret,
 )
-from delaylog.replication.configuration import CLUSTER_SIZES, NODE_MAX, Configuration
+from delaylog.replication.configuration import (
+    CLUSTER_ID_SIZE,
+    CLUSTER_SIZES,
+    NODE_MAX,
+    Configuration,
+    Contact,
+)
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leader import Acks
 
 SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"
-CLUSTER_ID_SIZE: Final = 16
+MEMBERS_MAX: Final = 15
+"""Voters and learners together."""
 _KEYS: Final = frozenset({"cluster", "secret_file", "node", "acks", "members", "tls"})
 _MEMBER_KEYS: Final = frozenset(
     {"name", "peer", "election_port", "http", "resp", "priority", "zone"}
 )
 _TLS_KEYS: Final = frozenset({"ca", "cert", "key"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+Address: TypeAlias = tuple[str, int]
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -71,16 +79,27 @@ class Member:
 
     node: int
     name: str
-    peer: tuple[str, int]
-    election: tuple[str, int]
+    peer: Address
+    election: Address
     """UDP; the host is that of `peer`."""
     http_url: str
     """Without a slash behind it."""
-    resp: tuple[str, int] | None = None
+    resp: Address | None = None
     priority: int = PRIORITY
     """Among fit members the highest leads; equal ones are equal."""
     zone: str = ""
     """Members of one zone may fail together."""
+
+    @property
+    def contact(self) -> Contact:
+        """What a configuration in the log says of it: the keys of a cluster file."""
+        said = {
+            "name": self.name,
+            "peer": "{}:{}".format(*self.peer),
+            "election_port": str(self.election[1]),
+            "http": self.http_url,
+        }
+        return said if self.resp is None else {**said, "resp": _host_port(self.resp)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +126,32 @@ class ClusterConfig:
         return tuple(member for member in self.members if member.node != self.node)
 
     @property
-    def peers(self) -> dict[int, tuple[str, int]]:
+    def peers(self) -> dict[int, Address]:
         """Where each node is reached by the others."""
         return {member.node: member.peer for member in self.members}
 
     def member(self, node: int) -> Member:
         """The member of this index."""
         return next(member for member in self.members if member.node == node)
+
+    def name_of(self, node: int) -> str:
+        """What people call a node, which need not be a member any more."""
+        return next((each.name for each in self.members if each.node == node), f"node-{node}")
+
+    def following(self, configuration: Configuration) -> ClusterConfig:
+        """The same with the members that a log has, and this node. Raises ClusterError.
+
+        A log that says nothing of members leaves those of the cluster file.
+        """
+        if not configuration.version:
+            return self
+        known = {each.node: each for each in self.members}
+        for node, contact in configuration.contacts.items():
+            made, mine = make_member(node, contact), known.get(node)
+            # The log does not say priorities and zones: each node tells its own.
+            known[node] = made if mine is None else _like(made, mine)
+        nodes = sorted({*configuration.nodes, self.node} & known.keys())
+        return replace(self, members=tuple(known[node] for node in nodes))
 
     def key(self, use: KeyUse) -> bytes:
         """The key of one use, derived from the secret."""
@@ -137,6 +175,37 @@ def load_cluster(
         tls=_tls(table.get("tls"), Path(path).parent),
         secret=_secret(table, Path(path).parent, environ),
     )
+
+
+def _like(made: Member, mine: Member) -> Member:
+    """A member of the log with the priority and zone that the cluster file gives it."""
+    return replace(made, priority=mine.priority, zone=mine.zone)
+
+
+def make_member(node: int, contact: Mapping[str, Any]) -> Member:
+    """A member by the keys of a cluster file. Raises ClusterError."""
+    said = dict(contact)
+    if isinstance(said.get("election_port"), str) and said["election_port"].isdecimal():
+        said["election_port"] = int(said["election_port"])
+    return _member(str(node), said)
+
+
+def check_members(members: Iterable[Member]) -> None:
+    """No two of them share a name or an address. Raises ClusterError."""
+    members = [*members]
+    _refuse_same((f"members.{m.node}.name", m.name) for m in members)
+    _refuse_same((f"members.{m.node}.{key}", at) for m in members for key, at in _tcp(m))
+    _refuse_same((f"members.{m.node}.election_port", m.election) for m in members)
+
+
+def check_founding(members: Iterable[Member]) -> None:
+    """As many members as a cluster may be founded with. Raises ClusterError."""
+    sizes, count = ", ".join(map(str, CLUSTER_SIZES)), len([*members])
+    if count not in CLUSTER_SIZES:
+        raise ClusterError(
+            f"members: a cluster is founded with {sizes} nodes, not {count}; an even number "
+            "survives no more failures than one less"
+        )
 
 
 def cluster_id_of(name: str) -> bytes:
@@ -178,17 +247,12 @@ def _name(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _members(table: Any) -> tuple[Member, ...]:
-    sizes = ", ".join(map(str, CLUSTER_SIZES))
-    if not isinstance(table, dict):
-        raise ClusterError(f"members is missing; write [members.0] and so on, {sizes} of them")
+    if not isinstance(table, dict) or not table:
+        raise ClusterError("members is missing; write [members.0] and so on, one for each node")
     members = sorted((_member(key, value) for key, value in table.items()), key=_index)
-    if len(members) not in CLUSTER_SIZES:
-        text = f"members: a cluster has {sizes} nodes, not {len(members)}"
-        raise ClusterError(f"{text}; an even number survives no more failures than one less")
-    Configuration.founding(member.node for member in members)
-    _refuse_same((f"members.{m.node}.name", m.name) for m in members)
-    _refuse_same((f"members.{m.node}.{key}", at) for m in members for key, at in _tcp(m))
-    _refuse_same((f"members.{m.node}.election_port", m.election) for m in members)
+    if len(members) > MEMBERS_MAX:
+        raise ClusterError(f"members: a cluster has {MEMBERS_MAX} at most, not {len(members)}")
+    check_members(members)
     return tuple(members)
 
 
@@ -230,7 +294,7 @@ def _priority(table: Mapping[str, Any], where: str) -> int:
     return value
 
 
-def _peer(table: Mapping[str, Any], where: str) -> tuple[str, int]:
+def _peer(table: Mapping[str, Any], where: str) -> Address:
     """The election speaks UDP and knows its peers by their numeric addresses."""
     hint = 'a numeric IPv4 address and a port, such as "10.0.0.1:8712"'
     text = _text(table, "peer", where, hint)
@@ -244,7 +308,7 @@ def _peer(table: Mapping[str, Any], where: str) -> tuple[str, int]:
     return host, port
 
 
-def _address(text: str, name: str) -> tuple[str, int]:
+def _address(text: str, name: str) -> Address:
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -276,7 +340,7 @@ def _url(text: str, name: str) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _tcp(member: Member) -> list[tuple[str, tuple[str, int]]]:
+def _tcp(member: Member) -> list[tuple[str, Address]]:
     """What one process listens on by TCP."""
     found = [
         ("peer", member.peer),
@@ -292,6 +356,11 @@ def _refuse_same(named: Iterable[tuple[str, object]]) -> None:
             text = value if isinstance(value, str) else ":".join(map(str, _parts(value)))
             raise ClusterError(f"{key} and {seen[value]} are both {text!r}; each needs its own")
         seen[value] = key
+
+
+def _host_port(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _parts(value: object) -> tuple[object, ...]:

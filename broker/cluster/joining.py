@@ -9,21 +9,36 @@ or the same copy. Otherwise it joins as a learner, and a leader lets it in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from delaylog.replication.messages import Hello
+from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import MetaFile
 
 log = logging.getLogger("delaylog.cluster")
 
 
-def is_new(mine: Hello, others: Iterable[int], heard: Mapping[int, Hello]) -> bool | None:
+class Heard(NamedTuple):
+    """What another node has said when it connected."""
+
+    hello: Hello
+    folder: FolderIdentity | None
+    """None from a node of feature level 1."""
+
+
+def is_new(mine: Heard, others: Iterable[int], heard: Mapping[int, Heard]) -> bool | None:
     """Whether this node begins as a voter; None while somebody has not been heard."""
     for node in others:
-        hello = heard.get(node)
-        if hello is None:
+        one = heard.get(node)
+        if one is None:
             return None
-        if hello.end != mine.end or (mine.end and hello.promised != mine.promised):
+        if mine.folder is not None and one.folder is not None:
+            if one.folder.history != mine.folder.history:
+                return False
+        elif one.hello.end != mine.hello.end or (
+            mine.hello.end and one.hello.promised != mine.hello.promised
+        ):
             # Logs of one length may still be different ones: the newest epoch tells, as long as
             # nobody has begun another.
             return False
@@ -33,15 +48,16 @@ def is_new(mine: Hello, others: Iterable[int], heard: Mapping[int, Hello]) -> bo
 class Joining:
     """How one node comes to be part of its cluster: what the others said, and what it becomes."""
 
-    def __init__(self, others: Sequence[int], *, new_cluster: bool) -> None:
+    def __init__(self, node: int, others: Sequence[int], *, new_cluster: bool) -> None:
         """`new_cluster` = an operator says that the cluster is new."""
+        self._node = node
         self._others = others
         self._new_cluster = new_cluster
-        self._heard: dict[int, Hello] = {}
+        self._heard: dict[int, Heard] = {}
 
-    def hear(self, peer: int, hello: Hello) -> None:
+    def hear(self, peer: int, heard: Heard) -> None:
         """Another node has said what it holds."""
-        self._heard[peer] = hello
+        self._heard[peer] = heard
 
     def enter_blank(self, meta: MetaFile) -> bool:
         """Be a learner with a blank folder, unless the cluster is said to be new; whether it is."""
@@ -54,17 +70,38 @@ class Joining:
         meta.save(meta.meta)
         return True
 
-    def enter_known(self, mine: Hello, meta: MetaFile) -> bool:
+    def enter_known(self, mine: Heard, meta: MetaFile, make_id: Callable[[], bytes]) -> bool:
         """In a cluster that is said to be new, be what the others show this node to be; False while
         somebody has not been heard.
+
+        The node with the smallest index draws the cluster's id, unless another has one already; the
+        others take over what they hear.
         """
         new = is_new(mine, self._others, self._heard) if self._new_cluster else None
         if new is None:
             return False
-        if new:
-            log.info("all members hold the same: this node begins as a voter of a new cluster")
-            meta.save(meta.meta.readmitted())
-        else:
-            log.warning("others hold a log already: this node joins as a learner")
+        if not new:
+            log.warning(
+                "others hold a log already, or another one, or their cluster file has other "
+                "members: this node joins as a learner"
+            )
             meta.save(meta.meta)
+            return True
+        cluster = self._known_id()
+        if not cluster and min([self._node, *self._others]) == self._node:
+            cluster = make_id()
+        elif not cluster and all(one.folder is not None for one in self._heard.values()):
+            return False
+        meta.save(replace(meta.meta.readmitted(), cluster=cluster))
+        log.info(
+            "all members hold the same: this node begins as a voter of the new cluster %s",
+            cluster.hex() or "without an id",
+        )
         return True
+
+    def _known_id(self) -> bytes:
+        """The cluster id that another node has taken over or drawn; nothing if nobody has one."""
+        for _, one in sorted(self._heard.items()):
+            if one.folder is not None and any(one.folder.cluster):
+                return one.folder.cluster
+        return b""

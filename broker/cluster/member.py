@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from random import Random
 from typing import Final
@@ -18,15 +19,17 @@ from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
+from delaylog.broker.cluster.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.handover import Handover, furthest
-from delaylog.broker.cluster.joining import Joining
+from delaylog.broker.cluster.joining import Heard, Joining
+from delaylog.broker.cluster.known_members import KnownMembers
 from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
 from delaylog.broker.cluster.operator_calls import OperatorCalls
-from delaylog.broker.cluster.oracles import RunningOracle
+from delaylog.broker.cluster.oracles import MemberOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
 from delaylog.broker.cluster.peers import Levels, PeerTransport, Transport
@@ -36,7 +39,8 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
-from delaylog.replication.errors import PeerError
+from delaylog.replication.configuration import CLUSTER_ID_SIZE
+from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
     Event,
     HandoverFailed,
@@ -95,7 +99,9 @@ class ClusterMember:
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
-        self.config = config
+        self.file = config
+        """The cluster file: where this node listens."""
+        self.members = KnownMembers(self, config)
         self._files = files
         self._on_fatal = on_fatal
         self._random = random
@@ -103,11 +109,22 @@ class ClusterMember:
         self._loop = asyncio.get_running_loop()
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
-        self._joining = Joining([member.node for member in config.others], new_cluster=new_cluster)
+        self._joining = Joining(
+            config.node, [member.node for member in config.others], new_cluster=new_cluster
+        )
+        self.folders = Folders(
+            meta=lambda: self._files.meta,
+            hello=self._hello,
+            history=lambda: self._files.history(self.members.nodes),
+            replication=lambda: self.replication,
+            on_stale=self._stale,
+        )
         self._places = FollowerPlaces(files.physical.first_position)
         self._silent = False
+        self.quarantined: str | None = None
+        """Why this node takes no part any more, though it runs."""
         self._end_to_come = 0
-        self._safe_sends = SafeSends(self._loop, lambda node: config.member(node).name)
+        self._safe_sends = SafeSends(self._loop, self.members.name_of)
         self.counts = MemberCounts()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -128,6 +145,7 @@ class ClusterMember:
             addresses=config.peers,
             listen=config.me.peer,
             hello=self._hello,
+            folders=self.folders,
             on_message=self._on_message,
             on_connect=self._on_connect,
             on_disconnect=self._on_disconnect,
@@ -136,7 +154,7 @@ class ClusterMember:
         )
 
     def attach(
-        self, node: Node, oracle: RunningOracle, succession: Succession, copies: Copies
+        self, node: Node, oracle: MemberOracle, succession: Succession, copies: Copies
     ) -> None:
         """Take a place: before the node starts."""
         self._node = node
@@ -152,7 +170,7 @@ class ClusterMember:
         self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(
-            self.config,
+            lambda: self.config,
             node,
             succession,
             self._sight,
@@ -166,6 +184,16 @@ class ClusterMember:
         )
         node.release_pace_seconds = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster file with the members that the log knows."""
+        return self.members.config
+
+    @property
+    def node(self) -> Node:
+        """What it is attached to."""
+        return self._node
 
     # ------------------------------------------------------------------ life
 
@@ -199,8 +227,14 @@ class ClusterMember:
         """A folder that is not part of the cluster yet: see what the others say of it."""
         if self.replication is not None or self._silent:
             return
-        if self._joining.enter_known(self._hello(), self._files.meta):
+        mine = Heard(self._hello(), self.folders.identity(self.config.node))
+        if self._joining.enter_known(
+            mine, self._files.meta, lambda: secrets.token_bytes(CLUSTER_ID_SIZE)
+        ):
             self._begin()
+            # The others wait for the id of the new cluster.
+            for peer in self.transport.connected():
+                self.transport.drop(peer, "this node is part of the cluster now")
 
     def _begin(self) -> None:
         self.replication = ReplicationNode(
@@ -209,8 +243,9 @@ class ClusterMember:
             ticks=self._files.ticks,
             random=self._random,
             timing=self._timing,
-            commit=self._files.start,
+            commit=self._files.committed,
         )
+        self.members.follow(self.replication)
 
     # ------------------------------------------------------------------ another folder
 
@@ -250,38 +285,33 @@ class ClusterMember:
         end = self._end_to_come if self._silent else replica.end
         return Hello(self.config.cluster_id, self.config.node, voter, promised, end)
 
+    def note_level(self) -> None:
+        """The log's level was raised."""
+        self._levels()
+
     def _levels(self) -> Levels:
         """The feature levels that peers are held to: none may lack what its frames may hold."""
         engine = self._node.engine.state.level
         self._reached = max(self._reached, self._files.replica.level, engine)
         return Levels(KNOWN_LEVEL, self._reached)
 
-    def _raise_level(self) -> None:
-        """Raise the log's level to what all members know, while all of them are connected."""
-        node = self._node
-        if not self.leading or node.engine.state.level >= KNOWN_LEVEL:
-            return
-        known = [self.transport.known_level(member.node) for member in self.config.others]
-        levels = [level for level in known if level is not None]
-        if len(levels) < len(known) or not self.may_append():
-            return
-        level = min([KNOWN_LEVEL, *levels])
-        if node.engine.raise_level(level, node.clock.now_ms()):
-            self._levels()
-            log.info("all members know feature level %d: the cluster is at it now", level)
-            node.log_commits.kick()
-
     def _on_connect(self, peer: int) -> None:
         self.fitness.heard(peer, boot_ms())
         hello = self.transport.hello_of(peer)
         if hello is not None:
-            self._joining.hear(peer, hello)
+            self._joining.hear(peer, Heard(hello, self.transport.folder_of(peer)))
             self._places.met(peer, hello.end)
             self.copies.giver.met(peer, hello.end)
         self._join_if_new()
         if self.replication is not None:
             replication = self.replication
             self._input(lambda: replication.reconnect(peer))
+
+    def _stale(self, error: StaleFolderError) -> None:
+        """This folder must not be served: the node ends, unless it does so already."""
+        if not self._stopping:
+            self._stopping = True
+            self._loop.call_soon(self._on_fatal, error)
 
     def _on_disconnect(self, peer: int) -> None:
         self.statuses.lost(peer)
@@ -294,7 +324,8 @@ class ClusterMember:
                 self.copies.receive(peer, message)
             return
         if isinstance(message, NodeStatus):
-            self.statuses.hear(peer, message, self._node.clock.wall_us)
+            status = self.statuses.hear(peer, message, self._node.clock.wall_us)
+            self.members.hear(status)
             self.fitness.heard(peer, boot_ms())
             return
         replication = self.replication
@@ -315,6 +346,8 @@ class ClusterMember:
                 self._pump()
         except PeerError:
             raise
+        except LostCommitError as error:
+            self._quarantine(error)
         except DiskFullError as error:
             # Nothing was promised, nothing said: it is asked for again.
             log.error("the disk is full: %s", error)
@@ -323,6 +356,19 @@ class ClusterMember:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
             self._stopping = True
             self._on_fatal(error)
+
+    def _quarantine(self, error: LostCommitError) -> None:
+        """Keep what the cluster has lost: take no further part, and serve reads only."""
+        log.error("%s", error)
+        self.quarantined = str(error)
+        self._silent = True
+        self.replication = None
+        self.counts.lost_commits += 1
+        self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        await self.oracle.stop()
+        await self.transport.stop()
 
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
@@ -355,7 +401,8 @@ class ClusterMember:
         self._candidacy.look(replication, now, chosen=chosen)
         self._candidacy.readmit(replication, now)
         self._settle()
-        self._raise_level()
+        self.members.look(replication)
+        self.oracle.look()
         if now.boot_ms >= self._slots_ms:
             # Not while the background is halted: it is asked for again then.
             if self._node.spawn("tick", self._sync_slots):

@@ -12,8 +12,11 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
+from delaylog.broker.cluster.folders import history_of
 from delaylog.broker.cluster.whose import META
 from delaylog.broker.engine.upkeep import saved_epochs
+from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
+from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
@@ -39,6 +42,8 @@ class MemberFiles:
     meta: MetaFile
     start: int
     """Position of the newest checkpoint: all in front of it is committed."""
+    committed: int
+    """Up to here the log was committed when it was opened: a checkpoint or the tick says so."""
     fresh: bool
     """There was no meta file: this folder is not part of the cluster yet."""
 
@@ -51,6 +56,10 @@ class MemberFiles:
     def durable_end(self) -> int:
         """How far the log is on this disk."""
         return self.replica.durable_end
+
+    def history(self, members: tuple[int, ...]) -> bytes:
+        """What tells this log from others; see `FolderIdentity`."""
+        return history_of(self.replica.epochs.entries(), self.replica.end, members)
 
     @property
     def last_begin(self) -> tuple[int, int]:
@@ -69,15 +78,19 @@ def open_member(
     folder: str,
     config: ClusterConfig,
     *,
+    incarnation: int,
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
 ) -> MemberFiles:
-    """Recover the log of a member. Raises ClusterError, CorruptionError and OSError."""
+    """Recover the log of a member. Raises ClusterError, CorruptionError and OSError.
+
+    `incarnation` = a random number, drawn for this call.
+    """
     if not fs.exists(folder):
         fs.mkdir(folder)
         fs.sync_folder(parent_of(folder))
     if install(fs, folder):
         log.warning("a copy of the leader's folder has taken the place of this one")
-    meta, fresh = _open_meta(fs, f"{folder}/{META}", config)
+    meta, fresh = _open_meta(fs, f"{folder}/{META}", config, incarnation)
     saved = load_newest(fs, folder)
     start = 0 if saved is None else saved[1]
     slots = TickSlots(fs, f"{folder}/tick")
@@ -88,23 +101,49 @@ def open_member(
         recent_bytes_max=RECENT_BYTES_MAX,
         node=config.node,
     )
-    entries = () if saved is None else tuple(saved_epochs(saved[0]))
-    replica = PhysicalReplicaLog(physical, slots, entries)
+    entries: EpochEntries = ()
+    configuration = None
+    if saved is not None:
+        entries = tuple(saved_epochs(saved[0]))
+        configuration = Configuration.decode(saved[0].get("members", b""))
+    replica = PhysicalReplicaLog(physical, slots, entries, configuration)
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
-    return MemberFiles(physical, replica, slots, SlotTicks(slots, physical), meta, start, fresh)
+    if replica.epochs.configuration is None and not fresh:
+        _check_founders(meta.meta, config, f"{folder}/{META}")
+    ticks = SlotTicks(slots, physical)
+    # A tick covers committed frames only, and outlives the process that took it.
+    committed = max(start, min(ticks.tick.position, replica.end))
+    return MemberFiles(physical, replica, slots, ticks, meta, start, committed, fresh)
 
 
 def new_learner(config: ClusterConfig) -> Meta:
-    """What a node is that knows of no promise it may have given."""
+    """What a node is that knows of no promise it may have given.
+
+    It knows of a cluster only if its cluster file could be that of one that is founded.
+    """
     members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
+    if len(members) not in CLUSTER_SIZES:
+        members = {}
     return Meta.learner(config.cluster_id, config.node, members)
 
 
-def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFile, bool]:
-    learner = new_learner(config)
-    members = learner.members
+def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
+    """While no log says who is a member, the cluster file must name the founders."""
+    said = {member.node for member in config.members}
+    if meta.members and meta.members.keys() != said:
+        raise ClusterError(
+            f"{path} knows the members {sorted(meta.members)}, the cluster file {sorted(said)}: "
+            "the file must name the founders until the log knows the members, which is once all "
+            "of them have run this release; then change members by `delaylog cluster add`"
+        )
+
+
+def _open_meta(
+    fs: FileSystem, path: str, config: ClusterConfig, incarnation: int
+) -> tuple[MetaFile, bool]:
+    learner = new_learner(config).reborn(incarnation)
     try:
         meta = load_meta(fs, path)
     except MetaDamagedError as error:
@@ -121,9 +160,5 @@ def _open_meta(fs: FileSystem, path: str, config: ClusterConfig) -> tuple[MetaFi
         )
     if meta.node_id != config.node:
         raise ClusterError(f"{path} is that of node {meta.node_id}, not of node {config.node}")
-    if meta.members.keys() != members.keys():
-        raise ClusterError(
-            f"{path} knows the members {sorted(meta.members)}, the cluster file "
-            f"{sorted(members)}: members cannot be changed"
-        )
-    return MetaFile(fs, path, meta), False
+    # Before anybody is told of it.
+    return MetaFile.make(fs, path, meta.reborn(incarnation)), False

@@ -26,7 +26,7 @@ class MemberStanding:
 
     def __init__(
         self,
-        config: ClusterConfig,
+        config: Callable[[], ClusterConfig],
         node: Node,
         succession: Succession,
         sight: LeaderSight,
@@ -62,12 +62,12 @@ class MemberStanding:
     def leader_url(self) -> str | None:
         """Where clients find the leader, if it is another node and known."""
         other = self._sight.other
-        return None if other is None else self._config.member(other).http_url
+        return None if other is None else self._config().member(other).http_url
 
     def leader_resp(self) -> tuple[str, int] | None:
         """Where the leader, this node too, takes Redis clients; None if that is not known."""
         leader = self._sight.leader
-        return None if leader is None else self._config.member(leader).resp
+        return None if leader is None else self._config().member(leader).resp
 
     @property
     def settled(self) -> bool:
@@ -113,7 +113,7 @@ class MemberStanding:
         """Call back once the log is as safe up to `position` as is asked for (None = as
         configured), with NotLeadingError or NotEverywhereError if it cannot be said.
         """
-        acks = acks or self._config.acks
+        acks = acks or self._config().acks
         if acks is Acks.QUORUM:
             self._node.when_durable(position, call)
             return

@@ -29,6 +29,8 @@ class MemberCounts:
     """It was chosen and could not come to serve in time."""
     handed_over: int = 0
     handovers_failed: int = 0
+    lost_commits: int = 0
+    """Times a leader lacked what was committed here: this node keeps it, and is out."""
     refused_epochs: int = 0
     """Messages of an epoch below the promised one, such as those of a leader that was stopped."""
 
@@ -98,6 +100,10 @@ class ClusterMetrics(Collector):
             "resignations": ("Times it was chosen and could not come to serve.", counts.resigned),
             "handovers": ("Hand-overs by this node that were taken.", counts.handed_over),
             "handovers_failed": ("Hand-overs that nobody took.", counts.handovers_failed),
+            "lost_commits": (
+                "Times a leader lacked what was committed on this node, which took no part then.",
+                counts.lost_commits,
+            ),
             "epochs_refused": (
                 "Messages that were refused for an epoch below the promised one.",
                 counts.refused_epochs,

@@ -8,7 +8,7 @@ Only nodes of feature level 2 get one.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 import msgpack
 
@@ -41,6 +41,8 @@ class Status:
     """Committed log that it has not applied."""
     priority: int = 50
     zone: str = ""
+    removed: bool = False
+    """The receiver is no member any more; the connection ends with this."""
 
 
 _TYPES: Final = {each.name: type(each.default) for each in fields(Status)}
@@ -86,7 +88,7 @@ class Statuses:
         """What a peer said last; None if it said nothing, or is not connected."""
         return self._heard[peer][0] if peer in self._heard else None
 
-    def echo(self, peer: int) -> dict[str, int]:
+    def echo(self, peer: int) -> dict[str, Any]:
         """The members of a status that answer the newest one of its receiver."""
         if peer not in self._heard:
             return {}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.broker.cluster.config import Member
+from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.member_changes import MemberChanges, Wanted
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -22,7 +23,15 @@ from delaylog.replication.events import Role
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember
 
-ROLES: Final = ("leader", "candidate", "follower", "learner", "joining")
+ROLES: Final = (
+    "leader",
+    "candidate",
+    "follower",
+    "learner",
+    "joining",
+    "removed",
+    "quarantined",
+)
 SUCCESSOR_SECONDS: Final = 2.0
 """How long the next leader may take until it serves, beyond the deadline of the hand-over."""
 _LOOK_SECONDS: Final = 0.002
@@ -39,7 +48,10 @@ class OperatorCalls:
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member
-        self._config = member.config
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return self._member.config
 
     # ------------------------------------------------------------------ looking
 
@@ -49,8 +61,12 @@ class OperatorCalls:
         replication = self._member.replication
         if self._member.leading:
             return "leader"
+        if self._member.quarantined is not None:
+            return "quarantined"
         if replication is None:
             return "joining"
+        if self._member.members.removed:
+            return "removed"
         if not replication.votes:
             return "learner"
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
@@ -62,11 +78,15 @@ class OperatorCalls:
             return []
         here = {self._config.node, *self._member.transport.connected()}
         voters = replication.configuration.deciding
-        return [self._config.member(node).name for node in voters if node not in here]
+        return [self._config.name_of(node) for node in voters if node not in here]
 
     def not_ready(self) -> str | None:
         """Why calls are of no use here at the moment; None if they are."""
         member, replication = self._member, self._member.replication
+        if member.quarantined is not None:
+            return member.quarantined
+        if member.members.removed:
+            return "this node was removed from the cluster"
         if replication is None:
             return "this node waits for all other members before it joins"
         if not replication.votes and not member.files.log_end:
@@ -83,6 +103,8 @@ class OperatorCalls:
         leader = None if member.leader is None else self._config.member(member.leader)
         return {
             "cluster": self._config.name,
+            "cluster_id": member.files.meta.meta.cluster.hex() or None,
+            "version": 0 if replication is None else replication.configuration.version,
             **_named(self._config.me),
             "role": self.role,
             "epoch": None if replication is None else _epoch(replication.promised),
@@ -92,6 +114,7 @@ class OperatorCalls:
             "commit": 0 if replication is None else replication.commit,
             "applied": member.position,
             "gate_age_ms": member.gate_age_ms(),
+            "error": member.quarantined,
             "members": [self._member_status(each) for each in self._config.members],
         }
 
@@ -99,20 +122,23 @@ class OperatorCalls:
         """A member: of itself a node knows all, of the others what it leads them to."""
         member, replication = self._member, self._member.replication
         me = each.node == self._config.node
+        known = None if replication is None else replication.configuration
+        removed = known is not None and known.version > 0 and each.node not in known.nodes
         voter: bool | None = None
         match: int | None = None
         if me:
             voter = replication is not None and replication.votes
             match = member.files.durable_end
         elif replication is not None and replication.leader is not None:
-            one = replication.leader.progress[each.node]
-            if one.known:
+            one = replication.leader.progress.get(each.node)
+            if one is not None and one.known:
                 voter, match = one.counts, one.match
         return {
             **_named(each),
             "peer": "{}:{}".format(*each.peer),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,
+            "removed": removed,
             "match": match,
             "lag_bytes": None if match is None else max(member.files.log_end - match, 0),
             **member.fitness.shown(each.node),
@@ -144,6 +170,14 @@ class OperatorCalls:
             "epoch": _epoch(epoch),
             "pause_ms": round((loop.time() - began) * 1000),
         }
+
+    # ------------------------------------------------------------------ members
+
+    async def change_members(
+        self, action: str, nodes: list[str], contact: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Change who belongs to the cluster. Raises EngineErrors."""
+        return await MemberChanges(self._member).change(Wanted(action, nodes, contact))
 
     def _find(self, to: int | str) -> int:
         """A member by index or name."""

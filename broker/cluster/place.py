@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from random import Random
 from typing import Final
 
 from delaylog.broker.clock import BrokerClock
-from delaylog.broker.cluster.config import ClusterConfig, load_cluster
+from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
-from delaylog.broker.cluster.oracles import make_oracle
+from delaylog.broker.cluster.oracles import make_oracle, require_oracle
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
@@ -85,6 +86,7 @@ async def take_place(
     """
     assert config.cluster is not None, "a cluster is configured"
     cluster = load_cluster(config.cluster, node=config.cluster_node)
+    require_oracle(cluster)
     fs = OsFileSystem()
     try:
         noted = noted_damage(fs, config.data_dir)
@@ -106,7 +108,13 @@ def _open_place(
 ) -> ClusterPlace:
     def open_files() -> MemberFiles:
         segment_bytes = config.limits.segment_bytes_max
-        return open_member(fs, config.data_dir, cluster, segment_bytes_max=segment_bytes)
+        return open_member(
+            fs,
+            config.data_dir,
+            cluster,
+            incarnation=secrets.randbits(63) | 1,
+            segment_bytes_max=segment_bytes,
+        )
 
     def engine_over(files: MemberFiles, loaded: LoadedKeyspace | None = None) -> Engine:
         shared = Membership(
@@ -118,6 +126,8 @@ def _open_place(
         files = open_files()
         return files, engine_over(files)
 
+    if config.new_cluster:
+        check_founding(cluster.members)
     files = open_files()
     if files.fresh and files.log_end and not config.new_cluster:
         raise ClusterError(

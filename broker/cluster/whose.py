@@ -12,6 +12,15 @@ META: Final = "meta"
 """The file in a member's data folder that says what it has promised, and who it is."""
 
 
+def cluster_of(fs: FileSystem, folder: str) -> bytes:
+    """The random id of its cluster; nothing without one, or where the file cannot be read."""
+    try:
+        meta = load_meta(fs, f"{folder}/{META}")
+    except MetaDamagedError:
+        return b""
+    return b"" if meta is None else meta.cluster
+
+
 def node_of(fs: FileSystem, folder: str) -> int:
     """Its index in its cluster; 0 without a cluster, and where the file cannot be read.
 

@@ -62,7 +62,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.HOUR_FLOOR:
         apply_hour_floor(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.EPOCH_BEGIN:
-        state.begin_epoch(header.epoch, header.position)
+        state.begin_epoch(header.epoch, header.position, bytes(payload))
     elif kind is FrameKind.CLOCK:
         apply_clock(state, msgpack.unpackb(payload), header.leader_time_ms)
     elif kind is FrameKind.JOB:

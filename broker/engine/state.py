@@ -124,6 +124,8 @@ class EngineState:
         self.id_hash = UNKEYED
         self.epoch = 0
         """The leadership under which frames are appended, as it stands in them."""
+        self.members = b""
+        """The newest configuration of a cluster, as its EPOCH_BEGIN frame has it; kept only."""
         self.epochs: list[tuple[int, int]] = []
         """(epoch, first position) of the leaderships whose frames the log may still hold."""
         self.following = False
@@ -204,9 +206,10 @@ class EngineState:
         self.keyspace.stop_expiring()
         self.committed = lambda: commit
 
-    def begin_epoch(self, epoch: int, position: int) -> None:
-        """The frame at `position` begins a leadership."""
+    def begin_epoch(self, epoch: int, position: int, members: bytes = b"") -> None:
+        """The frame at `position` begins a leadership, of a cluster with these members."""
         self.epoch = epoch
+        self.members = members
         self.epochs.append((epoch, position))
         self.keyspace_pieces.begin_epoch(epoch)
 

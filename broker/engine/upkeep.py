@@ -50,6 +50,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "told_ms": now_ms,
         "epoch": state.epoch_counter,
         "epochs": list(state.epochs),
+        "members": state.members,
         "level": state.level,
         "id_key": state.id_key,
         "hour_floor": state.hour_floor,
@@ -138,6 +139,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
     state.epochs = saved_epochs(saved)
+    state.members = saved.get("members", b"")
     state.epoch = state.epochs[-1][0] if state.epochs else 0
     state.level = saved.get("level", FIRST_LEVEL)
     state.use_id_key(saved.get("id_key", b""))

@@ -282,6 +282,37 @@ READ: Final = Choice(
 )
 TO: Final = IntOrText("to", "Index or name of who is to lead; absent: who is fittest.", 0, 2**16)
 HAND_OVER: Final = Shape("Hand over", "the body", TO)
+MEMBERS_ACTION: Final = Choice(
+    "action",
+    "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; move "
+    "a node to other addresses.",
+    ("add", "promote", "remove", "replace", "move"),
+)
+MEMBERS_NODES: Final = TextList(
+    "nodes",
+    "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
+    1,
+    7,
+    length_max=64,
+)
+MEMBERS_ELECTION_PORT: Final = Int(
+    "election_port", "Its UDP port for elections, if it is another one.", 1, 65_535
+)
+MEMBERS_TEXTS: Final = (
+    Text("name", "Of a node to add or move: its name.", 64),
+    Text("peer", "Its address for other nodes, HOST:PORT.", 300),
+    Text("http", "Its address for HTTP clients.", 300),
+    Text("resp", "Its address for Redis clients.", 300),
+)
+MEMBERS_CHANGE: Final = Shape(
+    "Change of members",
+    "the body",
+    MEMBERS_ACTION,
+    MEMBERS_NODES,
+    MEMBERS_ELECTION_PORT,
+    *MEMBERS_TEXTS,
+    rules={"required": ["action", "nodes"]},
+)
 CANCEL_FORCE_QUERY: Final = QueryFlag(
     "force", "Also while a consumer has it, and as a dead letter."
 )

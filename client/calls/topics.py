@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from delaylog.client.calls.call import Call, given, json_call, with_query
@@ -110,6 +110,14 @@ def clock(*, accept: bool = False) -> Call[dict[str, Any]]:
 def cluster() -> Call[dict[str, Any]]:
     """What the node that is asked knows of its cluster."""
     return json_call("GET", CLUSTER)
+
+
+def change_members(
+    action: str, nodes: Sequence[str], contact: Mapping[str, Any]
+) -> Call[dict[str, Any]]:
+    """Add, promote, remove, replace or move nodes of a cluster."""
+    members = {"action": action, "nodes": [*nodes], **contact}
+    return json_call("POST", f"{CLUSTER}/members", members)
 
 
 def hand_over(to: int | str | None = None) -> Call[dict[str, Any]]:

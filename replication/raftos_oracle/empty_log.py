@@ -6,6 +6,7 @@ Elections only ask for its length and newest term. Nothing can be put in, and no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NoReturn
 
 from raftos.storage import Log
@@ -20,6 +21,12 @@ class EmptyLog(Log):
         self.last_applied = 0
         self.next_index: dict[str, int] = {}
         self.match_index: dict[str, int] = {}
+
+    def know_members(self, names: Iterable[str]) -> None:
+        """raftos looks these tables up for each follower."""
+        names = [*names]
+        self.next_index = dict.fromkeys(names, 1)
+        self.match_index = dict.fromkeys(names, 0)
 
     def write(self, term: object, command: object) -> NoReturn:
         raise AssertionError("nothing is replicated by raftos")

@@ -47,10 +47,20 @@ class ElectionNode(Node):
         self._running = False
         self._told: asyncio.Handle | None = None
         self.state = ElectionState(self, storage, settings)
-        for peer in roster.others:
-            self.update_cluster(roster.addresses[peer])
-        sessions = Sessions(roster.others, lambda: secrets.token_hex(RANDOM_BYTES))
-        self._protocol = Transport(roster, sessions, cryptor, refusals, self.request_handler)
+        self._sessions = Sessions(roster.others, lambda: secrets.token_hex(RANDOM_BYTES))
+        self._protocol = Transport(roster, self._sessions, cryptor, refusals, self.request_handler)
+        self._know_members()
+
+    def change_members(self) -> None:
+        """The roster has changed, but for this node's own address."""
+        self._sessions.change(self._roster.others)
+        self._know_members()
+        if self._running:
+            self._protocol.greet_all()
+
+    def _know_members(self) -> None:
+        self.cluster = {self._roster.addresses[peer] for peer in self._roster.others}
+        self.state.log.know_members(self.state.cluster)
 
     @property
     def running(self) -> bool:

@@ -62,6 +62,18 @@ class RaftosOracle:
         if node is not None:
             await node.stop()
 
+    def change_members(self, members: Mapping[int, Address]) -> bool:
+        """Elect among these from now on. Raises ClusterError.
+
+        False if that takes another oracle: this node's own address is another one, or is alone.
+        """
+        if len(members) < 2 or members.get(self._roster.node) != self._roster.address:
+            return False
+        self._roster.change(members)
+        if self._node is not None:
+            self._node.change_members()
+        return True
+
     @property
     def term(self) -> int:
         """raftos' term, to look at only: it is no epoch. 0 while the oracle does not run."""

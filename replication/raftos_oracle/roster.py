@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from ipaddress import AddressValueError, IPv4Address
 from typing import Final, TypeAlias
 
-from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
 
 Address: TypeAlias = tuple[str, int]
@@ -26,16 +25,22 @@ class Roster:
 
     def __init__(self, node: int, addresses: Mapping[int, Address]) -> None:
         """Raises ClusterError for what cannot work."""
-        Configuration.founding(addresses)
-        if len(addresses) == 1:
-            raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
-        if node not in addresses:
-            raise ClusterError(f"node {node} is not among the members")
         self.node = node
-        self.addresses = {index: _checked(index, addresses[index]) for index in addresses}
-        self._indexes = {raftos_id(address): index for index, address in self.addresses.items()}
-        if len(self._indexes) != len(self.addresses):
-            raise ClusterError(f"two members have the same UDP address: {self.addresses}")
+        self.addresses: dict[int, Address] = {}
+        self._indexes: dict[str, int] = {}
+        self.change(addresses)
+
+    def change(self, addresses: Mapping[int, Address]) -> None:
+        """These are the members from now on. Raises ClusterError; nothing is changed then."""
+        if len(addresses) < 2:
+            raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
+        if self.node not in addresses:
+            raise ClusterError(f"node {self.node} is not among the members")
+        checked = {index: _checked(index, addresses[index]) for index in addresses}
+        indexes = {raftos_id(address): index for index, address in checked.items()}
+        if len(indexes) != len(checked):
+            raise ClusterError(f"two members have the same UDP address: {checked}")
+        self.addresses, self._indexes = checked, indexes
 
     @property
     def address(self) -> Address:

@@ -49,6 +49,10 @@ class Sessions:
         self._life = make_random()
         self._peers = {peer: _Peer() for peer in peers}
 
+    def change(self, peers: Iterable[int]) -> None:
+        """These are the peers from now on; what is known of those that stay is kept."""
+        self._peers = {peer: self._peers.get(peer) or _Peer() for peer in peers}
+
     def stamp(self, peer: int) -> Stamp:
         """For the next datagram to a peer."""
         known = self._peers[peer]

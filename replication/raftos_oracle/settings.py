@@ -15,8 +15,8 @@ from raftos.conf import Configuration
 from raftos.cryptors import Cryptor
 from raftos.serializers import JSONSerializer
 
+from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.meta import CLUSTER_ID_SIZE
 from delaylog.replication.raftos_oracle.roster import Address, check_address
 from delaylog.replication.watermark import EpochTick
 

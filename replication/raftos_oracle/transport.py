@@ -52,6 +52,10 @@ class Transport(UDPProtocol):
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:
         """raftos starts its sending task here."""
         self.transport = transport
+        self.greet_all()
+
+    def greet_all(self) -> None:
+        """Ask all others who they are."""
         for peer in self._roster.others:
             self._greet(peer, answer=None, ask=self._sessions.ask(peer))
 

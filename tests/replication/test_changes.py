@@ -66,6 +66,29 @@ def test_a_voter_counts_once_the_change_is_settled() -> None:
     assert cluster.nodes[4].commit == cluster.disks[4].log.end
 
 
+def test_a_blank_learner_may_vote_while_a_voter_is_away() -> None:
+    """It takes the place of that voter. A voter that was wiped has to wait for all others."""
+    cluster = with_learners(3)
+    cluster.down = {2}
+    cluster.wipe(3)
+    cluster.pass_ms(300)
+    leader = cluster.nodes[0].leader
+    assert leader is not None
+    assert not leader.progress[3].voter
+    assert cluster.nodes[0].readmit(3)
+    cluster.settle()
+    cluster.pass_ms(100)
+    change(cluster, 0, known(cluster, 0).with_voters((0, 1, 3)))
+    assert known(cluster, 3) == Configuration((0, 1, 3), removed=(2,), version=3)
+    cluster.down = {1, 2}
+    cluster.send(0)
+    assert cluster.nodes[0].commit == cluster.disks[0].log.end
+    cluster.down = {2, 3}
+    cluster.wipe(1)
+    cluster.pass_ms(300)
+    assert not cluster.nodes[0].readmit(1)
+
+
 def test_it_shrinks_again_and_the_removed_one_is_not_heard() -> None:
     cluster = led()
     change(cluster, 0, THREE.with_voters((0, 1)))

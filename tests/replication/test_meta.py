@@ -13,6 +13,7 @@ import pytest
 
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import (
+    INCARNATIONS_MAX,
     META_MAGIC,
     Meta,
     MetaFile,
@@ -36,13 +37,33 @@ def folder() -> FakeDisk:
 
 
 def test_known_bytes() -> None:
-    assert encode_meta(META).hex() == (
+    meta = replace(META, cluster=CLUSTER, incarnations=(1, 2), met={0: 5})
+    assert encode_meta(meta).hex() == (
+        "444c4d45010000000000000000000000000000000000000093000000e19fda46"
+        "89a6666f726d617401aa636c75737465725f6964c410000102030405060708090a0b0c0d0e0f"
+        "a76e6f64655f696401a76d656d626572738300a3613a3101a3623a3202a3633a33"
+        "ae70726f6d697365645f65706f6368ce00050001a5766f746572c3"
+        "a7636c7573746572c410000102030405060708090a0b0c0d0e0f"
+        "ac696e6361726e6174696f6e73920102a36d6574810005"
+    )
+    assert decode_meta(encode_meta(meta), PATH) == meta
+
+
+def test_the_bytes_of_release_0_1_0_are_read() -> None:
+    raw = bytes.fromhex(
         "444c4d45010000000000000000000000000000000000000062000000c5537814"
         "86a6666f726d617401aa636c75737465725f6964c410000102030405060708090a0b0c0d0e0f"
         "a76e6f64655f696401a76d656d626572738300a3613a3101a3623a3202a3633a33"
         "ae70726f6d697365645f65706f6368ce00050001a5766f746572c3"
     )
-    assert decode_meta(encode_meta(META), PATH) == META
+    assert decode_meta(raw, PATH) == META
+
+
+def test_a_folder_remembers_so_many_incarnations() -> None:
+    meta = META
+    for incarnation in range(1, 300):
+        meta = meta.reborn(incarnation)
+    assert meta.incarnations == tuple(range(300 - INCARNATIONS_MAX, 300))
 
 
 def test_no_file_says_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.errors import DivergedError
+from delaylog.replication.errors import DivergedError, LostCommitError
 from tests.replication.judge import Violation
 from tests.replication.mutations import MUTATIONS, SURVIVES, mutated
 from tests.replication.world import World
@@ -57,7 +57,7 @@ def first_found(name: str, seeds: int) -> str | None:
         for seed in range(seeds):
             try:
                 World(seed, **tuned).run(steps)
-            except (Violation, DivergedError) as found:
+            except (Violation, DivergedError, LostCommitError) as found:
                 return str(found)
     return None
 

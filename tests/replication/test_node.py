@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog.replication.epochs import EpochTable
-from delaylog.replication.errors import DivergedError, PeerError
+from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
     HandoverFailed,
     NeedsCopy,
@@ -509,7 +509,7 @@ def test_a_node_stops_before_it_cuts_what_is_committed() -> None:
     other = Cluster()
     extend(other.disks[2].log, [(7 << 16 | 2, 3)])
     data = bytes(other.disks[2].log.data)
-    with pytest.raises(DivergedError, match="committed"):
+    with pytest.raises(LostCommitError, match="committed"):
         cluster.nodes[0].receive(2, Append(7 << 16 | 2, 0, 0, 0, 1, NO_TICK, data), cluster.now)
 
 

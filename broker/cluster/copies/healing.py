@@ -16,6 +16,7 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
+from delaylog.broker.cluster.folders import Visitor
 from delaylog.broker.cluster.member_files import new_learner
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
@@ -141,6 +142,7 @@ async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) ->
         addresses=config.peers,
         listen=config.me.peer,
         hello=lambda: hello,
+        folders=Visitor(meta),
         on_message=lambda peer, message: None,
         on_connect=met,
         on_disconnect=lambda peer: None,

@@ -3,7 +3,9 @@
 It is closed on the first thing that is not as it must be, with the reason told to its host once,
 and nothing of a bad record is taken. Who may connect and what messages mean is its host's affair.
 
-    CHALLENGE -> (listener only) PROOF -> HELLO -> OPEN -> CLOSED
+    CHALLENGE -> (listener only) PROOF -> HELLO -> FOLDER -> OPEN -> CLOSED
+
+FOLDER is left out with a peer of feature level 1.
 """
 
 from __future__ import annotations
@@ -31,11 +33,17 @@ from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX, TURN_BYTES, P
 from delaylog.broker.cluster.peers.outgoing import Outgoing
 from delaylog.broker.cluster.peers.records import RecordError, RecordReader, RecordWriter
 from delaylog.replication.errors import PeerError, WireError
-from delaylog.replication.messages import Hello, Message
+from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
+from delaylog.storage.levels import IDENTITIES
 
 HELLO_BYTES: Final = sum(map(len, encode(Hello(bytes(16), 0, False, 0, 0))))
-_BEHIND_HELLO: Final = [layout.type for layout in LAYOUTS if layout.type is not Hello]
+FOLDER_BYTES_MAX: Final = HEADER_SIZE + next(
+    layout.size_max for layout in LAYOUTS if layout.type is FolderIdentity
+)
+_BEHIND_HELLO: Final = [
+    layout.type for layout in LAYOUTS if layout.type not in (Hello, FolderIdentity)
+]
 assert HELLO_BYTES > HEADER_SIZE
 
 
@@ -45,8 +53,13 @@ class Stage(IntEnum):
     CHALLENGE = 1
     PROOF = 2
     HELLO = 3
-    OPEN = 4
-    CLOSED = 5
+    FOLDER = 4
+    OPEN = 5
+    CLOSED = 6
+
+
+_PROVEN: Final = (Stage.HELLO, Stage.FOLDER, Stage.OPEN)
+"""Both sides know the secret: records go both ways."""
 
 
 class Host(Protocol):
@@ -55,8 +68,11 @@ class Host(Protocol):
     def made(self, connection: Connection) -> None:
         """The system has it: until `lost` is done, something of it is left."""
 
+    def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
+        """The peer has said which folder it serves. Raises HandshakeError."""
+
     def opened(self, connection: Connection) -> None:
-        """The peer is proven and has said HELLO."""
+        """The peer is proven, and has said HELLO and which folder it serves."""
 
     def received(self, connection: Connection, message: Message) -> None:
         """A message came. May raise PeerError."""
@@ -77,13 +93,17 @@ class Connection(asyncio.BufferedProtocol):
         identity: Identity,
         hello: Callable[[], Hello],
         *,
+        folder: Callable[[int], FolderIdentity],
         limits: PeerLimits,
         expected: int | None = None,
     ) -> None:
-        """`expected` = the peer that is dialled; None = this side listens."""
+        """`folder` = what to say to a peer of the own folder; `expected` = the peer that is
+        dialled, None = this side listens.
+        """
         self._host = host
         self._identity = identity
         self._hello = hello
+        self._folder = folder
         self._limits = limits
         self._expected = expected
         self._side = Side.LISTENS if expected is None else Side.DIALS
@@ -98,7 +118,10 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.stage = Stage.CHALLENGE
         self.hello: Hello | None = None
-        """What the peer said."""
+        """What the peer said; None until the connection is open."""
+        self._heard: Hello | None = None
+        self.folder: FolderIdentity | None = None
+        """Which folder the peer serves; None for a peer of feature level 1."""
         self.traffic = PeerTraffic()
         """The host puts the peer's own here."""
         self.heard_at = self.sent_at = self._loop.time()
@@ -141,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> bool:
         """Hand queued messages to the socket; True if some are left for the next turn."""
         outgoing = self._outgoing
-        if self.stage not in (Stage.HELLO, Stage.OPEN) or outgoing is None:
+        if self.stage not in _PROVEN or outgoing is None:
             return False
         for block in outgoing.take(TURN_BYTES):
             self._write(block)
@@ -149,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def look(self, now_s: float) -> None:
         """Send a ping if it is time; close if the peer is silent for too long."""
-        if self.stage not in (Stage.HELLO, Stage.OPEN):
+        if self.stage not in _PROVEN:
             return
         assert self._outgoing is not None
         if (now_s - self.heard_at) * 1000 >= self._limits.silent_ms:
@@ -207,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whoever ended it, it is over."""
         if isinstance(exc, ssl.SSLError):
             self.close(Refused.TLS, str(exc))
-        elif self.stage in (Stage.CHALLENGE, Stage.PROOF, Stage.HELLO):
+        elif self.stage < Stage.OPEN:
             text = "it ended before the peer was known"
             self.close(Refused.CUT, text if exc is None else f"{text}: {exc}")
         elif self._reader is not None and self._reader.inside:
@@ -235,7 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.traffic.bytes_in += nbytes
                 self._take_records(self._reader)
         except HandshakeError as error:
-            self.close(error.reason, str(error))
+            # What was said of the own folder may let the peer see what is wrong with its own.
+            self.close(error.reason, str(error), gently=self.stage is Stage.FOLDER)
         except RecordError as error:
             self.close(Refused.RECORD, str(error))
         except WireError as error:
@@ -277,6 +301,9 @@ class Connection(asyncio.BufferedProtocol):
         self.stage = Stage.HELLO
         self.traffic = PeerTraffic()
         self.flush()
+        if self._has_identity:
+            self._outgoing.add(self._folder(self.peer))
+            self.flush()
 
     def _take_records(self, reader: RecordReader) -> None:
         while self.stage != Stage.CLOSED:
@@ -291,6 +318,8 @@ class Connection(asyncio.BufferedProtocol):
             for message in messages:
                 if self.stage == Stage.HELLO:
                     self._meet(reader, message)
+                elif self.stage == Stage.FOLDER:
+                    self._meet_folder(reader, message)
                 elif self.stage == Stage.OPEN:
                     self.traffic.messages_in += 1
                     self._host.received(self, message)
@@ -303,12 +332,35 @@ class Connection(asyncio.BufferedProtocol):
             raise HandshakeError(Refused.HELLO, text)
         # The log may have risen since the challenge was made.
         self._handshake.check_levels()
-        self.hello = hello
+        self._heard = hello
+        if self._has_identity:
+            reader.size_max = FOLDER_BYTES_MAX
+            self._decoder = Decoder([FolderIdentity])
+            self.stage = Stage.FOLDER
+        else:
+            self._open(reader)
+
+    def _meet_folder(self, reader: RecordReader, folder: Message) -> None:
+        """The peer says which folder it serves."""
+        assert isinstance(folder, FolderIdentity), "the decoder lets nothing else through"
+        assert self._heard is not None, "HELLO came before"
+        self.folder = folder
+        self._host.judge(self, self._heard, folder)
+        self._open(reader)
+
+    def _open(self, reader: RecordReader) -> None:
+        self.hello = self._heard
         reader.size_max = RECORD_BYTES_MAX
         self._decoder = Decoder(_BEHIND_HELLO)
         self.stage = Stage.OPEN
         self._settle()
         self._host.opened(self)
+
+    @property
+    def _has_identity(self) -> bool:
+        """Whether both sides say which folder they serve."""
+        own = self._identity.levels()
+        return min(self.levels.known, own.known) >= IDENTITIES
 
     def _lose(self) -> None:
         if not self.lost.done():

@@ -15,6 +15,8 @@ class Refused(StrEnum):
     VERSION = "version"
     """It speaks another version."""
     CLUSTER = "other_cluster"
+    FOLDER = "stale_folder"
+    """Its data folder, or this node's, is not the newest that the node has served with."""
     NODE = "wrong_node"
     """Not the node that is expected at that end, or meant for another one."""
     KEY = "wrong_key"

@@ -25,11 +25,23 @@ from delaylog.broker.cluster.peers.handshake import Identity, Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.quiet_log import QuietLog
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.replication.messages import Hello, Message
+from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.storage.levels import KNOWN_LEVEL
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
+
+
+class PeerFolders(Protocol):
+    """What a member knows of data folders; see folders.py."""
+
+    def identity(self, peer: int) -> FolderIdentity:
+        """What to tell a peer of the own folder."""
+
+    def judge(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        """See whether the connection may be used. Raises HandshakeError."""
 
 
 class Transport(Protocol):
@@ -53,6 +65,12 @@ class Transport(Protocol):
     def known_level(self, peer: int) -> int | None:
         """The feature level that a connected peer knows; None while it is away."""
 
+    def folder_of(self, peer: int) -> FolderIdentity | None:
+        """What a connected peer says of its folder; None if it is away or says nothing."""
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Know these nodes from now on, this one included, and no others."""
+
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop, or drop it if the peer is away."""
 
@@ -75,6 +93,7 @@ class PeerTransport:
         addresses: Mapping[int, tuple[str, int]],
         listen: tuple[str, int],
         hello: Callable[[], Hello],
+        folders: PeerFolders,
         on_message: Callable[[int, Message], None],
         on_connect: Callable[[int], None],
         on_disconnect: Callable[[int], None],
@@ -83,16 +102,16 @@ class PeerTransport:
         limits: PeerLimits | None = None,
         random: Random | None = None,
     ) -> None:
-        """`addresses` = all nodes, looked at before each dial. `key` = 32 bytes or more, of this
-        use only.
+        """`addresses` = all nodes; see `set_addresses`. `key` = 32 bytes or more, of this use only.
 
         `on_message` may raise PeerError, which closes that connection. After each `on_connect`
         comes one `on_disconnect`, never from inside `send`, `flush` or `drop`.
         """
-        self._identity = Identity(node, cluster_id, key, frozenset(addresses) | {node}, levels)
-        self._addresses = addresses
+        self._addresses = dict(addresses)
+        self._identity = Identity(node, cluster_id, key, self._addresses.keys(), levels)
         self._listen = listen
         self._hello = hello
+        self._folders = folders
         self._on_message = on_message
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
@@ -117,6 +136,7 @@ class PeerTransport:
         self._strangers: dict[Connection, asyncio.Task[None]] = {}
         """Accepted and not proven yet, oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._diallers: dict[int, asyncio.Task[None]] = {}
         self._looker: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._socket: socket.socket | None = None
@@ -133,9 +153,7 @@ class PeerTransport:
         self._socket.setblocking(False)
         self._running = True
         self._spawn(accept_all(self._socket, self._accept, self._note_refused_accept))
-        for peer in self._addresses:
-            if peer > self._identity.node:
-                self._spawn(self._keep_dialling(peer))
+        self._dial_all()
         self._looked_at = loop.time()
         self._looker = loop.call_later(self._limits.look_ms / 1000, self._look)
         port: int = self._socket.getsockname()[1]
@@ -183,6 +201,38 @@ class PeerTransport:
         connection = self._open.get(peer)
         return None if connection is None else connection.levels.known
 
+    def folder_of(self, peer: int) -> FolderIdentity | None:
+        """What a connected peer says of its folder; None if it is away or says nothing."""
+        connection = self._open.get(peer)
+        return None if connection is None else connection.folder
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Know these nodes from now on. Connections to others, and to moved ones, are closed."""
+        before = dict(self._addresses)
+        # In place: handshakes look at its keys.
+        self._addresses.clear()
+        self._addresses.update(addresses)
+        for peer, address in before.items():
+            if self._addresses.get(peer) != address and peer != self._identity.node:
+                dialler = self._diallers.pop(peer, None)
+                if dialler is not None:
+                    dialler.cancel()
+                connection = self._open.get(peer)
+                if connection is not None:
+                    # What was said last may tell it why.
+                    why = "it is no member any more, or has another address"
+                    connection.close(Refused.HOST, why, gently=True)
+        for peer in self._addresses.keys() - {self._identity.node}:
+            self.counts.peers.setdefault(peer, PeerTraffic())
+        if self._running:
+            self._dial_all()
+
+    def _dial_all(self) -> None:
+        """Dial those that this node dials, and that nobody dials yet."""
+        for peer in self._addresses:
+            if peer > self._identity.node and peer not in self._diallers:
+                self._diallers[peer] = self._spawn(self._keep_dialling(peer))
+
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop; dropped and counted while the peer is away."""
         connection = self._open.get(peer)
@@ -215,8 +265,14 @@ class PeerTransport:
         self._alive.add(connection)
         connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
 
+    def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
+        """A peer has said which folder it serves. Raises HandshakeError."""
+        present = self._open.get(connection.peer)
+        connected = None if present is None else present.folder
+        self._folders.judge(connection.peer, hello, folder, connected)
+
     def opened(self, connection: Connection) -> None:
-        """A peer is proven and has said HELLO."""
+        """A peer is proven, and has said HELLO and which folder it serves."""
         self._no_stranger(connection)
         peer = connection.peer
         older = self._told.get(peer)
@@ -263,7 +319,14 @@ class PeerTransport:
     # ------------------------------------------------------------------ connecting
 
     def _connection(self, expected: int | None = None) -> Connection:
-        return Connection(self, self._identity, self._hello, limits=self._limits, expected=expected)
+        return Connection(
+            self,
+            self._identity,
+            self._hello,
+            folder=self._folders.identity,
+            limits=self._limits,
+            expected=expected,
+        )
 
     def _note_refused_accept(self, error: OSError) -> None:
         self._log.tell("accept", "cannot accept connections of other nodes: %s", error)

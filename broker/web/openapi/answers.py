@@ -163,6 +163,7 @@ def _cluster() -> Schema:
         peer=_TEXT,
         connected={"type": "boolean"},
         voter={"type": ["boolean", "null"]},
+        removed={"type": "boolean"},
         match=maybe,
         lag_bytes=maybe,
         fit={"type": ["boolean", "null"]},
@@ -173,6 +174,8 @@ def _cluster() -> Schema:
     )
     return _object(
         cluster=_TEXT,
+        cluster_id={"type": ["string", "null"]},
+        version=_COUNT,
         **_NODE,
         role={"enum": list(ROLES)},
         epoch={"oneOf": [_EPOCH, {"type": "null"}]},
@@ -182,6 +185,7 @@ def _cluster() -> Schema:
         commit=_COUNT,
         applied=_COUNT,
         gate_age_ms=maybe,
+        error={"type": ["string", "null"]},
         members=_list(member),
     )
 
@@ -303,6 +307,12 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
             clock_held_ms=_COUNT,
         ),
         "Cluster": _cluster(),
+        "ClusterMembers": _object(
+            version=_COUNT,
+            voters=_list(_TEXT),
+            learners=_list(_TEXT),
+            advice={"type": ["string", "null"]},
+        ),
         "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),

@@ -152,5 +152,15 @@ CLUSTER_CALLS: Final = (
         Takes(shapes.HAND_OVER, needed=False),
         problems=(404, 409, 415),
     ),
+    Operation(
+        "POST",
+        f"{CLUSTER}/members",
+        cluster.change_members,
+        "changeMembers",
+        "Add, promote, remove, replace or move nodes.",
+        {200: "ClusterMembers"},
+        Takes(shapes.MEMBERS_CHANGE),
+        problems=(404, 409, 415),
+    ),
 )
 """Calls that every node answers for itself."""

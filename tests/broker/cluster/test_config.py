@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.config import ClusterConfig, cluster_id_of, load_cluster
+from delaylog.broker.cluster.config import (
+    ClusterConfig,
+    check_founding,
+    cluster_id_of,
+    load_cluster,
+    make_member,
+)
 from delaylog.broker.cluster.secret import KeyUse
+from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leader import Acks
 
@@ -75,6 +82,9 @@ def test_priority_and_zone(folder: Path) -> None:
         (50, ""),
         (80, "north-1"),
     ]
+    contacts = {each.node: each.contact for each in config.members}
+    logged = Configuration.founding((0, 1, 2)).with_contacts(contacts, bytes(16))
+    assert config.following(logged).member(2).zone == "north-1", "the log does not say it"
     for line, words in (
         ("priority = 101", "members.2.priority must be 0 to 100, not 101"),
         ("priority = true", "members.2.priority must be 0 to 100, not True"),
@@ -96,6 +106,24 @@ def test_values_are_frozen_and_silent(folder: Path) -> None:
 def test_a_cluster_of_one(folder: Path) -> None:
     """Grows later with the same file."""
     assert len(load(folder, HEAD.replace("1", "0") + ONE).members) == 1
+
+
+def test_a_cluster_is_founded_with_an_odd_number(folder: Path) -> None:
+    check_founding(load(folder).members)
+    with pytest.raises(ClusterError, match=r"1, 3, 5, 7 nodes, not 2; an even number"):
+        check_founding(load(folder, HEAD.replace("1", "2") + TWO + THREE).members)
+
+
+def test_the_members_of_a_log_take_the_place_of_those_of_the_file(folder: Path) -> None:
+    config = load(folder)
+    moved = make_member(0, {"name": "zero", "peer": "10.0.0.9:1", "http": "h:2", "resp": "[::1]:3"})
+    contacts = {0: moved.contact, 2: config.member(2).contact}
+    log = Configuration((0,), learners=(2,), removed=(1,), version=4, contacts=contacts)
+    later = config.following(Configuration.decode(log.encode()) or log)
+    assert later.members == (moved, config.me, config.member(2)), "this node stays in any case"
+    assert config.following(Configuration(())) == config, "the log says nothing of members yet"
+    assert later.name_of(0) == "zero"
+    assert later.name_of(7) == "node-7"
 
 
 def test_which_node(folder: Path) -> None:
@@ -125,7 +153,6 @@ def test_which_node(folder: Path) -> None:
         ("node = 1", "nodes = 1", r"^nodes is no key of a cluster file; there are acks"),
         ("node = 1", 'node = 1\nacks = "two"', r"^acks must be one of leader, quorum, all"),
         ("node = 1", "node = 1\nacks = []", r"^acks must be one of leader, quorum, all"),
-        (ONE, "", r"^members: a cluster has 1, 3, 5, 7 nodes, not 2; an even number"),
         (ONE + TWO + THREE, "", r"^members is missing; write \[members\.0\]"),
         (ONE + TWO + THREE, "members = 3", r"^members is missing"),
         ("members.0", "members.01", r"^members\.01: a member's index is a number from 0 to 65535"),

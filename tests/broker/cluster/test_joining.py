@@ -8,15 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.joining import Joining, is_new
-from delaylog.replication.messages import Hello
+from delaylog.broker.cluster.joining import Heard, Joining, is_new
+from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
 from tests.broker.cluster.three_nodes import ThreeNodes
 from tests.starts.warm import PROGRAM
 
 
-def hello(node: int, *, promised: int = 0, end: int = 0) -> Hello:
-    return Hello(bytes(16), node, False, promised, end)
+def hello(node: int, *, promised: int = 0, end: int = 0) -> Heard:
+    """From a node of release 0.1.0."""
+    return Heard(Hello(bytes(16), node, False, promised, end), None)
+
+
+def folder(history: int, *, cluster: int = 0, end: int = 0) -> Heard:
+    """From a node that says which folder it serves."""
+    said = FolderIdentity(bytes([cluster]) * 16, 1, 0, bytes([history]) * 16, 0, 0, 0, (1,))
+    return Heard(Hello(bytes(16), 0, False, 0, end), said)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +38,13 @@ def hello(node: int, *, promised: int = 0, end: int = 0) -> Hello:
         (hello(1, promised=5, end=64), {n: hello(n, promised=5, end=64) for n in (2, 3)}, True),
         (hello(1, promised=5, end=64), {n: hello(n, promised=6, end=64) for n in (2, 3)}, False),
         (hello(1, promised=5, end=64), {2: hello(2), 3: hello(3)}, False),
+        (folder(1), {2: folder(1), 3: folder(1)}, True),
+        (folder(1), {2: folder(1), 3: folder(2)}, False),
+        (folder(1), {2: folder(1), 3: hello(3)}, True),
+        (folder(1), {2: folder(1), 3: hello(3, end=64)}, False),
     ],
 )
-def test_a_cluster_is_new(mine: Hello, others: dict[int, Hello], expected: bool | None) -> None:
+def test_a_cluster_is_new(mine: Heard, others: dict[int, Heard], expected: bool | None) -> None:
     """When everybody was heard, and holds nothing or the same."""
     assert is_new(mine, [2, 3], others) is expected
 
@@ -50,30 +61,65 @@ class _MetaFile:
         self.saved.append(meta.voter)
 
 
+def made_id() -> bytes:
+    return b"the id of node 1"
+
+
+def joining(node: int, *, new_cluster: bool = True) -> Joining:
+    return Joining(node, [each for each in (1, 2, 3) if each != node], new_cluster=new_cluster)
+
+
 def test_a_blank_folder_is_a_learners_unless_the_cluster_is_new() -> None:
     meta = _MetaFile()
-    assert not Joining([2, 3], new_cluster=True).enter_blank(meta)  # type: ignore[arg-type]
+    assert not joining(1).enter_blank(meta)  # type: ignore[arg-type]
     assert meta.saved == [], "what it becomes is not known yet"
-    assert Joining([2, 3], new_cluster=False).enter_blank(meta)  # type: ignore[arg-type]
+    assert joining(1, new_cluster=False).enter_blank(meta)  # type: ignore[arg-type]
     assert meta.saved == [False]
 
 
 @pytest.mark.parametrize("end", [0, 64])
 def test_in_a_new_cluster_all_others_are_heard_first(end: int) -> None:
     """A voter if the last one holds nothing either, else a learner."""
-    meta, joining = _MetaFile(), Joining([2, 3], new_cluster=True)
+    meta, mine = _MetaFile(), joining(1)
     for peer in (hello(2), hello(3, end=end)):
-        assert not joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+        assert not mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
         assert meta.saved == []
-        joining.hear(peer.node, peer)
-    assert joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+        mine.hear(peer.hello.node, peer)
+    assert mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
     assert meta.saved == [end == 0]
 
 
+def test_the_first_node_draws_the_clusters_id_and_the_others_take_it_over() -> None:
+    first, second = _MetaFile(), _MetaFile()
+    one, two = joining(1), joining(2)
+    for peer in (2, 3):
+        one.hear(peer, folder(1))
+    assert one.enter_known(folder(1), first, made_id)  # type: ignore[arg-type]
+    assert first.meta.cluster == made_id()
+    for peer in (1, 3):
+        two.hear(peer, folder(1))
+    assert not two.enter_known(folder(1), second, made_id)  # type: ignore[arg-type]
+    assert second.saved == [], "node 1 has no id yet"
+    two.hear(1, folder(1, cluster=7))
+    assert two.enter_known(folder(1), second, made_id)  # type: ignore[arg-type]
+    assert second.meta.cluster == bytes([7]) * 16
+    assert second.meta.voter
+
+
+def test_an_id_that_somebody_has_is_taken_over_by_the_first_node_too() -> None:
+    """It was founded already, and its folder was emptied before anybody led."""
+    meta, one = _MetaFile(), joining(1)
+    one.hear(2, folder(1, cluster=7))
+    one.hear(3, folder(1))
+    assert one.enter_known(folder(1), meta, made_id)  # type: ignore[arg-type]
+    assert meta.meta.cluster == bytes([7]) * 16
+
+
 def test_nobody_is_believed_where_the_cluster_is_not_new() -> None:
-    meta, joining = _MetaFile(), Joining([2], new_cluster=False)
-    joining.hear(2, hello(2))
-    assert not joining.enter_known(hello(1), meta)  # type: ignore[arg-type]
+    meta, mine = _MetaFile(), joining(1, new_cluster=False)
+    mine.hear(2, hello(2))
+    mine.hear(3, hello(3))
+    assert not mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
     assert meta.saved == []
 
 
@@ -87,14 +133,14 @@ def test_a_single_brokers_folder_does_not_join(tmp_path: Path) -> None:
         assert alone.stdout.readline().startswith("ready")
         alone.terminate()
     shutil.copytree(folder, tmp_path / "before")
-    joining = subprocess.run(
+    joined = subprocess.run(
         [PROGRAM, "serve", *words, "--cluster", str(three.config), "--node", "1"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert joining.returncode == 2, joining
-    assert "a broker without a cluster" in joining.stderr
+    assert joined.returncode == 2, joined
+    assert "a broker without a cluster" in joined.stderr
     for path in (tmp_path / "before" / "log").iterdir():
         assert (folder / "log" / path.name).read_bytes() == path.read_bytes()

@@ -41,7 +41,12 @@ class Fake:
         self.leading = True
         self.leader: int | None = 1
         self.position = 1_000
-        self.files = SimpleNamespace(log_end=1_000, durable_end=900, last_begin=(EPOCH, 0))
+        self.members = SimpleNamespace(removed=False)
+        self.quarantined: str | None = None
+        meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
+        self.files = SimpleNamespace(
+            log_end=1_000, durable_end=900, last_begin=(EPOCH, 0), meta=meta
+        )
         self.connected = {2, 3}
         self.taker: int | None = 2
         self.asked: list[int | None] = []

@@ -68,6 +68,8 @@ class ThreeNodes:
             lines.append((more or {}).get(node, ""))
         self.config = folder / "cluster.toml"
         self.config.write_text("\n".join(lines) + "\n")
+        self.configs: dict[int, Path] = {}
+        """Of nodes that have a cluster file of their own."""
         self._options: list[str] = []
         if limits:
             (folder / "delaylog.toml").write_text(limits)
@@ -82,7 +84,8 @@ class ThreeNodes:
         """Start nodes, all without any named, and wait until they serve."""
         for node in nodes or NODES:
             words = ["--data-dir", str(self.data_dir(node)), "--http", self.address(node)]
-            words += ["--cluster", str(self.config), "--node", str(node), *self._options]
+            config = self.configs.get(node, self.config)
+            words += ["--cluster", str(config), "--node", str(node), *self._options]
             if self.resp:
                 words += ["--resp", f"127.0.0.1:{self.resp[node]}"]
             words += ["--new-cluster"] if new_cluster else []
@@ -227,7 +230,7 @@ class ThreeNodes:
         """The ends of the logs, for a failure's message."""
         return "\n".join(
             f"--- node {node}\n{self.log_path(node).read_text()[-2_000:]}"
-            for node in NODES
+            for node in sorted(self.http)
             if self.log_path(node).exists()
         )
 
@@ -238,5 +241,5 @@ class ThreeNodes:
     def clean_up(self) -> None:
         """Kill what runs; the reserve is real space, and pytest keeps folders."""
         self.kill()
-        for node in NODES:
+        for node in self.http:
             (self.data_dir(node) / "reserve").unlink(missing_ok=True)

@@ -54,7 +54,12 @@ def test_there_is_no_cluster(broker: Any, assert_problem: Any) -> None:
         problem = assert_problem(broker.call(method, path), 404, "unknown")
         assert "--cluster" in problem["detail"]
     assert_problem(broker.call("PUT", "/v1/cluster", {}), 405, "method")
-    assert_problem(broker.call("GET", "/v1/cluster/members"), 404, "unknown")
+    assert_problem(broker.call("GET", "/v1/cluster/nodes"), 404, "unknown")
+    change = {"action": "remove", "nodes": ["1"]}
+    assert_problem(broker.call("POST", "/v1/cluster/members", change), 404, "unknown")
+    for body, field in (({"nodes": ["1"]}, "action"), ({"action": "add"}, "nodes")):
+        answer = broker.call("POST", "/v1/cluster/members", body)
+        assert_problem(answer, 400, "bad_request", field)
     answer = broker.call("POST", "/v1/cluster/handover", {"to": 1.5})
     assert_problem(answer, 400, "bad_request", "to")
     assert b"delaylog_cluster_" not in broker.call("GET", "/metrics").body

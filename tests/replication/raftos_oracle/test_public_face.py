@@ -5,13 +5,16 @@ Method: another Python process in which an import fails.
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from delaylog.replication import raftos_oracle
-from delaylog.replication.errors import ClusterError, RaftosMissingError
+from delaylog.replication.errors import RAFTOS, ClusterError, RaftosMissingError
 
 WITHOUT = """
 import sys
@@ -32,13 +35,22 @@ def test_public_names() -> None:
     assert len(raftos_oracle.__all__) == 6
 
 
-@pytest.mark.parametrize("module", ["raftos", "cryptography"])
-def test_what_is_missing_is_named_with_the_command(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "first"), [("raftos", ""), ("cryptography", "{pip} 'cryptography>=42' && ")]
+)
+def test_what_is_missing_is_named_with_the_command(module: str, first: str) -> None:
     code = [sys.executable, "-W", "error", "-c", WITHOUT.format(module=module)]
     done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
     assert done.stdout == (
-        f"{module} | a cluster elects by raftos, but {module} is missing: "
-        "pip install 'cryptography>=42' && pip install --no-deps raftos==0.2.6\n"
+        f"{module} | a cluster elects its leader by raftos, but {module} is not installed; "
+        f"run: {first.format(pip=pip)}{pip} --no-deps {RAFTOS}\n"
     )
     assert issubclass(RaftosMissingError, ClusterError)
+
+
+def test_the_release_is_the_pinned_one() -> None:
+    """The file has its hash, so a command without it must not name another one."""
+    pins = (Path(__file__).parents[3] / "requirements-cluster.txt").read_text()
+    assert re.findall(r"^raftos\S+", pins, re.MULTILINE) == [RAFTOS]

@@ -20,6 +20,7 @@ from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import OsFileSystem
+from tests.broker.cluster.peers.rig import AnyFolder
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 DATA = {
@@ -134,6 +135,7 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
             addresses=cluster.peers,
             listen=cluster.peers[2],
             hello=lambda: hello,
+            folders=AnyFolder(),
             on_message=lambda peer, message: None,
             on_connect=met,
             on_disconnect=lambda peer: None,

@@ -10,7 +10,7 @@ import sys
 
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.replication.messages import Hello
-from tests.broker.cluster.peers.rig import CLUSTER, KEY, ack
+from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack
 
 
 async def main(ports: list[int]) -> None:
@@ -29,6 +29,7 @@ async def main(ports: list[int]) -> None:
         addresses=addresses,
         listen=addresses[1],
         hello=lambda: Hello(CLUSTER, 1, True, 0, 0),
+        folders=AnyFolder(),
         on_message=answer,
         on_connect=lambda peer: None,
         on_disconnect=lambda peer: None,

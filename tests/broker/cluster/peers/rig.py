@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
-from delaylog.broker.cluster.peers import PeerTransport, Refused
+from delaylog.broker.cluster.peers import Levels, PeerTransport, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
     PROOF_SIZE,
@@ -26,7 +26,7 @@ from delaylog.broker.cluster.peers.handshake import (
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
 from delaylog.client.free_ports import free_ports
-from delaylog.replication.messages import Ack, Hello, Message
+from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
 
 CLUSTER = b"0123456789abcdef"
@@ -82,7 +82,7 @@ class Fake:
 
     async def prove(self, node: int, target: int, key: bytes = KEY) -> None:
         """Dial properly, up to where records begin."""
-        identity = Identity(node, CLUSTER, key, frozenset({node, target}))
+        identity = Identity(node, CLUSTER, key, frozenset({node, target}), Levels)
         shake = Handshake(identity, Side.DIALS, secrets.token_bytes(32))
         self.write(shake.challenge(target))
         self.write(shake.answer(await self.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)))
@@ -90,7 +90,7 @@ class Fake:
 
     async def meet(self, node: int, peer: int, key: bytes = KEY) -> None:
         """Be dialled properly, up to where records begin."""
-        identity = Identity(node, CLUSTER, key, frozenset({node, peer}))
+        identity = Identity(node, CLUSTER, key, frozenset({node, peer}), Levels)
         shake = Handshake(identity, Side.LISTENS, secrets.token_bytes(32))
         self.write(shake.meet(await self.reader.readexactly(CHALLENGE_SIZE)))
         shake.check(await self.reader.readexactly(PROOF_SIZE))
@@ -141,6 +141,18 @@ class Fake:
             await self.writer.wait_closed()
 
 
+class AnyFolder:
+    """Says that nothing is known of any folder, and takes all."""
+
+    def identity(self, peer: int) -> FolderIdentity:
+        return FolderIdentity(bytes(16), 1, 0, bytes(16), 0, 0, 0, (1,))
+
+    def judge(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        pass
+
+
 class Rig:
     """Nodes of one cluster, and hand-made peers."""
 
@@ -184,6 +196,7 @@ class Rig:
             "addresses": self.addresses,
             "listen": self.addresses[node],
             "hello": lambda: Hello(CLUSTER, node, True, 7, 9),
+            "folders": AnyFolder(),
             "on_message": take,
             "on_connect": lambda peer: made.story.append(("up", peer)),
             "on_disconnect": lambda peer: made.story.append(("down", peer)),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.broker.cluster.peers import PeerLimits, Refused
+from delaylog.broker.cluster.peers import Levels, PeerLimits, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
     PROOF_SIZE,
@@ -131,7 +131,7 @@ def test_reflection_of_a_listener(go: Run) -> None:
         async with Rig() as rig:
             node = await rig.start(1)
             fake = await rig.dial(1)
-            identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}))
+            identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
             fake.write(Handshake(identity, Side.DIALS, bytes(32)).challenge(1))
             answer = await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)
             fake.write(answer[CHALLENGE_SIZE:])
@@ -329,7 +329,7 @@ def test_cut_at_each_byte(go: Run) -> None:
                 node.messages.clear()
                 node.transport.counts.refused.clear()
                 fake = await rig.dial(1)
-                identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}))
+                identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
                 shake = Handshake(identity, Side.DIALS, bytes(32))
                 challenge = shake.challenge(1)
                 fake.writer.write(challenge[:size])

@@ -16,8 +16,12 @@ from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Append, Fetched, Hello, Message
 from delaylog.replication.watermark import EpochTick
+from delaylog.replication.wire import encode
 from tests.broker.cluster.peers.conftest import Run
-from tests.broker.cluster.peers.rig import CLUSTER, Rig, ack, until
+from tests.broker.cluster.peers.rig import CLUSTER, AnyFolder, Rig, ack, until
+
+FOLDER = 20 + sum(map(len, encode(AnyFolder().identity(1))))
+"""The record of a folder's identity."""
 
 
 def test_connect_and_talk(go: Run) -> None:
@@ -284,7 +288,7 @@ def test_idle_stays_open(go: Run) -> None:
             assert not one.refused
             assert not two.refused
             sent = one.transport.counts.peers[1].bytes_out
-            assert sent <= 63 + 20 * 11, "only pings, and no more than there should be"
+            assert sent <= 63 + FOLDER + 20 * 11, "only pings, and no more than there should be"
 
     go(work())
 

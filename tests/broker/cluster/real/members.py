@@ -71,6 +71,9 @@ class WildOracle:
     async def stop(self) -> None:
         pass
 
+    def look(self) -> None:
+        pass
+
     def suggests(self, now_ms: int) -> bool:
         return now_ms >= self._out_ms and self._said()
 
@@ -109,7 +112,13 @@ class Life:
         self._on_end = on_end
         clock = BrokerClock(wall=lambda: time.time() + skew_ms / 1000)
         random = Random(seed)
-        files = open_member(disk, FOLDER, config, segment_bytes_max=SEGMENT_BYTES)
+        files = open_member(
+            disk,
+            FOLDER,
+            config,
+            incarnation=random.randrange(1, 1 << 63),
+            segment_bytes_max=SEGMENT_BYTES,
+        )
         self.member = member = ClusterMember(
             config,
             files,

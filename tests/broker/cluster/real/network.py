@@ -13,10 +13,12 @@ from random import Random
 from typing import Any
 
 from delaylog.broker.cluster.peers import Levels, PeerCounts
+from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.broker.cluster.peers.transport import PeerFolders
 from delaylog.replication.errors import PeerError
-from delaylog.replication.messages import Hello, Message
+from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import decode, encode
-from delaylog.storage.levels import KNOWN_LEVEL
+from delaylog.storage.levels import IDENTITIES, KNOWN_LEVEL
 
 
 class Link:
@@ -26,8 +28,24 @@ class Link:
         self.network = network
         self.ends = {end.node: end for end in ends}
         self.hellos = {end.node: end.hello() for end in ends}
+        known = min(network.known_by(end.node) for end in ends)
+        self.folders = {
+            end.node: end.folders.identity(other.node) if known >= IDENTITIES else None
+            for end, other in (ends, ends[::-1])
+        }
         self.broken = False
         self._last = dict.fromkeys(self.ends, 0.0)
+
+    def judged(self) -> bool:
+        """Whether each end takes the other's folder."""
+        for node, folder in self.folders.items():
+            if folder is not None:
+                try:
+                    self.other(node).folders.judge(node, self.hellos[node], folder, None)
+                except HandshakeError as error:
+                    self.network.faults.append(error)
+                    return False
+        return True
 
     def other(self, node: int) -> MemoryTransport:
         return next(end for number, end in self.ends.items() if number != node)
@@ -69,6 +87,7 @@ class MemoryTransport:
         *,
         node: int,
         hello: Callable[[], Hello],
+        folders: PeerFolders,
         on_message: Callable[[int, Message], None],
         on_connect: Callable[[int], None],
         levels: Callable[[], Levels],
@@ -77,6 +96,7 @@ class MemoryTransport:
         self.network = network
         self.node = node
         self.hello = hello
+        self.folders = folders
         self.on_message = on_message
         self.on_connect = on_connect
         self.levels = levels
@@ -111,6 +131,17 @@ class MemoryTransport:
         # A leader that is an older program raises nothing above what it knows itself.
         known = min(self.network.known_by(peer), self.network.known_by(self.node))
         return known if peer in self.links else None
+
+    def folder_of(self, peer: int) -> FolderIdentity | None:
+        link = self.links.get(peer)
+        return None if link is None else link.folders[peer]
+
+    def set_addresses(self, addresses: object) -> None:
+        pass
+
+    def drop(self, peer: int, reason: str) -> None:
+        del reason
+        self.network.break_link(self.node, peer)
 
     def send(self, peer: int, message: Message) -> None:
         link = self.links.get(peer)
@@ -185,6 +216,8 @@ class Network:
                     self.refused |= older
                     continue
                 link = Link(self, (a, b))
+                if not link.judged():
+                    continue
                 a.links[other] = b.links[one] = link
                 a.on_connect(other)
                 b.on_connect(one)

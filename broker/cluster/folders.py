@@ -1,0 +1,200 @@
+"""Whether a data folder is the one that its node last served with.
+
+Every start on a folder draws a random incarnation, and the folder remembers the last 256 of them.
+Nodes tell each other theirs when they connect, and remember the newest one of each other. A folder
+whose list lacks what another node remembers is not the newest one of its node: it is an old copy,
+it belongs to a second process with the same index, or it was made anew. It may have forgotten
+promises and acknowledged frames, so its node takes no part until it has joined as a learner, with
+a fresh copy.
+
+An old copy that was made after the last time that a node met this one cannot be recognised by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.replication.configuration import CLUSTER_ID_SIZE
+from delaylog.replication.messages import FolderIdentity, Hello
+from delaylog.replication.meta import Meta, MetaFile
+from delaylog.replication.node import ReplicationNode
+from delaylog.storage.errors import CorruptionError
+
+UNKNOWN: Final = bytes(CLUSTER_ID_SIZE)
+
+
+class StaleFolderError(CorruptionError):
+    """This data folder is not the newest of its node. Stop; the next start sets its data aside."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            "a data folder that others do not know", path=path, position=0, detail=detail
+        )
+
+
+class Folders:
+    """What a member knows of its own folder and of those of the others."""
+
+    def __init__(
+        self,
+        *,
+        meta: Callable[[], MetaFile],
+        hello: Callable[[], Hello],
+        history: Callable[[], bytes],
+        replication: Callable[[], ReplicationNode | None],
+        on_stale: Callable[[StaleFolderError], None],
+    ) -> None:
+        """`history` = see `FolderIdentity`; `on_stale` is told at most once a connection."""
+        self._meta_file = meta
+        self._hello = hello
+        self._history = history
+        self._replication = replication
+        self._on_stale = on_stale
+
+    @property
+    def _meta(self) -> Meta:
+        return self._meta_file().meta
+
+    def identity(self, peer: int) -> FolderIdentity:
+        """What to tell a peer."""
+        meta, replication = self._meta, self._replication()
+        leader = None if replication is None else replication.leader
+        progress = None if leader is None else leader.progress.get(peer)
+        return FolderIdentity(
+            cluster=meta.cluster or UNKNOWN,
+            incarnation=meta.incarnations[-1],
+            version=0 if replication is None else replication.configuration.version,
+            history=self._history(),
+            remembered=meta.met.get(peer, 0),
+            leads=0 if leader is None else leader.epoch,
+            acknowledged=0 if progress is None or not progress.counts else progress.match,
+            incarnations=meta.incarnations,
+        )
+
+    def judge(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        """Refuse a folder that must not be dealt with, and remember one that may.
+
+        `connected` = what the peer that is connected with the same index has said. Raises
+        HandshakeError.
+        """
+        self._check_cluster(peer, theirs)
+        self._check_own(peer, theirs)
+        self._check_peer(peer, hello, theirs, connected)
+        if self._meta.met.get(peer) != theirs.incarnation and not self._unsaved:
+            self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+
+    @property
+    def _unsaved(self) -> bool:
+        """Whether it is not known yet what this folder becomes; see joining.py."""
+        return self._replication() is None
+
+    def _check_cluster(self, peer: int, theirs: FolderIdentity) -> None:
+        mine = self._meta.cluster
+        if mine and theirs.cluster not in (UNKNOWN, mine):
+            raise HandshakeError(
+                Refused.CLUSTER,
+                f"the folder of node {peer} belongs to another cluster of this name (id "
+                f"{theirs.cluster.hex()}; here it is {mine.hex()}): a node that is to join this "
+                "cluster needs an empty data folder",
+            )
+
+    def _check_own(self, peer: int, theirs: FolderIdentity) -> None:
+        """The peer may know that this folder is not the newest of its node."""
+        hello, meta = self._hello(), self._meta
+        if not hello.voter:
+            return
+        why = None
+        if theirs.remembered and theirs.remembered not in meta.incarnations:
+            why = (
+                f"node {peer} has met node {hello.node} with another data folder since this one "
+                "was used last"
+            )
+        elif theirs.leads == hello.promised and theirs.acknowledged > hello.end:
+            why = (
+                f"node {hello.node} has acknowledged {theirs.acknowledged} bytes of log to node "
+                f"{peer}, and this folder holds {hello.end}"
+            )
+        if why is not None:
+            error = StaleFolderError(
+                self._meta_file().path,
+                f"{why}: it is an old copy, or another process serves as node {hello.node}. Stop "
+                "such a process; then start this node again, which sets these data aside and "
+                "fetches a copy from the others",
+            )
+            self._on_stale(error)
+            raise HandshakeError(Refused.FOLDER, error.detail)
+
+    def _check_peer(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        if connected is not None and connected.incarnation not in theirs.incarnations:
+            raise HandshakeError(
+                Refused.FOLDER,
+                f"another process is connected as node {peer}: two processes serve as node {peer}, "
+                "on different data folders; stop one of them",
+            )
+        remembered = self._meta.met.get(peer, 0)
+        if hello.voter and remembered and remembered not in theirs.incarnations:
+            raise HandshakeError(
+                Refused.FOLDER,
+                f"the data folder of node {peer} is not the newest that it has served with: it is "
+                f"an old copy, or another process serves as node {peer}",
+            )
+        replication = self._replication()
+        leader = None if replication is None else replication.leader
+        progress = None if leader is None else leader.progress.get(peer)
+        if (
+            leader is not None
+            and progress is not None
+            and progress.counts
+            and hello.voter
+            and hello.promised == leader.epoch
+            and hello.end < progress.match
+        ):
+            raise HandshakeError(
+                Refused.FOLDER,
+                f"node {peer} has acknowledged {progress.match} bytes of log and holds {hello.end}",
+            )
+
+
+class Visitor:
+    """The folders of a node that only looks who is there."""
+
+    def __init__(self, meta: Meta) -> None:
+        self._meta = meta
+
+    def identity(self, peer: int) -> FolderIdentity:
+        """What to tell a peer."""
+        meta = self._meta
+        return FolderIdentity(
+            cluster=meta.cluster or UNKNOWN,
+            incarnation=meta.incarnations[-1] if meta.incarnations else 0,
+            version=0,
+            history=UNKNOWN,
+            remembered=meta.met.get(peer, 0),
+            leads=0,
+            acknowledged=0,
+            incarnations=meta.incarnations,
+        )
+
+    def judge(
+        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
+    ) -> None:
+        """Anybody may be looked at."""
+
+
+def history_of(entries: tuple[tuple[int, int], ...], end: int, members: tuple[int, ...]) -> bytes:
+    """16 bytes that are the same for two logs only if they have the same frames, the newest
+    leadership left out, and their nodes the same members in mind.
+
+    A restored backup ends in a leadership of its own, at the same place in each copy.
+    """
+    begin = entries[-1][1] if entries else 0
+    said = repr((entries[:-1], begin, end, members)).encode()
+    return hashlib.sha256(said).digest()[:CLUSTER_ID_SIZE]

@@ -1,0 +1,122 @@
+"""Who belongs to the cluster, as one node knows it: the cluster file at first, then the log.
+
+A node goes by the newest configuration that its log holds, committed or not. Connections, elections
+and names follow it. The leader puts the founding members and the cluster's id into a log that has
+none, once all nodes can read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delaylog.broker.cluster.node_status import Status, encode_status
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
+from delaylog.replication.node import ReplicationNode
+from delaylog.storage.levels import IDENTITIES, KNOWN_LEVEL
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.config import ClusterConfig
+    from delaylog.broker.cluster.member import ClusterMember
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class KnownMembers:
+    """The members that one node knows."""
+
+    def __init__(self, member: ClusterMember, file: ClusterConfig) -> None:
+        """`file` = the cluster file."""
+        self._member = member
+        self.config = file
+        """The cluster file with the members of the log in the place of its own."""
+        self.removed = False
+        """Another node has said that this one is no member any more."""
+        self._followed: Configuration | None = None
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Indexes of all members, in ascending order."""
+        return tuple(each.node for each in self.config.members)
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """The nodes that have a say."""
+        replication = self._member.replication
+        known = () if replication is None else replication.configuration.deciding
+        return known or self.nodes
+
+    def name_of(self, node: int) -> str:
+        """What people call a node."""
+        return self.config.name_of(node)
+
+    def follow(self, replication: ReplicationNode) -> None:
+        """Go by the newest configuration of the log."""
+        configuration = replication.configuration
+        if configuration is self._followed:
+            return
+        self._followed = configuration
+        transport = self._member.transport
+        for peer in transport.connected() & {*configuration.removed}:
+            transport.send(peer, encode_status(Status(removed=True)))
+        transport.flush()
+        self.config = self.config.following(configuration)
+        transport.set_addresses(self.config.peers)
+        if configuration.version:
+            log.info(
+                "members by configuration %d: voters %s, learners %s",
+                configuration.version,
+                list(configuration.deciding),
+                list(configuration.learners),
+            )
+
+    def hear(self, status: Status) -> None:
+        """Another node has told its status."""
+        if status.removed and not self.removed:
+            self.removed = True
+            log.error(
+                "this node was removed from the cluster: stop it. To let it in again, empty its "
+                "data folder and add it by `delaylog cluster add`"
+            )
+
+    def look(self, replication: ReplicationNode) -> None:
+        """Do what is due: follow the log, keep the cluster's id, complete the log."""
+        self._raise_level()
+        self.follow(replication)
+        self._keep_id(replication)
+        self._identify(replication)
+
+    def _raise_level(self) -> None:
+        """Raise the log's level to what all members know, while all of them are connected."""
+        member = self._member
+        node = member.node
+        if not member.leading or node.engine.state.level >= KNOWN_LEVEL:
+            return
+        known = [member.transport.known_level(other.node) for other in self.config.others]
+        levels = [level for level in known if level is not None]
+        if len(levels) < len(known) or not member.may_append():
+            return
+        level = min([KNOWN_LEVEL, *levels])
+        if node.engine.raise_level(level, node.clock.now_ms()):
+            member.note_level()
+            log.info("all members know feature level %d: the cluster is at it now", level)
+            node.log_commits.kick()
+
+    def _keep_id(self, replication: ReplicationNode) -> None:
+        """Once it is committed which cluster this is, the folder remembers it."""
+        files = self._member.files
+        cluster, meta = replication.configuration.cluster, files.meta
+        if cluster and meta.meta.cluster != cluster and replication.commit > files.last_begin[1]:
+            meta.save(replace(meta.meta, cluster=cluster))
+
+    def _identify(self, replication: ReplicationNode) -> None:
+        """Put members and cluster id into a log that has none, as soon as all can read them."""
+        member, configuration = self._member, replication.configuration
+        if configuration.version or not member.leading or not member.may_append():
+            return
+        if member.node.engine.state.level >= IDENTITIES:
+            contacts = {each.node: each.contact for each in self.config.members}
+            cluster = member.files.meta.meta.cluster or secrets.token_bytes(CLUSTER_ID_SIZE)
+            replication.leadership.change(configuration.with_contacts(contacts, cluster))

@@ -1,0 +1,239 @@
+"""Data folders that are not the newest of their node, or of another cluster, by the words of peers.
+
+Method: two members' `Folders` over hand-made metas; one judges what the other says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from delaylog.broker.cluster.folders import Folders, StaleFolderError, history_of
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.replication.messages import FolderIdentity, Hello
+from delaylog.replication.meta import Meta
+
+NAME = bytes(16)
+IDS = b"A" * 16, b"B" * 16
+
+
+class MetaInMemory:
+    """What is saved is there."""
+
+    path = "data/meta"
+
+    def __init__(self, node: int) -> None:
+        self.meta = Meta(NAME, node, {0: "a:1", 1: "b:1", 2: "c:1"}).reborn(100 * (node + 1))
+        self.saves = 0
+
+    def save(self, meta: Meta) -> None:
+        self.meta = meta
+        self.saves += 1
+
+
+class Progress:
+    """How far a follower is, in the eyes of its leader."""
+
+    counts = True
+
+    def __init__(self, match: int) -> None:
+        self.match = match
+
+
+class Leader:
+    def __init__(self, epoch: int, progress: dict[int, int]) -> None:
+        self.epoch = epoch
+        self.progress = {peer: Progress(match) for peer, match in progress.items()}
+
+
+class Replication:
+    """As much of a `ReplicationNode` as is looked at."""
+
+    class configuration:  # noqa: N801 -- an attribute of it
+        version = 3
+
+    leader: Leader | None = None
+
+
+class Side:
+    """One node."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.file = MetaInMemory(node)
+        self.end = 500
+        self.promised = 0
+        self.replication: Replication | None = Replication()
+        self.stale: list[StaleFolderError] = []
+        self.folders = Folders(
+            meta=lambda: self.file,  # type: ignore[arg-type,return-value]
+            hello=self.hello,
+            history=lambda: bytes(16),
+            replication=lambda: self.replication,  # type: ignore[arg-type,return-value]
+            on_stale=self.stale.append,
+        )
+
+    def hello(self) -> Hello:
+        return Hello(NAME, self.node, self.file.meta.voter, self.promised, self.end)
+
+    def meets(self, other: Side, connected: FolderIdentity | None = None) -> None:
+        said = other.folders.identity(self.node)
+        self.folders.judge(other.node, other.hello(), said, connected)
+
+    def copied(self) -> Side:
+        """A process on an old copy of its folder."""
+        copy = Side(self.node)
+        copy.file.meta = self.file.meta
+        return copy
+
+    def starts(self, incarnation: int) -> None:
+        self.file.meta = self.file.meta.reborn(incarnation)
+
+
+@pytest.fixture
+def pair() -> tuple[Side, Side]:
+    one, two = Side(1), Side(2)
+    one.meets(two)
+    two.meets(one)
+    return one, two
+
+
+def refused(side: Side, other: Side, connected: FolderIdentity | None = None) -> str:
+    with pytest.raises(HandshakeError) as caught:
+        side.meets(other, connected)
+    assert caught.value.reason in (Refused.FOLDER, Refused.CLUSTER)
+    return str(caught.value)
+
+
+def test_who_was_met_is_remembered_once(pair: tuple[Side, Side]) -> None:
+    one, two = pair
+    assert one.file.meta.met == {2: 300}
+    saves = one.file.saves
+    one.meets(two)
+    assert one.file.saves == saves, "nothing new: nothing is written"
+    two.starts(301)
+    one.meets(two)
+    two.meets(one)
+    assert one.file.meta.met == {2: 301}
+
+
+def test_starts_that_nobody_saw_do_no_harm(pair: tuple[Side, Side]) -> None:
+    one, two = pair
+    for incarnation in range(301, 320):
+        two.starts(incarnation)
+    one.meets(two)
+    two.meets(one)
+
+
+def test_an_old_copy_is_recognised_by_both(pair: tuple[Side, Side]) -> None:
+    """The copy was made, the node went on with its folder, and then the copy was put back."""
+    one, two = pair
+    copy = two.copied()
+    two.starts(301)
+    one.meets(two)
+    copy.starts(302)
+    assert "not the newest" in refused(one, copy)
+    assert "old copy" in refused(copy, one)
+    (error,) = copy.stale
+    assert "another process serves as node 2" in str(error)
+    assert one.stale == []
+
+
+def test_a_copy_of_a_node_that_nobody_met_since_is_taken(pair: tuple[Side, Side]) -> None:
+    """Nobody can tell, and the module says so."""
+    one, two = pair
+    copy = two.copied()
+    two.starts(301)
+    copy.starts(302)
+    one.meets(copy)
+
+
+def test_an_old_copy_comes_back_as_a_learner(pair: tuple[Side, Side]) -> None:
+    one, two = pair
+    copy = two.copied()
+    two.starts(301)
+    one.meets(two)
+    copy.starts(302)
+    copy.file.meta = replace(copy.file.meta, voter=False)
+    copy.meets(one)
+    one.meets(copy)
+    assert one.file.meta.met == {2: 302}
+    assert "not the newest" in refused(one, two), "now the other folder is the older one"
+
+
+def test_a_second_process_does_not_take_the_place_of_the_first(pair: tuple[Side, Side]) -> None:
+    """Nor when it is a blank learner; the first one may connect again as it likes."""
+    one, two = pair
+    connected = two.folders.identity(1)
+    blank = Side(2)
+    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
+    assert "two processes serve as node 2" in refused(one, blank, connected)
+    one.meets(two, connected)
+    two.starts(301)
+    one.meets(two, connected)
+
+
+def test_a_wiped_folder_is_a_new_one_once_its_node_is_away(pair: tuple[Side, Side]) -> None:
+    one, _ = pair
+    blank = Side(2)
+    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
+    one.meets(blank)
+    blank.meets(one)
+    assert blank.stale == []
+    assert one.file.meta.met == {2: 999}
+
+
+def test_what_was_acknowledged_and_is_gone_is_noticed_by_both(pair: tuple[Side, Side]) -> None:
+    """A disk that lied about its sync: the incarnation is right, and the log is too short."""
+    one, two = pair
+    one.promised = two.promised = 7
+    assert one.replication is not None
+    one.replication.leader = Leader(7, {2: 500})
+    one.meets(two)
+    two.meets(one)
+    two.end = 400
+    assert "acknowledged 500 bytes of log and holds 400" in refused(one, two)
+    assert "this folder holds 400" in refused(two, one)
+    assert len(two.stale) == 1
+    # In a later epoch the end of a log may have been cut for good reason.
+    two.promised = 8
+    two.stale.clear()
+    two.meets(one)
+    one.meets(two)
+
+
+def test_a_folder_of_another_cluster_of_the_same_name_is_refused(pair: tuple[Side, Side]) -> None:
+    one, two = pair
+    one.file.meta = replace(one.file.meta, cluster=IDS[0])
+    one.meets(two)
+    two.meets(one)
+    two.file.meta = replace(two.file.meta, cluster=IDS[1])
+    assert "needs an empty data folder" in refused(one, two)
+    assert IDS[0].hex() in refused(two, one)
+    assert two.stale == []
+
+
+def test_nothing_is_written_before_it_is_known_what_a_folder_becomes(
+    pair: tuple[Side, Side],
+) -> None:
+    one, _ = pair
+    fresh = Side(0)
+    fresh.replication = None
+    fresh.meets(one)
+    assert fresh.file.saves == 0
+
+
+def test_a_history_leaves_out_the_newest_leadership_only() -> None:
+    """Restored backups of one origin differ in nothing else."""
+    mine = ((1, 0), (2, 100), (700, 200))
+    assert history_of(mine, 264, (1, 2)) == history_of(((1, 0), (2, 100), (900, 200)), 264, (1, 2))
+    others = [
+        (((1, 0), (3, 100), (700, 200)), 264, (1, 2)),
+        (((1, 0), (2, 100), (700, 201)), 264, (1, 2)),
+        (mine, 265, (1, 2)),
+        (mine, 264, (1, 2, 3)),
+        ((), 0, (1, 2)),
+    ]
+    assert len({history_of(mine, 264, (1, 2)), *(history_of(*other) for other in others)}) == 6

@@ -1,0 +1,112 @@
+"""Members that come, go and move while messages are sent, on real nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delaylog.client.free_ports import free_ports
+from tests.broker.cluster.growing import Growing, Load
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Growing]:
+    made = Growing(tmp_path)
+    yield made
+    made.clean_up()
+
+
+def test_from_one_to_three_to_five_and_back_under_load(nodes: Growing) -> None:
+    """Nothing that was acknowledged is lost, and the nodes of the end hold it all."""
+    nodes.found(1)
+    with Load(nodes) as load:
+        nodes.join(2, 3)
+        assert nodes.changed("promote", 2, 3)["voters"] == ["alpha", "beta", "gamma"]
+        nodes.join(4, 5)
+        assert len(nodes.changed("promote", 4, 5)["voters"]) == 5
+        # Two of five may fail.
+        nodes.kill(2, 3)
+        nodes.leader()
+        nodes.start(2, 3)
+        if nodes.leader() in (1, 2):
+            answer = nodes.call(nodes.leader(), "POST", "/v1/cluster/handover", {"to": 5})
+            assert answer.status == 200, answer
+            nodes.until(lambda: nodes.leader() == 5)
+        assert nodes.changed("remove", 1, 2)["voters"] == ["gamma", "node4", "node5"]
+        nodes.stop(1, 2)
+        before = len(load.acknowledged)
+        nodes.until(lambda: len(load.acknowledged) > before + 20)
+    load.all_there()
+    # A removed node disturbs nobody.
+    epoch = nodes.status(nodes.leader())["epoch"]
+    nodes.start(1, wait=False)
+    nodes.until(lambda: nodes.status(1).get("role"))
+    assert nodes.status(nodes.leader())["epoch"] == epoch
+    assert "node1" not in nodes.voters()
+
+
+def test_a_node_is_replaced_by_another(nodes: Growing) -> None:
+    nodes.found(1, 2, 3)
+    with Load(nodes) as load:
+        lost = next(node for node in (2, 3) if node != nodes.leader())
+        nodes.kill(lost)
+        nodes.join(4)
+        after = nodes.changed("replace", lost, 4)
+    assert "node4" in after["voters"]
+    assert len(after["voters"]) == 3
+    load.all_there()
+    # The lost node's folder is back, and nobody hears it.
+    nodes.start(lost, wait=False)
+    assert nodes.status(nodes.leader())["version"] == after["version"]
+    assert len(nodes.voters()) == 3
+
+
+def test_a_node_moves_to_another_address(nodes: Growing) -> None:
+    nodes.found(1, 2, 3)
+    moved = next(node for node in (1, 2) if node != nodes.leader())
+    nodes.stop(moved)
+    nodes.http[moved], nodes.peers[moved] = free_ports(2)
+    contact = nodes.contact(moved)
+    nodes.changed("move", moved, peer=contact["peer"], http=contact["http"])
+    nodes.file_for(moved, (1, 2, 3))
+    nodes.start(moved)
+    nodes.caught_up()
+    assert len(nodes.voters()) == 3
+    # The other nodes know where it is, also after a start with their old files.
+    other = next(node for node in (1, 2, 3) if node not in (moved, nodes.leader()))
+    nodes.stop(other)
+    nodes.start(other)
+    nodes.caught_up()
+    told = {each["name"]: each["http"] for each in nodes.status(other)["members"]}
+    assert told[contact["name"]] == nodes.url(moved)
+
+
+def test_what_would_end_badly_is_refused(nodes: Growing) -> None:
+    """Before anything is changed, in one line that says what to do."""
+    nodes.found(1, 2, 3)
+    leader = nodes.leader()
+    first, second = (node for node in (1, 2, 3) if node != leader)
+    version = nodes.status(leader)["version"]
+    cases = [
+        (("remove", leader), {}, 409, "hand over first"),
+        (("promote", first), {}, 409, "is a voter already"),
+        (("add", first), nodes.contact(4), 409, "is a member already"),
+        (("add", 4), nodes.contact(first), 400, "both"),
+        (("add", 4), {"http": "h:1"}, 400, "peer is missing"),
+        (("move", first), {}, 400, "what is new"),
+        (("promote", 9), {}, 400, "there is no member '9'"),
+        (("replace", first), {}, 400, "two nodes"),
+    ]
+    for (action, *who), contact, status, text in cases:
+        answer = nodes.change(action, *who, **contact)
+        assert (answer.status, text in answer.json["detail"]) == (status, True), answer
+    answer = nodes.call(first, "POST", "/v1/cluster/members", {"action": "remove", "nodes": ["2"]})
+    assert answer.status == 409
+    assert nodes.url(leader) in answer.json["detail"]
+    # With one voter away, removing the other one would leave a majority that is not there.
+    nodes.kill(second)
+    answer = nodes.change("remove", first)
+    assert (answer.status, "missing" in answer.json["detail"]) == (409, True), answer
+    assert nodes.status(leader)["version"] == version
