@@ -12,9 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from delaylog.broker.position_waiters import PositionWaiters, Told
+from delaylog.broker.sync_times import SyncTimes
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.log_thread import LogThread
 from delaylog.storage.physical_log import PhysicalLog
@@ -54,7 +56,9 @@ class LogCommits:
         self._on_synced = on_synced
         self._thread = LogThread(physical_log, self._from_log_thread)
         self._syncing = False
-        self._syncing_to = 0
+        self._syncing_to = self._syncing_from = 0
+        self.sync_times = SyncTimes()
+        """How long recent jobs of the log thread took."""
         self._scheduled = False
         self._written_is_safe = fsync == "interval"
         self._written_position = 0
@@ -125,6 +129,8 @@ class LogCommits:
         if not self._syncing:
             self._syncing = True
             self._syncing_to = self._log.end_position
+            self._syncing_from = self._log.durable_position
+            self.sync_times.begin(monotonic())
             self._thread.kick()
 
     def is_syncing(self, position: int) -> bool:
@@ -148,10 +154,11 @@ class LogCommits:
         # An end that fails half-way closes the loop while the last job may still run: a trace of
         # that would stand behind the line that says what failed.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._synced, error)
+            self._loop.call_soon_threadsafe(self._synced, error, monotonic())
 
-    def _synced(self, error: BaseException | None) -> None:
+    def _synced(self, error: BaseException | None, ended: float) -> None:
         self._syncing = False
+        self.sync_times.end(ended, self._log.durable_position - self._syncing_from)
         if error is not None:
             self._log_failed(error)
             return

@@ -23,7 +23,7 @@ class ClusterCalls(Protocol):
         """Why calls are of no use here at the moment; None if they are."""
 
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
-        """Have another node lead (None = whoever is furthest); says who does, and the pause."""
+        """Have another node lead (None = the fittest); says who does, and the pause."""
 
     async def change_members(
         self, action: str, nodes: list[str], contact: dict[str, Any]

@@ -46,7 +46,7 @@ class BrokerCalls:
         return await self.cluster()
 
     async def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
-        """Have another node lead (None: whoever is furthest); who does, and how long it paused."""
+        """Have another node lead (None: the fittest); who does, and how long it paused."""
         await self.leading()
         return await self._carry(topics.hand_over(to))
 

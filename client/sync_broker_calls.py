@@ -48,7 +48,7 @@ class SyncBrokerCalls:
         return self.cluster()
 
     def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
-        """Have another node lead (None: whoever is furthest); who does, and how long it paused."""
+        """Have another node lead (None: the fittest); who does, and how long it paused."""
         self.leading()
         return self._carry(topics.hand_over(to))
 

@@ -32,6 +32,7 @@ LONGEST: Final = (
     "tests/broker/cluster/copies/test_three_nodes.py",
     "tests/broker/resp/test_endpoint.py",
     "tests/drills/test_full_disk.py",
+    "tests/broker/cluster/test_fitness_live.py",
     "tests/broker/cluster/real/test_real_members.py",
     "tests/replication/test_schedules.py",
     "tests/wheel/test_timing_wheel_machine.py",

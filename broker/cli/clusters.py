@@ -142,13 +142,14 @@ def _print_members(status: dict[str, Any], args: argparse.Namespace) -> None:
 
 def _print_table(status: dict[str, Any]) -> None:
     leader = status["leader"]
-    print(f"{'member':<24}{'connected':<11}{'voter':<7}{'lag_bytes':>12}  http")
+    print(f"{'member':<24}{'connected':<11}{'voter':<7}{'lag_bytes':>12}  {'fit':<6}http")
     for member in status["members"]:
         leads = " *" if leader is not None and leader["node"] == member["node"] else ""
         lag = member["lag_bytes"]
         print(
             f"{_named(member) + leads:<24}{_yes(member['connected']):<11}"
-            f"{_yes(member['voter']):<7}{'?' if lag is None else lag:>12}  {member['http']}"
+            f"{_yes(member['voter']):<7}{'?' if lag is None else lag:>12}  "
+            f"{member.get('unfit') or _yes(member.get('fit')):<6}{member['http']}"
         )
 
 

@@ -204,7 +204,7 @@ def _add_cluster(verbs: Any) -> None:
     )
     _add_json(recover, "report as JSON")
     handover = actions.add_parser("handover", help="have another node lead")
-    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the furthest)")
+    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the fittest)")
     _add_url(handover)
 
 

@@ -16,6 +16,8 @@ and what it may be.
     election_port = 8712            # if the election is to have another one
     http = "10.0.0.1:8711"          # where clients are sent; http:// or https:// may stand before
     resp = "10.0.0.1:8713"          # likewise, may be left out
+    priority = 50                   # 0 to 100: the fit member of the highest priority leads
+    zone = "a"                      # a rack or a data centre; may be left out, as priority
 
     [tls]                           # may be left out
     ca = "ca.pem"
@@ -37,6 +39,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.cluster.secret import (
     MAKE_ONE,
@@ -61,7 +64,9 @@ NODE_VARIABLE: Final = "DELAYLOG_NODE"
 MEMBERS_MAX: Final = 15
 """Voters and learners together."""
 _KEYS: Final = frozenset({"cluster", "secret_file", "node", "acks", "members", "tls"})
-_MEMBER_KEYS: Final = frozenset({"name", "peer", "election_port", "http", "resp"})
+_MEMBER_KEYS: Final = frozenset(
+    {"name", "peer", "election_port", "http", "resp", "priority", "zone"}
+)
 _TLS_KEYS: Final = frozenset({"ca", "cert", "key"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Address: TypeAlias = tuple[str, int]
@@ -80,6 +85,10 @@ class Member:
     http_url: str
     """Without a slash behind it."""
     resp: Address | None = None
+    priority: int = PRIORITY
+    """Among fit members the highest leads; equal ones are equal."""
+    zone: str = ""
+    """Members of one zone may fail together."""
 
     @property
     def contact(self) -> Contact:
@@ -137,9 +146,10 @@ class ClusterConfig:
         if not configuration.version:
             return self
         known = {each.node: each for each in self.members}
-        known |= {
-            node: make_member(node, contact) for node, contact in configuration.contacts.items()
-        }
+        for node, contact in configuration.contacts.items():
+            made, mine = make_member(node, contact), known.get(node)
+            # The log does not say priorities and zones: each node tells its own.
+            known[node] = made if mine is None else _like(made, mine)
         nodes = sorted({*configuration.nodes, self.node} & known.keys())
         return replace(self, members=tuple(known[node] for node in nodes))
 
@@ -165,6 +175,11 @@ def load_cluster(
         tls=_tls(table.get("tls"), Path(path).parent),
         secret=_secret(table, Path(path).parent, environ),
     )
+
+
+def _like(made: Member, mine: Member) -> Member:
+    """A member of the log with the priority and zone that the cluster file gives it."""
+    return replace(made, priority=mine.priority, zone=mine.zone)
 
 
 def make_member(node: int, contact: Mapping[str, Any]) -> Member:
@@ -267,7 +282,16 @@ def _member(index: str, table: Any) -> Member:
         resp=_address(_text(table, "resp", where, hint), f"{where}resp")
         if "resp" in table
         else None,
+        priority=_priority(table, where),
+        zone=_name(table, "zone", where) if "zone" in table else "",
     )
+
+
+def _priority(table: Mapping[str, Any], where: str) -> int:
+    value = table.get("priority", PRIORITY)
+    if type(value) is not int or not 0 <= value <= PRIORITY_MAX:
+        raise ClusterError(f"{where}priority must be 0 to {PRIORITY_MAX}, not {value!r}")
+    return value
 
 
 def _peer(table: Mapping[str, Any], where: str) -> Address:

@@ -36,6 +36,11 @@ class LeaderSight:
         self._followed, self._followed_ms = leader, boot_ms()
 
     @property
+    def followed(self) -> tuple[int | None, int]:
+        """Whose frames of the promised epoch came last, and when."""
+        return self._followed, self._followed_ms
+
+    @property
     def leader(self) -> int | None:
         """Who leads, if anybody is known to."""
         if self._leads():

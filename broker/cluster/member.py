@@ -18,6 +18,7 @@ from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.handover import Handover, furthest
 from delaylog.broker.cluster.joining import Heard, Joining
@@ -168,6 +169,7 @@ class ClusterMember:
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(boot_ms()),
         )
+        self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(
             lambda: self.config,
@@ -214,6 +216,7 @@ class ClusterMember:
             if handle is not None:
                 handle.cancel()
         self._sync.cancel()
+        self.fitness.stop()
         if self.replication is not None:
             self.replication.unsuggest_leader()
             self._pump()
@@ -295,6 +298,7 @@ class ClusterMember:
         return Levels(KNOWN_LEVEL, self._reached)
 
     def _on_connect(self, peer: int) -> None:
+        self.fitness.heard(peer, boot_ms())
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self._joining.hear(peer, Heard(hello, self.transport.folder_of(peer)))
@@ -327,6 +331,7 @@ class ClusterMember:
             status = self.statuses.hear(peer, message, wall_us)
             self.watch.hear(peer, status, wall_us)
             self.members.hear(status)
+            self.fitness.heard(peer, boot_ms())
             return
         replication = self.replication
         if replication is not None:
@@ -351,6 +356,7 @@ class ClusterMember:
         except DiskFullError as error:
             # Nothing was promised, nothing said: it is asked for again.
             log.error("the disk is full: %s", error)
+            self.fitness.make_room()
         except Exception as error:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
             self._stopping = True
@@ -372,6 +378,7 @@ class ClusterMember:
     def _poll(self) -> None:
         """Ask the oracle again and again: a single word may be lost, or come too early."""
         self._poller = self._loop.call_later(ORACLE_EVERY_SECONDS, self._poll)
+        self.fitness.look(boot_ms())
         self._tell_status()
         replication = self.replication
         if replication is not None:
@@ -385,11 +392,11 @@ class ClusterMember:
             return
         self._status_ms = now_ms + STATUS_EVERY_MS
         self.watch.look(now_ms)
-        said = self.watch.said()
+        mine = {**self.watch.said(), **self.fitness.said()}
         for peer in self.transport.connected():
             if (self.transport.known_level(peer) or 0) >= IDENTITIES:
-                members = {**said, **self.statuses.echo(peer)}
-                status = Status(wall_us=self._node.clock.wall_us, **members)
+                said = {**mine, **self.statuses.echo(peer)}
+                status = Status(wall_us=self._node.clock.wall_us, **said)
                 self.transport.send(peer, encode_status(status))
 
     def _ask_oracle(self, replication: ReplicationNode) -> None:
@@ -546,6 +553,11 @@ class ClusterMember:
         """Whether its clock is so far off that it leaves the lead to others."""
         return self.watch.clock_is_off
 
+    @property
+    def stands_back(self) -> bool:
+        """Whether it lets fitter nodes be elected first, for a bounded time."""
+        return self.fitness.stands_back(boot_ms())
+
     def committed(self) -> int:
         """Up to where the log is committed, and on this disk too."""
         if self.replication is None:
@@ -592,11 +604,13 @@ class ClusterMember:
     # ------------------------------------------------------------------ handing over
 
     async def hand_over(self, target: int | None) -> int | None:
-        """Hand the leadership to a node (None = whoever is furthest); None if nobody took it."""
+        """Hand the leadership to a node (None = the fittest); None if nobody took it."""
         replication = self.replication
         leader = None if replication is None else replication.leader
         if replication is None or leader is None or not self.leading:
             raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        if target is None:
+            target = self.fitness.target()
         if target is None:
             target = furthest(leader)
         if target is None or not replication.hand_over(target, self._now()):
@@ -609,3 +623,11 @@ class ClusterMember:
             return None
         self.counts.handed_over += 1
         return target
+
+    def let_go(self, out_ms: int) -> None:
+        """Lead no more, without a successor, and stay out of elections so long."""
+        replication = self.replication
+        if replication is not None and self.leading:
+            now_ms = boot_ms()
+            self.oracle.resign(now_ms, now_ms + out_ms)
+            self._input(replication.unsuggest_leader)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from delaylog.broker.cluster.fitness.metrics import fitness_metrics
 from delaylog.broker.cluster.operator_calls import ROLES, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.watch_metrics import watch_metrics
@@ -74,6 +75,7 @@ class ClusterMetrics(Collector):
             yield gauge
         yield self._lag()
         yield from watch_metrics(member)
+        yield from fitness_metrics(member.fitness)
         yield from self._counters()
 
     def _lag(self) -> Metric:

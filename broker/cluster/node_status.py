@@ -34,6 +34,19 @@ class Status:
     """Where nodes find it, HOST:PORT, likewise."""
     release: str = ""
     """The release that it runs."""
+    full: bool = False
+    """The sender refuses sends for lack of space."""
+    free_bytes: int = 0
+    """What is free for messages on its disk."""
+    unfit: str = ""
+    """Its judgement on itself (`fitness/judging.py`): why it should not lead; empty = it can."""
+    sync_ms: int = 0
+    """Median of its recent syncs of the log; 0 = there was none."""
+    sync_max_ms: int = 0
+    unapplied_bytes: int = 0
+    """Committed log that it has not applied."""
+    priority: int = 50
+    zone: str = ""
     removed: bool = False
     """The receiver is no member any more; the connection ends with this."""
 

@@ -134,6 +134,7 @@ class OperatorCalls:
             "removed": removed,
             "match": match,
             "lag_bytes": None if match is None else max(member.files.log_end - match, 0),
+            **member.fitness.shown(each.node),
         }
 
     # ------------------------------------------------------------------ handing over
@@ -194,15 +195,11 @@ class OperatorCalls:
             raise ConflictError("a hand-over is under way")
         if not self._config.others:
             raise ConflictError("there is nobody to hand over to: the cluster has one node")
-        if target is None:
-            return
-        name = self._config.member(target).name
         if target == self._config.node:
-            raise ConflictError(f"{name} leads already")
-        if target not in member.transport.connected():
-            raise ConflictError(f"{name} is not connected")
-        if not leader.progress[target].counts:
-            raise ConflictError(f"{name} is a learner and cannot lead yet")
+            raise ConflictError(f"{self._config.member(target).name} leads already")
+        why = member.fitness.refusal(target)
+        if why is not None:
+            raise ConflictError(why)
 
     async def _successor(self, before: int) -> int | None:
         """The epoch of another node that has come to serve after the epoch `before`."""

@@ -175,7 +175,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
 
     def standing() -> Standing | None:
         replication = member.replication
-        if replication is None or not replication.decides or member.lags:
+        if replication is None or not replication.decides or member.lags or member.stands_back:
             return None
         if member.clock_is_off:
             return None

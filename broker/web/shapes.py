@@ -280,7 +280,7 @@ READ: Final = Choice(
     "Whose state is read: the leader's, or what this node has applied, which may be old.",
     ("local", "leader"),
 )
-TO: Final = IntOrText("to", "Index or name of who is to lead; absent: who is furthest.", 0, 2**16)
+TO: Final = IntOrText("to", "Index or name of who is to lead; absent: who is fittest.", 0, 2**16)
 HAND_OVER: Final = Shape("Hand over", "the body", TO)
 MEMBERS_ACTION: Final = Choice(
     "action",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -60,6 +61,7 @@ def test_safe_is_what_is_synced(tmp_path: Path) -> None:
         await it.commits.durable(position)
         assert it.log.durable_position == it.commits.position() == position
         assert it.commits.commits == 1
+        assert it.commits.sync_times.recent(monotonic()).median_ms >= 1
         told: list[BaseException | None] = []
         it.commits.when_durable(position, told.append)
         assert told == [None]

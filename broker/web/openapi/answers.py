@@ -173,6 +173,11 @@ def _cluster() -> Schema:
         announced_http=text,
         announced_peer=text,
         release=text,
+        fit={"type": ["boolean", "null"]},
+        unfit={"type": ["string", "null"]},
+        sync_ms=maybe,
+        priority=_COUNT,
+        zone=_TEXT,
     )
     return _object(
         cluster=_TEXT,

@@ -75,6 +75,25 @@ def test_good_file(folder: Path) -> None:
     assert config.peers == {n: (f"10.0.0.{n + 1}", 8712) for n in range(3)}
 
 
+def test_priority_and_zone(folder: Path) -> None:
+    config = load(folder, GOOD + 'priority = 80\nzone = "north-1"\n')
+    assert [(each.priority, each.zone) for each in config.members] == [
+        (50, ""),
+        (50, ""),
+        (80, "north-1"),
+    ]
+    contacts = {each.node: each.contact for each in config.members}
+    logged = Configuration.founding((0, 1, 2)).with_contacts(contacts, bytes(16))
+    assert config.following(logged).member(2).zone == "north-1", "the log does not say it"
+    for line, words in (
+        ("priority = 101", "members.2.priority must be 0 to 100, not 101"),
+        ("priority = true", "members.2.priority must be 0 to 100, not True"),
+        ('zone = "a b"', "members.2.zone must be up to 64 letters"),
+    ):
+        with pytest.raises(ClusterError, match=words):
+            load(folder, f"{GOOD}{line}\n")
+
+
 def test_values_are_frozen_and_silent(folder: Path) -> None:
     """Nothing changes later, and a log of it shows no secret."""
     config = load(folder)

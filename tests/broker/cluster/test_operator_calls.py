@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from delaylog.broker.cluster import operator_calls
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.fitness.watch import FitnessWatch
+from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_watch import MemberWatch
 from delaylog.broker.cluster.metrics import ClusterMetrics, MemberCounts
 from delaylog.broker.cluster.node_status import Status, Statuses, encode_status
@@ -22,6 +24,7 @@ from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import make_epoch
 from delaylog.replication.events import Role
 from delaylog.replication.leader import Acks, Progress
+from delaylog.storage.levels import KNOWN_LEVEL
 
 EPOCH = make_epoch(5, 1)
 
@@ -53,8 +56,13 @@ class Fake:
         self.counts = MemberCounts(chosen=2, leaderships=1, handed_over=3)
         refused = {Refused.KEY: 4}
         self.transport = SimpleNamespace(
-            connected=lambda: frozenset(self.connected), counts=SimpleNamespace(refused=refused)
+            connected=lambda: frozenset(self.connected),
+            known_level=lambda peer: KNOWN_LEVEL,
+            counts=SimpleNamespace(refused=refused),
         )
+        self.statuses = Statuses()
+        sight = LeaderSight(1, leads=lambda: self.leading, chosen=lambda: None)
+        self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
         self.oracle = SimpleNamespace(refused={"replayed": 7})
         self.statuses = Statuses()
         self.copies = SimpleNamespace(
@@ -79,6 +87,10 @@ class Fake:
             leadership=SimpleNamespace(hands_over=False),
             configuration=Configuration((1, 2, 3)),
         )
+
+    def say(self, peer: int, **members: Any) -> None:
+        """A status of the peer comes."""
+        self.statuses.hear(peer, encode_status(Status(**members)), 0)
 
     def gate_age_ms(self) -> int | None:
         return 12 if self.leading else None
@@ -275,6 +287,38 @@ def test_what_cannot_come_to_anything_is_refused_before_it_pauses() -> None:
     assert fake.asked == []
 
 
+def test_a_target_that_is_not_fit_is_refused() -> None:
+    """By name, with the figure; and so is a hand-over to whoever is fittest if nobody is."""
+    fake = Fake()
+    fake.say(2, full=True, free_bytes=4_096)
+    with pytest.raises(ConflictError, match="beta has a full disk: 4,096 bytes"):
+        hand_over(fake, 2)
+    with pytest.raises(ConflictError, match=r"nobody can take over: beta has .*; gamma is a lear"):
+        hand_over(fake)
+    fake.say(2, unfit="slow", sync_ms=700)
+    with pytest.raises(ConflictError, match="beta has a slow disk: a sync takes 700 ms"):
+        hand_over(fake, 2)
+    fake.say(2)
+    fake.files.log_end = 20_000_000
+    with pytest.raises(ConflictError, match="beta lacks 19,999,050 bytes"):
+        hand_over(fake, 2)
+    assert fake.asked == []
+
+
+def test_what_is_known_of_the_fitness_of_each() -> None:
+    fake = Fake()
+    fake.say(2, unfit="slow", sync_ms=700, priority=80, zone="b")
+    shown = [
+        (each["fit"], each["unfit"], each["sync_ms"], each["priority"], each["zone"])
+        for each in fake.calls().status()["members"]
+    ]
+    assert shown == [
+        (True, None, None, 50, ""),
+        (False, "slow", 700, 80, "b"),
+        (None, None, None, 50, ""),
+    ]
+
+
 def test_nobody_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """In time, or this node itself comes to lead again."""
     monkeypatch.setattr(operator_calls, "SUCCESSOR_SECONDS", 0.05)
@@ -322,6 +366,9 @@ def test_metrics() -> None:
         "delaylog_cluster_handovers_failed_total 0.0",
         'delaylog_cluster_peers_refused_total{reason="wrong_key"} 4.0',
         'delaylog_cluster_election_datagrams_refused_total{reason="replayed"} 7.0',
+        'delaylog_cluster_unfit{reason="full"} 0.0',
+        "delaylog_cluster_sync_ms 0.0",
+        'delaylog_cluster_automatic_handovers_total{reason="slow",result="let_go"} 0.0',
     ):
         assert line in lines
     fake.follow()

@@ -277,7 +277,7 @@ def test_metrics(three: ThreeNodes) -> None:
 
 
 def test_handing_over(three: ThreeNodes) -> None:
-    """By name, by index and to whoever is furthest, each answered once the next one serves."""
+    """By name, by index and to whoever is fittest, each answered once the next one serves."""
     for by in ("name", "index", "digits", "nothing"):
         leader, (target, _) = three.leader(), three.followers()
         to = {"name": NAMES[target], "index": target, "digits": str(target)}.get(by)
@@ -411,7 +411,7 @@ def test_the_command_line(three: ThreeNodes, capsys: pytest.CaptureFixture[str])
     members = [json.loads(line) for line in run("cluster", "members", "--json")[1].splitlines()]
     assert [each["node"] for each in members if each["leads"]] == [leader]
     assert all(each["voter"] and each["match"] is not None for each in members)
-    assert run("cluster", "members")[1].count("yes") == 6
+    assert run("cluster", "members")[1].count("yes") == 9
     status, out, _ = run("send", "cli", "hello", "--json")
     assert (status, json.loads(out)["result"]) == (0, "created")
     status, out, _ = run("cluster", "handover", "--to", NAMES[follower], "--json")

@@ -11,8 +11,9 @@ import json
 import os
 import secrets
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,11 +34,20 @@ class ThreeNodes:
     """How long anything may take."""
 
     def __init__(
-        self, folder: Path, *, acks: str = "quorum", limits: str = "", redis: bool = False
+        self,
+        folder: Path,
+        *,
+        acks: str = "quorum",
+        limits: str = "",
+        redis: bool = False,
+        program: Callable[[int], Sequence[str]] | None = None,
+        more: Mapping[int, str] | None = None,
     ) -> None:
         """`limits` = lines of a configuration file for all nodes; `redis` = they take Redis clients
-        too."""
+        too; `program` gives what stands for the command on a node; `more` = lines of the cluster
+        file about a node."""
         self.folder = folder
+        self._program = program
         ports = free_ports(9)
         self.http = dict(zip(NODES, ports[:3], strict=True))
         self.peers = dict(zip(NODES, ports[3:6], strict=True))
@@ -55,6 +65,7 @@ class ThreeNodes:
             ]
             if redis:
                 lines.append(f'resp = "127.0.0.1:{self.resp[node]}"')
+            lines.append((more or {}).get(node, ""))
         self.config = folder / "cluster.toml"
         self.config.write_text("\n".join(lines) + "\n")
         self.configs: dict[int, Path] = {}
@@ -63,7 +74,7 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
-        self._processes: dict[int, WarmProcess] = {}
+        self._processes: dict[int, WarmProcess | subprocess.Popen[bytes]] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
 
@@ -81,17 +92,25 @@ class ThreeNodes:
             reading, writing = os.pipe()
             self._outs[node] = os.fdopen(reading)
             with self.log_path(node).open("ab") as log, Path(os.devnull).open() as nothing:
-                self._processes[node] = WarmProcess(
-                    "serve",
-                    *words,
-                    stdin=nothing.fileno(),
-                    stdout=writing,
-                    stderr=log.fileno(),
-                    environment={
-                        k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")
-                    },
-                    turn=node + next(self._starts) // len(NODES),
-                )
+                environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+                if self._program is None:
+                    self._processes[node] = WarmProcess(
+                        "serve",
+                        *words,
+                        stdin=nothing.fileno(),
+                        stdout=writing,
+                        stderr=log.fileno(),
+                        environment=environment,
+                        turn=node + next(self._starts) // len(NODES),
+                    )
+                else:
+                    self._processes[node] = subprocess.Popen(
+                        [*self._program(node), "serve", *words],
+                        stdin=nothing,
+                        stdout=writing,
+                        stderr=log,
+                        env=environment,
+                    )
             os.close(writing)
         for node in (nodes or NODES) if wait else ():
             line = self._outs[node].readline()
@@ -119,7 +138,7 @@ class ThreeNodes:
         """Such as SIGSTOP and SIGCONT."""
         self._processes[node].send_signal(number)
 
-    def _ended(self, node: int, process: WarmProcess) -> int:
+    def _ended(self, node: int, process: WarmProcess | subprocess.Popen[bytes]) -> int:
         try:
             return process.wait(self.wait_s)
         finally:

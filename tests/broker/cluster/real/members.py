@@ -63,6 +63,7 @@ class WildOracle:
         self._said, self._transferred = said, transferred
         self._out_ms = 0
         self.failure: Exception | None = None
+        self.refused: dict[str, int] = {}
 
     async def start(self) -> None:
         pass

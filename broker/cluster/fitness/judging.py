@@ -1,0 +1,105 @@
+"""Whether this node is fit to lead, with hysteresis.
+
+A node judges itself: it is full while sends are refused for lack of space, and slow while its syncs
+take long and several times as long as those of another voter. Both have to last before the
+judgement changes, so it cannot flap whatever the readings do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+FULL_ON_MS: Final = 1_000
+FULL_OFF_MS: Final = 5_000
+SLOW_ON_MS: Final = 3_000
+SLOW_OFF_MS: Final = 10_000
+SLOW_SYNC_MS: Final = 200
+"""A median sync below this is never slow: sends are acknowledged by the majority's disks anyway."""
+SLOW_FACTOR: Final = 4
+"""Compared with the fastest fit voter: when all disks are slow, a hand-over improves nothing."""
+GOOD_SHARE: Final = 2
+"""A slow node is good again at half of either bound."""
+GAP_MS: Final = 2_000
+"""Readings further apart than this say nothing about the time in between."""
+
+
+class Unfit(StrEnum):
+    """Why a node is not fit to lead; the values go over the wire and into metrics."""
+
+    FULL = "full"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitness:
+    """What a node knows of its own disk and log at one moment."""
+
+    full: bool = False
+    """Sends are refused for lack of space, or the log finds none."""
+    free_bytes: int = 0
+    sync_ms: int = 0
+    """Median of recent syncs of the log; 0 = there was none."""
+    sync_max_ms: int = 0
+    sync_fresh: bool = False
+    """The log was synced a moment ago. Older syncs change no judgement: a short burst of slow ones
+    before a pause does not make a node slow, and a pause does not make it fit."""
+    unapplied_bytes: int = 0
+    """Committed log that the engine has not applied."""
+
+
+class Latch:
+    """A condition that must hold for a time before it counts, and be gone for a time to end."""
+
+    def __init__(self, *, on_ms: int, off_ms: int) -> None:
+        self.on = False
+        self._on_ms, self._off_ms = on_ms, off_ms
+        self._since_ms: int | None = None
+        self._seen_ms = 0
+
+    def look(self, now_ms: int, *, bad: bool, good: bool) -> bool:
+        """Take a reading; `bad` and `good` exclude each other, and neither leaves it as it is."""
+        assert not (bad and good), "a reading is bad, good or between"
+        gap = now_ms - self._seen_ms > GAP_MS
+        self._seen_ms = now_ms
+        if not (good if self.on else bad):
+            self._since_ms = None
+        elif self._since_ms is None or gap:
+            self._since_ms = now_ms
+        elif now_ms - self._since_ms >= (self._off_ms if self.on else self._on_ms):
+            self.on, self._since_ms = not self.on, None
+        return self.on
+
+
+class Judge:
+    """The judgement of one node on itself."""
+
+    def __init__(self) -> None:
+        self._full = Latch(on_ms=FULL_ON_MS, off_ms=FULL_OFF_MS)
+        self._slow = Latch(on_ms=SLOW_ON_MS, off_ms=SLOW_OFF_MS)
+
+    @property
+    def unfit(self) -> Unfit | None:
+        """Why this node is not fit to lead; None while it is."""
+        return Unfit.FULL if self._full.on else Unfit.SLOW if self._slow.on else None
+
+    def look(self, mine: Fitness, others_sync_ms: Iterable[int], now_ms: int) -> Unfit | None:
+        """Take a reading; `others_sync_ms` = the medians of the fit voters that have one."""
+        self._full.look(now_ms, bad=mine.full, good=not mine.full)
+        fastest = min((ms for ms in others_sync_ms if ms), default=0)
+        self._slow.look(
+            now_ms,
+            bad=mine.sync_fresh and _is_slow(mine.sync_ms, fastest, 1),
+            good=(mine.sync_fresh or not mine.sync_ms)
+            and not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
+        )
+        return self.unfit
+
+
+def _is_slow(mine_ms: int, fastest_ms: int, share: int) -> bool:
+    """Whether a median is beyond both bounds, divided by `share`."""
+    if not fastest_ms:
+        return False
+    return mine_ms * share >= max(SLOW_SYNC_MS, SLOW_FACTOR * fastest_ms)

@@ -1,0 +1,300 @@
+"""The fitness of one member: collects its figures and those of the others, and acts on them.
+
+It tells the others how this node is, moves the leadership when the planner says so, and answers
+who can take it. What a hand-over is stays the member's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from delaylog.broker.cluster.fitness.judging import Fitness, Judge, Unfit
+from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason
+from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, stands_back
+from delaylog.broker.cluster.fitness.targets import Peer, able, best, refusal
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.storage.levels import IDENTITIES
+from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.leader_sight import LeaderSight
+    from delaylog.broker.cluster.member import ClusterMember
+    from delaylog.broker.node import Node
+
+LOOK_EVERY_MS: Final = 100
+OUT_MS: Final = 3_000
+"""How long a node that has let the leadership go takes no part in elections."""
+ROOM_EVERY_MS: Final = 200
+VOTE_WITHOUT_SPACE: Final = "disk_full"
+"""How an oracle counts what it could not do for lack of space."""
+RESULTS: Final = ("handed_over", "let_go", "failed")
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class FitnessWatch:
+    """One member's. All methods belong to the loop's thread."""
+
+    def __init__(self, member: ClusterMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
+        self._member = member
+        self._node = node
+        self._sight = sight
+        self._judge = Judge()
+        self._planner = Planner()
+        self._heard_ms: dict[int, int] = {}
+        """Connected peers -> when their last status came, or the connection."""
+        self._led_ms = now_ms
+        """When this node led last; when it joined, if it has not."""
+        self._has_led = False
+        self._now_ms = now_ms
+        self._look_ms = self._room_ms = 0
+        self._votes_lost = 0
+        """Datagrams of the election that found no space for a vote."""
+        self._alone = False
+        """It is unfit, leads, and the log says already that nobody can take over."""
+        self._moving: asyncio.Task[None] | None = None
+        self.mine = Fitness()
+        """The newest figures of this node."""
+        self.moves: Counter[tuple[Reason, str]] = Counter()
+        """Automatic moves by reason and result."""
+
+    @property
+    def unfit(self) -> Unfit | None:
+        """Why this node is not fit to lead; None while it is."""
+        return self._judge.unfit
+
+    # ------------------------------------------------------------------ between nodes
+
+    def heard(self, peer: int, now_ms: int) -> None:
+        """A status of the peer came, or it has connected."""
+        self._heard_ms[peer] = now_ms
+
+    def said(self) -> dict[str, Any]:
+        """The members of this node's status that tell its fitness."""
+        me = self._member.config.me
+        return {
+            "full": self.mine.full,
+            "free_bytes": self.mine.free_bytes,
+            "unfit": "" if self.unfit is None else self.unfit.value,
+            "sync_ms": self.mine.sync_ms,
+            "sync_max_ms": self.mine.sync_max_ms,
+            "unapplied_bytes": self.mine.unapplied_bytes,
+            "priority": me.priority,
+            "zone": me.zone,
+        }
+
+    def peer(self, node: int) -> Peer:
+        """Another member, as it is known now."""
+        member = self._member
+        config, replication = member.config.member(node), member.replication
+        connected = node in member.transport.connected()
+        level = member.transport.known_level(node) if connected else None
+        leader = None if replication is None else replication.leader
+        progress = None if leader is None else leader.progress.get(node)
+        votes = replication is not None and node in replication.configuration.voters
+        lag_bytes = 0
+        if progress is not None:
+            votes, lag_bytes = progress.counts, max(member.files.log_end - progress.match, 0)
+        status = member.statuses.of(node)
+        known: dict[str, Any] = {"priority": config.priority, "zone": config.zone}
+        if status is not None:
+            known = {
+                "unapplied_bytes": status.unapplied_bytes,
+                "unfit": status.unfit,
+                "full": status.full,
+                "free_bytes": status.free_bytes,
+                "sync_ms": status.sync_ms,
+                "priority": status.priority,
+                "zone": status.zone,
+            }
+        return Peer(
+            node=node,
+            name=config.name,
+            connected=connected,
+            votes=votes,
+            tells=level is None or level >= IDENTITIES,
+            silent_ms=max(self._now_ms - self._heard_ms.get(node, self._now_ms), 0),
+            lag_bytes=lag_bytes,
+            **known,
+        )
+
+    def peers(self) -> list[Peer]:
+        """All other members."""
+        return [self.peer(each.node) for each in self._member.config.others]
+
+    # ------------------------------------------------------------------ questions
+
+    def target(self) -> int | None:
+        """Whom to hand over to by default; None if nobody can take over."""
+        found = best(self.peers(), away_from=self._zone if self.unfit is not None else "")
+        return None if found is None else found.node
+
+    def refusal(self, target: int | None) -> str | None:
+        """Why the target (None = whoever is fittest) cannot take over; None if it can."""
+        if target is not None:
+            return refusal(self.peer(target))
+        refusals = [refusal(peer) for peer in self.peers()]
+        if None in refusals:
+            return None
+        return f"nobody can take over: {'; '.join(filter(None, refusals))}"
+
+    def stands_back(self, now_ms: int) -> bool:
+        """Whether this node lets others be elected first."""
+        last, followed_ms = self._sight.followed
+        silent_ms = now_ms - max(followed_ms, self._led_ms)
+        if last is None and not self._has_led:
+            # No leader was ever heard, so none can ask this node to stand.
+            silent_ms = max(silent_ms, LEADER_MS)
+        return stands_back(self._me(), [p for p in self.peers() if p.node != last], silent_ms)
+
+    def shown(self, node: int) -> dict[str, Any]:
+        """What the status of the cluster says of a member's fitness."""
+        if node == self._member.config.node:
+            unfit = None if self.unfit is None else self.unfit.value
+            sync_ms: int | None = self.mine.sync_ms or None
+            config = self._member.config.me
+            return _shown(unfit is None, unfit, sync_ms, config.priority, config.zone)
+        peer = self.peer(node)
+        if not peer.connected or self._member.statuses.of(node) is None:
+            return _shown(None, None, None, peer.priority, peer.zone)
+        return _shown(
+            not peer.unfit, peer.unfit or None, peer.sync_ms or None, peer.priority, peer.zone
+        )
+
+    # ------------------------------------------------------------------ looking
+
+    def look(self, now_ms: int) -> None:
+        """See how things stand, and move the leadership if it is time; called all the time."""
+        self._now_ms = now_ms
+        self._has_led |= self._member.leading
+        if self._member.leading or self._member.replication is None:
+            self._led_ms = now_ms
+        if now_ms < self._look_ms or self._node.suspended:
+            return
+        self._look_ms = now_ms + LOOK_EVERY_MS
+        self.mine = self._read()
+        peers = self.peers()
+        before = self.unfit
+        figures = (peer.sync_ms for peer in able(peers))
+        if self._judge.look(self.mine, figures, now_ms) is not before:
+            self._tell(before)
+        votes_lost = self._member.oracle.refused.get(VOTE_WITHOUT_SPACE, 0)
+        if self._node.log_commits.disk_full or votes_lost > self._votes_lost:
+            self.make_room()
+        self._votes_lost = votes_lost
+        replication = self._member.replication
+        if not self._member.leading or replication is None:
+            self._alone = False
+            return
+        if replication.leadership.hands_over:
+            return
+        move = self._planner.look(self._me(), peers, now_ms)
+        if move is not None:
+            self._alone = False
+            self._moving = asyncio.get_running_loop().create_task(self._move(move))
+        elif self.unfit is not None and not self._alone and best(peers) is None:
+            self._alone = True
+            why = "; ".join(filter(None, map(refusal, peers)))
+            log.error("this node is not fit to lead, and leads on: nobody can take over: %s", why)
+
+    def make_room(self) -> None:
+        """The log, a vote or a promise found no space: give a step of the reserve for it.
+
+        They are written past the engine's file system, which would do so itself, and without votes
+        and promises a cluster whose disks are all full could not elect anybody.
+        """
+        if self._now_ms >= self._room_ms and self._node.engine.reserve.size_bytes:
+            if self._node.spawn("room", self._give_room):
+                self._room_ms = self._now_ms + ROOM_EVERY_MS
+
+    def _give_room(self) -> Work:
+        def give() -> None:
+            self._node.engine.reserve.give()
+
+        yield give
+
+    def _read(self) -> Fitness:
+        node = self._node
+        sync = node.log_commits.sync_times.recent(monotonic())
+        return Fitness(
+            full=node.refusing_sends or node.disk_full,
+            free_bytes=min(node.free_bytes(), 1 << 62),
+            sync_ms=sync.median_ms,
+            sync_max_ms=sync.max_ms,
+            sync_fresh=sync.fresh,
+            unapplied_bytes=max(self._member.committed() - self._member.position, 0),
+        )
+
+    def _tell(self, before: Unfit | None) -> None:
+        mine = self.mine
+        match self.unfit:
+            case Unfit.FULL:
+                text = "this node is not fit to lead: its disk is full, %d bytes free for messages"
+                log.error(text, mine.free_bytes)
+            case Unfit.SLOW:
+                text = (
+                    "this node is not fit to lead: its disk is slow, syncs take %d ms, up to %d ms"
+                )
+                log.error(text, mine.sync_ms, mine.sync_max_ms)
+            case None:
+                log.warning("this node is fit to lead again; it was %s", before)
+
+    @property
+    def _zone(self) -> str:
+        return self._member.config.me.zone
+
+    def _me(self) -> Me:
+        return Me(self.unfit, self._member.config.me.priority, self._zone)
+
+    # ------------------------------------------------------------------ moving
+
+    async def _move(self, move: Move) -> None:
+        """Hand over, or let the leadership go where that cannot end."""
+        result = "failed"
+        try:
+            result = await self._try(move)
+        except NotLeadingError:
+            pass
+        finally:
+            self.moves[move.reason, result] += 1
+            self._planner.ended(done=result == "handed_over")
+            self._moving = None
+
+    async def _try(self, move: Move) -> str:
+        member, target = self._member, move.target
+        why = {
+            Reason.FULL: "its disk is full",
+            Reason.SLOW: f"its disk is slow (a sync takes {self.mine.sync_ms} ms)",
+            Reason.PRIORITY: f"{target.name} has the higher priority ({target.priority})",
+        }[move.reason]
+        if not member.may_append():
+            # Somebody else has asked for a hand-over, or a new epoch is about to begin.
+            return "failed"
+        log.warning("this node hands over to %d (%s): %s", target.node, target.name, why)
+        if self._can_hand_over() and await member.hand_over(target.node) is not None:
+            return "handed_over"
+        if move.reason is Reason.PRIORITY or not member.leading or best(self.peers()) is None:
+            return "failed"
+        log.warning("a hand-over cannot end here: this node lets the leadership go")
+        member.let_go(OUT_MS)
+        return "let_go"
+
+    def _can_hand_over(self) -> bool:
+        """The final tick covers only what is durable here too, so the log has to come to an end."""
+        files = self._member.files
+        return not self._node.disk_full or files.durable_end == files.log_end
+
+    def stop(self) -> None:
+        """Move nothing any more."""
+        if self._moving is not None:
+            self._moving.cancel()
+
+
+def _shown(
+    fit: bool | None, unfit: str | None, sync_ms: int | None, priority: int, zone: str
+) -> dict[str, Any]:
+    return {"fit": fit, "unfit": unfit, "sync_ms": sync_ms, "priority": priority, "zone": zone}

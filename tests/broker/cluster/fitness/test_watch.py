@@ -1,0 +1,241 @@
+"""What a member does about its fitness, with a node and a hand-over made up for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.fitness.judging import FULL_ON_MS, Unfit
+from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
+from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
+from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, FitnessWatch
+from delaylog.broker.cluster.node_status import Status, Statuses, encode_status
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.sync_times import SyncTimes
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.leader import Acks, Progress
+from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
+
+
+def member(node: int, priority: int = 50) -> Member:
+    address = ("10.0.0.1", 8700 + node)
+    return Member(node, f"n{node}", address, address, "http://h:1", priority=priority, zone="a")
+
+
+class Fake:
+    """Node 1 of three, which leads; member and node in one."""
+
+    def __init__(self, *, priority: int = 50) -> None:
+        members = (member(1, priority), member(2), member(3))
+        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.leading = True
+        self.taken = True
+        self.appends = True
+        self.asked: list[int] = []
+        self.let_go_ms: list[int] = []
+        self.level = KNOWN_LEVEL
+        self.transport = SimpleNamespace(
+            connected=lambda: frozenset({2, 3}), known_level=lambda peer: self.level
+        )
+        self.statuses = Statuses()
+        self.files = SimpleNamespace(log_end=1_000, durable_end=1_000)
+        progress = {node: Progress(1_000, match=1_000, known=True) for node in (2, 3)}
+        self.replication: Any = SimpleNamespace(
+            leader=SimpleNamespace(progress=progress),
+            leadership=SimpleNamespace(hands_over=False),
+            configuration=Configuration((1, 2, 3)),
+        )
+        self.position = 1_000
+        self.oracle = SimpleNamespace(refused={"disk_full": 0})
+        # The node.
+        self.suspended = self.refusing_sends = self.disk_full = False
+        self.log_commits = SimpleNamespace(sync_times=SyncTimes(), disk_full=False)
+        self.spawned: list[str] = []
+        self.engine = SimpleNamespace(reserve=SimpleNamespace(size_bytes=64))
+        self.followed: tuple[int | None, int] = (None, -250)
+        self.watch = FitnessWatch(self, self, self, 0)  # type: ignore[arg-type]
+        self.now_ms = 0
+
+    def committed(self) -> int:
+        return 1_000
+
+    def free_bytes(self) -> int:
+        return 0 if self.refusing_sends else 1 << 30
+
+    def may_append(self) -> bool:
+        return self.appends
+
+    def spawn(self, name: str, _make: object) -> bool:
+        self.spawned.append(name)
+        return True
+
+    async def hand_over(self, target: int) -> int | None:
+        self.asked.append(target)
+        if not self.leading:
+            raise NotLeadingError("over")
+        if self.taken:
+            self.leading = False
+        return target if self.taken else None
+
+    def let_go(self, out_ms: int) -> None:
+        self.let_go_ms.append(out_ms)
+        self.leading = False
+
+    def say(self, peer: int, **members: Any) -> None:
+        self.statuses.hear(peer, encode_status(Status(**members)), 0)
+
+    async def pass_time(self, span_ms: int) -> None:
+        """The others go on telling how they are."""
+        until_ms = self.now_ms + span_ms
+        while self.now_ms < until_ms:
+            self.now_ms += LOOK_EVERY_MS
+            for peer in (2, 3):
+                self.watch.heard(peer, self.now_ms)
+            self.watch.look(self.now_ms)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def test_a_full_leader_hands_over() -> None:
+    async def test() -> None:
+        fake = Fake()
+        fake.say(2, zone="a")
+        fake.say(3, zone="b")
+        await fake.pass_time(60_000)
+        assert fake.asked == []
+        fake.refusing_sends = True
+        await fake.pass_time(2 * FULL_ON_MS)
+        assert (fake.asked, fake.watch.unfit) == ([3], Unfit.FULL)
+        assert fake.watch.moves == {(Reason.FULL, "handed_over"): 1}
+        assert fake.watch.said()["unfit"] == "full"
+
+    run(test)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) -> None:
+    """It is not even tried while the log waits for space."""
+
+    async def test() -> None:
+        fake = Fake()
+        fake.say(2)
+        fake.say(3)
+        fake.taken, fake.refusing_sends, fake.disk_full = False, True, not writes
+        fake.files.durable_end = 1_000 if writes else 900
+        await fake.pass_time(2 * FULL_ON_MS)
+        assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
+        assert fake.watch.moves == {(Reason.FULL, "let_go"): 1}
+
+    run(test)
+
+
+def test_a_hand_over_that_somebody_else_began_is_left_alone() -> None:
+    async def test() -> None:
+        fake = Fake()
+        fake.say(2)
+        fake.refusing_sends = True
+        fake.replication.leadership.hands_over = True
+        await fake.pass_time(2 * FULL_ON_MS)
+        fake.replication.leadership.hands_over, fake.appends = False, False
+        await fake.pass_time(2 * FULL_ON_MS)
+        assert (fake.asked, fake.let_go_ms) == ([], [])
+
+    run(test)
+
+
+def test_nobody_can_take_over(caplog: pytest.LogCaptureFixture) -> None:
+    """It leads on and says so once, with the reasons."""
+
+    async def test() -> None:
+        fake = Fake()
+        fake.say(2, full=True)
+        fake.say(3, unfit="slow", sync_ms=300)
+        fake.refusing_sends = True
+        await fake.pass_time(30_000)
+        assert (fake.asked, fake.let_go_ms) == ([], [])
+
+    with caplog.at_level(logging.ERROR, logger="delaylog.cluster"):
+        run(test)
+    (line,) = [each.getMessage() for each in caplog.records if "leads on" in each.getMessage()]
+    assert "n2 has a full disk" in line
+    assert "n3 has a slow disk: a sync takes 300 ms" in line
+
+
+def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it() -> None:
+    async def test() -> None:
+        fake = Fake()
+        fake.say(2)
+        fake.say(3, priority=51)
+        fake.taken = False
+        await fake.pass_time(PRIORITY_AFTER_MS - LOOK_EVERY_MS)
+        assert fake.asked == []
+        await fake.pass_time(3 * LOOK_EVERY_MS)
+        assert (fake.asked, fake.let_go_ms, fake.leading) == ([3], [], True)
+        assert fake.watch.moves == {(Reason.PRIORITY, "failed"): 1}
+
+    run(test)
+
+
+def test_who_tells_nothing_is_no_target_unless_named() -> None:
+    async def test() -> None:
+        fake = Fake()
+        fake.level = FIRST_LEVEL
+        fake.refusing_sends = True
+        await fake.pass_time(2 * FULL_ON_MS)
+        assert (fake.asked, fake.watch.target()) == ([], None)
+        assert fake.watch.refusal(2) is None
+        fake.level = KNOWN_LEVEL
+        fake.now_ms += 2_000
+        fake.watch.look(fake.now_ms)
+        assert fake.watch.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
+
+    run(test)
+
+
+def test_it_stands_back_behind_a_higher_priority() -> None:
+    async def test() -> None:
+        fake = Fake(priority=40)
+        fake.leading, fake.replication.leader = False, None
+        fake.say(2)
+        fake.say(3)
+        assert fake.watch.stands_back(0), "no leader was ever heard, so none asks for it"
+        fake.followed = (1, 1_000)
+        assert not fake.watch.stands_back(1_000 + LEADER_MS - 1)
+        assert fake.watch.stands_back(1_000 + LEADER_MS)
+        assert not fake.watch.stands_back(1_000 + PRIORITY_MS)
+        fake.say(3, priority=30)
+        fake.followed = (2, 1_000)
+        assert not fake.watch.stands_back(1_000 + LEADER_MS), "not for the leader that is gone"
+        fake.refusing_sends = True
+        await fake.pass_time(2 * FULL_ON_MS)
+        assert fake.watch.stands_back(1_000 + UNFIT_MS - 1)
+
+    run(test)
+
+
+def test_a_log_without_space_gets_a_step_of_the_reserve() -> None:
+    async def test() -> None:
+        fake = Fake()
+        fake.log_commits.disk_full = True
+        await fake.pass_time(1_000)
+        assert set(fake.spawned) == {"room"}
+        assert len(fake.spawned) == 5
+        fake.engine.reserve.size_bytes = 0
+        await fake.pass_time(1_000)
+        assert len(fake.spawned) == 5
+        fake.engine.reserve.size_bytes, fake.log_commits.disk_full = 64, False
+        fake.oracle.refused["disk_full"] = 1
+        await fake.pass_time(1_000)
+        assert len(fake.spawned) == 6, "once for each vote that was lost"
+
+    run(test)

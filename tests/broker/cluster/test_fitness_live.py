@@ -1,0 +1,287 @@
+"""Leaders whose disk is full, slow or fails, and targets that are of no use: real processes.
+
+Each node runs `troubled_member.py`; a file in its folder of troubles begins one.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+
+PROGRAM = str(Path(__file__).with_name("troubled_member.py"))
+LIMITS = "[limits]\ndisk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\nhot_bytes_max = 0\n"
+LATER = {"body": "x" * 200, "delay_ms": 7_200_000}
+TOPIC = "/v1/topics/t"
+
+
+class Troubled:
+    """A cluster and its troubles; of equal priorities but for those of `more`."""
+
+    def __init__(self, nodes: ThreeNodes, troubles: Callable[[int], Path]) -> None:
+        self.nodes = nodes
+        self._troubles = troubles
+
+    def begin(self, node: int, trouble: str) -> None:
+        (self._troubles(node) / trouble).touch()
+
+    def end(self, node: int, trouble: str) -> None:
+        (self._troubles(node) / trouble).unlink()
+
+    def sees(self, node: int, other: int) -> object:
+        """Why a node takes another one for unfit."""
+        members = {each["node"]: each for each in self.nodes.status(node).get("members", ())}
+        return members[other]["unfit"] if other in members else None
+
+    def is_quiet(self) -> bool:
+        """Whether nobody is full any more and nothing makes the leadership move."""
+        leader = self.nodes.leader()
+        members = {each["node"]: each for each in self.nodes.status(leader).get("members", ())}
+        known = all(each["fit"] is not None for each in members.values())
+        full = any(each["unfit"] == "full" for each in members.values())
+        return leader in members and members[leader]["fit"] and known and not full
+
+
+class Load:
+    """Sends to whoever leads until it is left; `sent` holds what was answered."""
+
+    def __init__(self, nodes: ThreeNodes) -> None:
+        self._nodes = nodes
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent: list[str] = []
+        self.answered_at = 0.0
+        self.longest_s = 0.0
+        """The longest time without an answer."""
+
+    def __enter__(self) -> Load:
+        self.answered_at = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        number, at = 0, 0
+        while not self._stop.is_set():
+            node = NODES[at % len(NODES)]
+            name = f"m{number}"
+            answer = self._nodes.call(node, "POST", f"{TOPIC}/messages", LATER | {"id": name})
+            if answer.status != 200:
+                at += 1
+                time.sleep(0.01)
+                continue
+            number += 1
+            now = time.monotonic()
+            self.longest_s = max(self.longest_s, now - self.answered_at)
+            self.answered_at = now
+            self.sent.append(name)
+            time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
+    with start(tmp_path_factory.mktemp("troubled")) as made:
+        yield made
+
+
+@contextmanager
+def start(folder: Path, *, limits: str = LIMITS) -> Iterator[Troubled]:
+    """A cluster that leads."""
+
+    def troubles(node: int) -> Path:
+        place = folder / f"troubles{node}"
+        place.mkdir(exist_ok=True)
+        return place
+
+    nodes = ThreeNodes(
+        folder,
+        limits=limits,
+        program=lambda node: (sys.executable, PROGRAM, str(troubles(node))),
+        more={node: f'zone = "z{node}"' for node in NODES},
+    )
+    try:
+        nodes.start(new_cluster=True)
+        nodes.leader()
+        yield Troubled(nodes, troubles)
+    finally:
+        nodes.clean_up()
+
+
+def assert_kept(nodes: ThreeNodes, sent: list[str]) -> None:
+    """Whoever leads has all that was answered for."""
+    assert sent
+    leader = nodes.leader()
+    for name in sent:
+        answer = nodes.call(leader, "GET", f"{TOPIC}/messages/{name}")
+        assert answer.status == 200, (name, answer)
+
+
+def moves(nodes: ThreeNodes, node: int) -> dict[str, float]:
+    lines = nodes.call(node, "GET", "/metrics").body.decode().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if "automatic_handovers_total{" in line)
+    return {name.partition("{")[2].rstrip("}"): float(value) for name, value in found.items()}
+
+
+def test_a_leader_whose_disk_is_full_hands_over(troubled: Troubled) -> None:
+    """To the last byte, under load; it is no target until it has space again."""
+    nodes = troubled.nodes
+    old = nodes.leader()
+    with Load(nodes) as load:
+        nodes.until(lambda: len(load.sent) > 20)
+        began = time.monotonic()
+        troubled.begin(old, "full")
+        nodes.until(lambda: nodes.leader() != old)
+        before = len(load.sent)
+        nodes.until(lambda: len(load.sent) > before + 20)
+        took_s = time.monotonic() - began
+    assert load.longest_s < 8, nodes.tails()
+    assert took_s < 15, nodes.tails()
+    leader = nodes.leader()
+    assert leader != old
+    assert_kept(nodes, load.sent)
+    lines = [each["message"] for each in nodes.log_lines(old) if "message" in each]
+    assert any("its disk is full" in line for line in lines), lines
+    nodes.until(lambda: troubled.sees(leader, old) == "full")
+    answer = nodes.call(leader, "POST", "/v1/cluster/handover", {"to": old})
+    assert answer.status == 409, answer
+    assert f"{NAMES[old]} has a full disk" in answer.json["detail"]
+    assert nodes.leader() == leader
+    done = moves(nodes, old)
+    assert sum(v for k, v in done.items() if 'reason="full"' in k and "failed" not in k) == 1
+    troubled.end(old, "full")
+    nodes.until(lambda: troubled.sees(leader, old) is None)
+    answer = nodes.call(leader, "POST", "/v1/cluster/handover", {"to": old})
+    assert answer.status == 200, answer
+    assert nodes.leader() == old
+
+
+def test_a_leader_whose_disk_is_slow_hands_over(troubled: Troubled) -> None:
+    nodes = troubled.nodes
+    old = nodes.leader()
+    with Load(nodes) as load:
+        nodes.until(lambda: len(load.sent) > 20)
+        troubled.begin(old, "slow")
+        nodes.until(lambda: nodes.leader() != old)
+        before = len(load.sent)
+        nodes.until(lambda: len(load.sent) > before + 20)
+    troubled.end(old, "slow")
+    assert_kept(nodes, load.sent)
+    done = moves(nodes, old)
+    assert sum(v for k, v in done.items() if 'reason="slow"' in k and "failed" not in k) == 1
+
+
+def test_while_every_disk_is_full_the_leader_leads_on(troubled: Troubled) -> None:
+    """It says so once; when it is killed another one is elected all the same."""
+    nodes = troubled.nodes
+    leader, others = nodes.leader(), nodes.followers()
+
+    def told() -> list[str]:
+        lines = [each["message"] for each in nodes.log_lines(leader)]
+        return [line for line in lines if "leads on: nobody can take over" in line]
+
+    for node in others:
+        troubled.begin(node, "full")
+    nodes.until(lambda: all(troubled.sees(leader, node) == "full" for node in others))
+    troubled.begin(leader, "full")
+    nodes.until(told)
+    answer = nodes.call(leader, "POST", "/v1/cluster/handover", {})
+    assert answer.status == 409, answer
+    assert answer.json["detail"].count("has a full disk") == 2
+    assert nodes.call(leader, "POST", f"{TOPIC}/messages", LATER).status == 507
+    assert (nodes.leader(), len(told())) == (leader, 1)
+    nodes.kill(leader)
+    nodes.leader()
+    for node in NODES:
+        troubled.end(node, "full")
+    nodes.start(leader)
+    nodes.until(troubled.is_quiet)
+    nodes.followers()
+
+
+def test_a_target_that_is_stopped_is_refused(troubled: Troubled) -> None:
+    """It is named with the reason, and the leader leads on without a pause."""
+    nodes = troubled.nodes
+    leader, (target, _) = nodes.leader(), nodes.followers()
+    nodes.signal(target, signal.SIGSTOP)
+    try:
+        nodes.until(
+            lambda: (
+                not next(
+                    each["connected"]
+                    for each in nodes.status(leader)["members"]
+                    if each["node"] == target
+                )
+            )
+        )
+        answer = nodes.call(leader, "POST", "/v1/cluster/handover", {"to": NAMES[target]})
+        assert (answer.status, answer.json["detail"]) == (409, f"{NAMES[target]} is not connected")
+        answer = nodes.call(leader, "POST", f"{TOPIC}/messages", LATER)
+        assert answer.status == 200, answer
+    finally:
+        nodes.signal(target, signal.SIGCONT)
+    nodes.followers()
+
+
+def test_a_leader_whose_disk_fails_is_replaced(troubled: Troubled) -> None:
+    """Its process ends with the first failed sync, and another node answers within a second."""
+    nodes = troubled.nodes
+    old = nodes.leader()
+    with Load(nodes) as load:
+        nodes.until(lambda: len(load.sent) > 20)
+        load.longest_s = 0.0
+        troubled.begin(old, "broken")
+        assert nodes.ended(old) == 1
+        before = len(load.sent)
+        nodes.until(lambda: len(load.sent) > before + 20)
+    assert load.longest_s < 2, nodes.tails()
+    assert_kept(nodes, load.sent)
+
+
+def test_a_leader_that_cannot_write_lets_the_leadership_go(tmp_path: Path) -> None:
+    """Without a reserve its log has no room for the frames that a hand-over would wait for."""
+    limits = LIMITS.replace("reserve_file_bytes = 4194304", "reserve_file_bytes = 0")
+    with start(tmp_path, limits=limits) as troubled:
+        nodes = troubled.nodes
+        old = nodes.leader()
+        with Load(nodes) as load:
+            nodes.until(lambda: len(load.sent) > 20)
+            troubled.begin(old, "full")
+            nodes.until(lambda: nodes.leader() != old)
+            before = len(load.sent)
+            nodes.until(lambda: len(load.sent) > before + 20)
+        assert load.longest_s < 8, nodes.tails()
+        assert_kept(nodes, load.sent)
+        done = moves(nodes, old)
+        assert sum(v for k, v in done.items() if 'reason="full"' in k and "failed" not in k) == 1
+        troubled.end(old, "full")
+        nodes.caught_up()
+
+
+def test_priorities(start_three: Callable[..., ThreeNodes]) -> None:
+    """The highest leads, gets the leadership back, and is followed by the next.
+
+    An election only prefers it; on a machine that stalls, the leader corrects that later.
+    """
+    priorities = {1: 40, 2: 80, 3: 60}
+    nodes = start_three(more={node: f"priority = {of}" for node, of in priorities.items()})
+    nodes.until(lambda: nodes.leader() == 2)
+    assert nodes.call(2, "POST", "/v1/cluster/handover", {}).json["node"] == 3
+    assert nodes.call(3, "POST", "/v1/cluster/handover", {"to": 1}).status == 200
+    began = time.monotonic()
+    nodes.until(lambda: nodes.leader() == 2)
+    assert time.monotonic() - began > 8
+    assert moves(nodes, 1)['reason="priority",result="handed_over"'] >= 1
+    nodes.followers()
+    nodes.kill(2)
+    nodes.until(lambda: nodes.leader() == 3)

@@ -1,0 +1,80 @@
+"""The real `delaylog` command of a member whose disk gets into trouble, for tests' children.
+
+    python troubled_member.py TROUBLES serve --data-dir ...
+
+While the file `full` is in the folder TROUBLES, another program has taken the disk's last byte;
+while `slow` is there, each sync of the log takes `SLOW_SECONDS`; once `broken` is there, it ends
+with EIO. Everything else is the real thing: the same command, node and files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+# This is a program: what it needs of the tests is three folders up, behind all packages.
+sys.path.append(str(Path(__file__).parents[3]))
+
+from delaylog.broker import serve
+from delaylog.broker.cli.main import main
+from delaylog.broker.cluster import place
+from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.file_system import File
+from tests.storage.small_disk import SmallDisk, SmallFile
+
+DISK_BYTES = 256 << 20
+SLOW_SECONDS = 0.4
+
+
+class TroubledFile(SmallFile):
+    """A file of the log, when that is slow or broken."""
+
+    def __init__(self, fd: int, path: str, disk: TroubledDisk) -> None:
+        super().__init__(fd, path, disk)
+        self._troubles = disk
+
+    def fdatasync(self) -> None:
+        if f"{os.sep}log{os.sep}" in self._path:
+            if self._troubles.has("broken"):
+                text = os.strerror(errno.EIO)
+                raise DiskFailedError(f"fdatasync failed on {self._path}: {text}")
+            if self._troubles.has("slow"):
+                time.sleep(SLOW_SECONDS)
+        super().fdatasync()
+
+
+class TroubledDisk(SmallDisk):
+    """Looks for trouble whenever it is used."""
+
+    def __init__(self, folder: str, troubles: str) -> None:
+        super().__init__(folder, DISK_BYTES)
+        self._place = troubles
+
+    def has(self, trouble: str) -> bool:
+        return os.path.exists(os.path.join(self._place, trouble))
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return TroubledFile(os.open(path, flags, 0o644), path, self)
+
+    def free_bytes(self, path: str) -> int:
+        there = self.has("full")
+        if not there:
+            self.others = 0
+        free = super().free_bytes(path)
+        if there and not self.others:
+            self.others = free
+            return 0
+        return free
+
+
+if __name__ == "__main__":
+    troubles, *arguments = sys.argv[1:]
+    disk = TroubledDisk(arguments[arguments.index("--data-dir") + 1], troubles)
+    serve.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
+    place.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
+    sys.argv = ["delaylog", *arguments]
+    sys.exit(main())
