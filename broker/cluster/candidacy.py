@@ -7,6 +7,7 @@ majority follows lets nothing go because another one was chosen: that one will a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.cluster.leader_sight import FOLLOWED_MS
@@ -40,14 +41,20 @@ class Candidacy:
             log.info("this node is %s to lead", "chosen" if suggested else "not chosen any more")
         self._suggested = suggested
 
-    def readmit(self, replication: ReplicationNode, now: Now) -> None:
-        """Let learners vote again as soon as that is safe."""
+    def readmit(
+        self, replication: ReplicationNode, now: Now, all_have_met: Callable[[int], bool]
+    ) -> None:
+        """Let learners vote again as soon as that is safe.
+
+        `all_have_met` = whether all other voters know the folder that a node has now.
+        """
         leader = replication.leader
         if leader is None or now.boot_ms < self._readmit_ms:
             return
         self._readmit_ms = now.boot_ms + READMIT_EVERY_MS
         for peer, one in leader.progress.items():
-            if not one.counts and not one.voter and replication.readmit(peer):
+            learns = not one.counts and not one.voter
+            if learns and all_have_met(peer) and replication.readmit(peer):
                 log.warning("node %d holds the log and may be counted as a voter", peer)
 
 

@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from delaylog.broker.cluster.clock_offsets import AGREES, ClockOffsets, Exchange, Offset
 from delaylog.broker.cluster.node_status import Status
 from delaylog.broker.cluster.peers.quiet_log import QuietLog
-
-ASIDE_MS_MAX: Final = 3_000
-"""A node with a wrong clock stands all the same when nobody has led for so long: an election takes
-less than a second, so the other nodes cannot lead."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -54,8 +50,6 @@ class ClockWatch:
         self._peers: dict[int, Alarm] = {}
         self._own = Alarm()
         self._standing = Alarm()
-        self._led_ms: int | None = None
-        self._aside_over = False
         self._quiet = QuietLog(log)
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
@@ -68,11 +62,8 @@ class ClockWatch:
         """The peer is not connected any more. Its alarm stays until its clock is measured again."""
         self.offsets.lost(peer)
 
-    def look(self, now_ms: int, *, led: bool) -> None:
-        """From time to time: judge all clocks. `led` = whether it is known who leads."""
-        if led or self._led_ms is None:
-            self._led_ms = now_ms
-        self._aside_over = now_ms - self._led_ms >= ASIDE_MS_MAX
+    def look(self) -> None:
+        """Judge all clocks; called from time to time."""
         for peer, offset in self.peers.items():
             if self._peers.setdefault(peer, Alarm()).look(offset, self._warn_ms):
                 self._tell_peer(peer, offset)
@@ -105,10 +96,8 @@ class ClockWatch:
 
     @property
     def is_off(self) -> bool:
-        """Whether this node's clock is so far off that it leaves the lead to others, if they can
-        lead.
-        """
-        return self._standing.raised and not self._aside_over
+        """Whether this node's clock is so far off that others should lead."""
+        return self._standing.raised
 
     def is_far_off(self, peer: int) -> bool:
         """Whether a peer's clock is beyond the second bound, so that it should not lead."""
@@ -171,12 +160,12 @@ class ClockWatch:
         if self._standing.raised:
             self._quiet.tell(
                 "stands aside",
-                "this node does not stand for election while another one can lead: its clock is "
-                "off by more than %d ms",
+                "the clock of this node is off by more than %d ms: it leaves the lead to others, "
+                "while one of them can take it",
                 self._stand_ms,
             )
         else:
-            log.info("this node may stand for election again: its clock is right")
+            log.info("this node may lead again: its clock is right")
 
 
 def _ms(offset: Offset | None) -> int | None:

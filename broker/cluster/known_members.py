@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delaylog.broker.cluster.node_status import Status, encode_status
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
@@ -71,6 +71,28 @@ class KnownMembers:
                 list(configuration.deciding),
                 list(configuration.learners),
             )
+
+    def said(self) -> dict[str, Any]:
+        """The members of this node's status that tell which folders it has met."""
+        return {"met": self._member.files.meta.meta.met}
+
+    def all_have_met(self, node: int) -> bool:
+        """Whether every other voter that is connected has met the folder that this node has met.
+
+        A voter that lost its folder is counted again only then: nobody will deal with the lost
+        folder, should it come back.
+        """
+        member = self._member
+        incarnation = member.files.meta.meta.met.get(node)
+        for other in self.deciding:
+            if other in (node, self.config.node):
+                continue
+            if (member.transport.known_level(other) or 0) < IDENTITIES:
+                continue
+            status = member.statuses.of(other)
+            if status is None or status.met.get(node) != incarnation:
+                return False
+        return True
 
     def hear(self, status: Status) -> None:
         """Another node has told its status."""

@@ -392,7 +392,7 @@ class ClusterMember:
             return
         self._status_ms = now_ms + STATUS_EVERY_MS
         self.watch.look(now_ms)
-        mine = {**self.watch.said(), **self.fitness.said()}
+        mine = {**self.watch.said(), **self.fitness.said(), **self.members.said()}
         for peer in self.transport.connected():
             if (self.transport.known_level(peer) or 0) >= IDENTITIES:
                 said = {**mine, **self.statuses.echo(peer)}
@@ -406,7 +406,7 @@ class ClusterMember:
             return
         chosen = self.oracle.suggests(now.boot_ms)
         self._candidacy.look(replication, now, chosen=chosen)
-        self._candidacy.readmit(replication, now)
+        self._candidacy.readmit(replication, now, self.members.all_have_met)
         self._settle()
         self.members.look(replication)
         self.oracle.look()
@@ -550,8 +550,8 @@ class ClusterMember:
 
     @property
     def clock_is_off(self) -> bool:
-        """Whether its clock is so far off that it leaves the lead to others."""
-        return self.watch.clock_is_off
+        """Whether its clock is so far off that others should lead."""
+        return self.watch.clocks.is_off
 
     @property
     def stands_back(self) -> bool:

@@ -1,8 +1,8 @@
 """What a member watches beside its work, and tells its operator: clocks, a missing majority, and
 addresses on which nodes disagree.
 
-It changes nothing but one thing: a node whose clock is far off does not stand for election while
-another one can lead (`clock_is_off`). Looked at twice a second, with the statuses.
+It changes nothing itself; a clock that is far off makes the node unfit to lead (fitness/). It is
+called twice a second, with the statuses.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MemberWatch:
     def look(self, now_ms: int) -> None:
         """Twice a second."""
         member = self._member
-        self.clocks.look(now_ms, led=member.leader is not None)
+        self.clocks.look()
         configuration = None if member.replication is None else member.replication.configuration
         if configuration is not None and configuration.voters and not member.members.removed:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
@@ -63,11 +63,6 @@ class MemberWatch:
         return {**announced(self._member.file.me), "release": __version__}
 
     # ------------------------------------------------------------------ what is known
-
-    @property
-    def clock_is_off(self) -> bool:
-        """Whether this node leaves the lead to others because of its clock."""
-        return self.clocks.is_off
 
     def missing_voters(self) -> list[str]:
         """Names of other voters that are not connected to this node."""

@@ -7,7 +7,7 @@ Only nodes of feature level 2 get one.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import msgpack
@@ -47,11 +47,13 @@ class Status:
     """Committed log that it has not applied."""
     priority: int = 50
     zone: str = ""
+    met: dict[int, int] = field(default_factory=dict)
+    """The newest incarnation of each node's folder that the sender has met."""
     removed: bool = False
     """The receiver is no member any more; the connection ends with this."""
 
 
-_TYPES: Final = {each.name: type(each.default) for each in fields(Status)}
+_TYPES: Final = {name: type(value) for name, value in asdict(Status()).items()}
 
 
 def encode_status(status: Status) -> NodeStatus:

@@ -177,8 +177,6 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         replication = member.replication
         if replication is None or not replication.decides or member.lags or member.stands_back:
             return None
-        if member.clock_is_off:
-            return None
         return Standing(member.files.last_begin[0], member.files.log_end)
 
     settings = OracleSettings(

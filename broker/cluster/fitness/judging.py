@@ -2,7 +2,7 @@
 
 A node judges itself: it is full while sends are refused for lack of space, and slow while its syncs
 take long and several times as long as those of another voter. Both have to last before the
-judgement changes, so it cannot flap whatever the readings do.
+judgement changes, so it cannot flap whatever the readings do. Its clock may also be far off.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Unfit(StrEnum):
 
     FULL = "full"
     SLOW = "slow"
+    CLOCK = "clock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class Fitness:
     before a pause does not make a node slow, and a pause does not make it fit."""
     unapplied_bytes: int = 0
     """Committed log that the engine has not applied."""
+    clock_off: bool = False
+    """The node's clock is far from the middle one of all; see clock_watch.py."""
 
 
 class Latch:
@@ -79,11 +82,16 @@ class Judge:
     def __init__(self) -> None:
         self._full = Latch(on_ms=FULL_ON_MS, off_ms=FULL_OFF_MS)
         self._slow = Latch(on_ms=SLOW_ON_MS, off_ms=SLOW_OFF_MS)
+        self._clock_off = False
 
     @property
     def unfit(self) -> Unfit | None:
         """Why this node is not fit to lead; None while it is."""
-        return Unfit.FULL if self._full.on else Unfit.SLOW if self._slow.on else None
+        if self._full.on:
+            return Unfit.FULL
+        if self._slow.on:
+            return Unfit.SLOW
+        return Unfit.CLOCK if self._clock_off else None
 
     def look(self, mine: Fitness, others_sync_ms: Iterable[int], now_ms: int) -> Unfit | None:
         """Take a reading; `others_sync_ms` = the medians of the fit voters that have one."""
@@ -95,6 +103,8 @@ class Judge:
             good=(mine.sync_fresh or not mine.sync_ms)
             and not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
         )
+        # Whoever measured the clocks has added hysteresis.
+        self._clock_off = mine.clock_off
         return self.unfit
 
 

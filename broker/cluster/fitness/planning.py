@@ -28,6 +28,7 @@ class Reason(StrEnum):
 
     FULL = "full"
     SLOW = "slow"
+    CLOCK = "clock"
     PRIORITY = "priority"
 
 

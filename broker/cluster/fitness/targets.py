@@ -58,6 +58,8 @@ def refusal(peer: Peer) -> str | None:
         return f"{name} has a full disk: {peer.free_bytes:,} bytes are free for messages"
     if peer.unfit == Unfit.SLOW:
         return f"{name} has a slow disk: a sync takes {peer.sync_ms:,} ms"
+    if peer.unfit == Unfit.CLOCK:
+        return f"{name} has a wrong clock"
     if peer.unfit:
         return f"{name} is not fit to lead: {peer.unfit[:64]}"
     if peer.lag_bytes > LAG_BYTES_MAX:

@@ -227,6 +227,7 @@ class FitnessWatch:
             sync_max_ms=sync.max_ms,
             sync_fresh=sync.fresh,
             unapplied_bytes=max(self._member.committed() - self._member.position, 0),
+            clock_off=self._member.clock_is_off,
         )
 
     def _tell(self, before: Unfit | None) -> None:
@@ -240,6 +241,8 @@ class FitnessWatch:
                     "this node is not fit to lead: its disk is slow, syncs take %d ms, up to %d ms"
                 )
                 log.error(text, mine.sync_ms, mine.sync_max_ms)
+            case Unfit.CLOCK:
+                log.error("this node is not fit to lead: its clock is off, look at NTP here")
             case None:
                 log.warning("this node is fit to lead again; it was %s", before)
 
@@ -269,6 +272,7 @@ class FitnessWatch:
         why = {
             Reason.FULL: "its disk is full",
             Reason.SLOW: f"its disk is slow (a sync takes {self.mine.sync_ms} ms)",
+            Reason.CLOCK: "its clock is off",
             Reason.PRIORITY: f"{target.name} has the higher priority ({target.priority})",
         }[move.reason]
         if not member.may_append():

@@ -64,14 +64,22 @@ def test_a_leader_that_is_followed_stays_until_it_is_not() -> None:
     assert replication.said[2:] == ["let go"]
 
 
+def known(peer: int) -> bool:
+    """All voters have met the learner's folder."""
+    return True
+
+
 def test_a_leader_lets_learners_in_now_and_then() -> None:
     replication, candidacy = _Replication(), Candidacy(MemberCounts())
     learner, voter = (SimpleNamespace(counts=is_in, voter=is_in) for is_in in (False, True))
-    candidacy.readmit(replication, _at(1_000))  # type: ignore[arg-type]
+    candidacy.readmit(replication, _at(1_000), known)  # type: ignore[arg-type]
     assert replication.said == [], "it does not lead"
     replication.lead(age_ms=0, progress={2: learner, 3: voter})
     for boot_ms in (1_000, 1_000 + READMIT_EVERY_MS - 1):
-        candidacy.readmit(replication, _at(boot_ms))  # type: ignore[arg-type]
+        candidacy.readmit(replication, _at(boot_ms), known)  # type: ignore[arg-type]
     assert replication.said == [2]
-    candidacy.readmit(replication, _at(1_000 + READMIT_EVERY_MS))  # type: ignore[arg-type]
+    candidacy.readmit(replication, _at(1_000 + READMIT_EVERY_MS), known)  # type: ignore[arg-type]
     assert replication.said == [2, 2]
+    strange = 1_000 + 2 * READMIT_EVERY_MS
+    candidacy.readmit(replication, _at(strange), lambda peer: False)  # type: ignore[arg-type]
+    assert replication.said == [2, 2], "another voter has not met its folder"

@@ -1,4 +1,4 @@
-"""What a node says and does about clocks that differ: alarms, marks, and standing aside.
+"""What a node says and does about clocks that differ: alarms, marks, and who should lead.
 
 Statuses are made up for it; exchanges take no time, so an offset is exact to some microseconds.
 """
@@ -9,7 +9,7 @@ import logging
 
 import pytest
 
-from delaylog.broker.cluster.clock_watch import ASIDE_MS_MAX, ClockWatch
+from delaylog.broker.cluster.clock_watch import ClockWatch
 from delaylog.broker.cluster.node_status import Status
 
 WALL = 1_790_000_000_000_000
@@ -20,16 +20,14 @@ class Clocks:
 
     def __init__(self) -> None:
         self.watch = ClockWatch(lambda peer: f"node {peer}", warn_ms=250, stand_ms=2_000)
-        self.now_ms = 0
 
-    def measure(self, *, led: bool = True, delay_ms: int = 0, **ahead_ms: int) -> None:
+    def measure(self, *, delay_ms: int = 0, **ahead_ms: int) -> None:
         """One status of each peer (`n2=300`: that of node 2 is 300 ms ahead)."""
-        self.now_ms += 500
         for name, ms in ahead_ms.items():
             heard = WALL + ms * 1_000 + delay_ms * 500
             status = Status(echo_wall_us=WALL, echo_heard_us=heard, wall_us=heard)
             self.watch.hear(int(name[1:]), status, WALL + delay_ms * 1_000)
-        self.watch.look(self.now_ms, led=led)
+        self.watch.look()
 
     def marks(self, *peers: int) -> list[bool | None]:
         """Of this node and of peers."""
@@ -54,7 +52,7 @@ def test_clocks_that_agree(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_peer_that_is_not_measured(clocks: Clocks) -> None:
     clocks.watch.hear(2, Status(wall_us=WALL), WALL)
-    clocks.watch.look(0, led=True)
+    clocks.watch.look()
     assert clocks.marks(2) == [None, None]
     assert clocks.watch.facts_of(2)["clock_ahead_ms"] is None
     assert clocks.watch.facts()["clock_offset_ms"] is None
@@ -97,7 +95,7 @@ def test_the_odd_one_out_is_known_by_all(clocks: Clocks, caplog: pytest.LogCaptu
     assert other.watch.facts() == {"clock_offset_ms": 5_000, "clock_stands_aside": True}
     said = "\n".join(caplog.messages)
     assert "this node is 5,000 ms ahead of the middle one of all nodes: look at NTP here" in said
-    assert "does not stand for election while another one can lead" in said
+    assert "it leaves the lead to others" in said
 
 
 def test_with_two_nodes_nobody_can_tell(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,23 +107,11 @@ def test_with_two_nodes_nobody_can_tell(clocks: Clocks, caplog: pytest.LogCaptur
     assert "middle one" not in caplog.text
 
 
-def test_it_stands_aside_only_while_others_can_lead(clocks: Clocks) -> None:
-    clocks.measure(n2=-3_000, n3=-3_000)
-    assert clocks.watch.is_off
-    for _ in range(ASIDE_MS_MAX // 500 - 1):
-        clocks.measure(n2=-3_000, n3=-3_000, led=False)
-        assert clocks.watch.is_off
-    clocks.measure(n2=-3_000, n3=-3_000, led=False)
-    assert not clocks.watch.is_off
-    clocks.measure(n2=-3_000, n3=-3_000)
-    assert clocks.watch.is_off
-
-
 def test_what_three_clocks_have_shown_holds_when_a_node_dies(clocks: Clocks) -> None:
     """The leader dies, and of the two that are left the one with the right clock has to lead."""
     clocks.measure(n2=-3_000, n3=-3_000)
     clocks.watch.lost(3)
-    clocks.measure(n2=-3_000, led=False)
+    clocks.measure(n2=-3_000)
     assert clocks.watch.is_off
     assert clocks.watch.facts() == {"clock_offset_ms": None, "clock_stands_aside": True}
     assert clocks.marks(2, 3) == [True, False, None]
@@ -145,6 +131,6 @@ def test_it_stands_again_when_its_clock_is_right(
         assert clocks.watch.is_off is (ms == -1_500 or ms == -1_700)
         clocks.measure(n2=ms, n3=ms)
     assert not clocks.watch.is_off
-    assert caplog.messages.count("this node may stand for election again: its clock is right") == 1
+    assert caplog.messages.count("this node may lead again: its clock is right") == 1
     clocks.measure(n2=0, n3=0)
     assert "the clock of this node agrees with the others again" in caplog.messages

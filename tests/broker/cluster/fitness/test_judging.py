@@ -38,6 +38,8 @@ def run(
     [
         (FULL, [], FULL_ON_MS - STEP_MS, None),
         (FULL, [], FULL_ON_MS, Unfit.FULL),
+        (Fitness(clock_off=True), [], 0, Unfit.CLOCK),
+        (Fitness(clock_off=True, full=True), [], FULL_ON_MS, Unfit.FULL),
         (Fitness(full=True, sync_ms=900, sync_fresh=True), [3], SLOW_ON_MS, Unfit.FULL),
         (Fitness(sync_ms=400, sync_fresh=True), [100, 300], SLOW_ON_MS, Unfit.SLOW),
         (Fitness(sync_ms=400, sync_fresh=True), [100, 300], SLOW_ON_MS - STEP_MS, None),

@@ -35,6 +35,7 @@ class Fake:
         members = (member(1, priority), member(2), member(3))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
         self.leading = True
+        self.clock_is_off = False
         self.taken = True
         self.appends = True
         self.asked: list[int] = []
