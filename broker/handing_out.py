@@ -44,7 +44,15 @@ async def hand_out(
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
     while True:
-        if not await node.standing.until_may_hand_out(max(until - loop.time(), GATE_SECONDS)):
+        may = False
+        try:
+            gate_s = max(until - loop.time(), GATE_SECONDS)
+            may = await node.standing.until_may_hand_out(gate_s)
+        finally:
+            if not may:
+                # It gives up, or the consumer went away: what woke it must wake another.
+                node.waiters.wake(key)
+        if not may:
             return None
         if node.engine.state is not state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")

@@ -22,6 +22,8 @@ def start_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         nodes = ThreeNodes(tmp_path_factory.mktemp("cluster"), **options)
         made.append(nodes)
         nodes.start(new_cluster=True)
+        # The first leader puts the members into the log, in a second epoch of its own.
+        nodes.until(lambda: nodes.status(nodes.leader()).get("version"))
         return nodes
 
     yield start

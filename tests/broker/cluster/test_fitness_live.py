@@ -234,7 +234,7 @@ def test_a_target_that_is_stopped_is_refused(troubled: Troubled) -> None:
 
 
 def test_a_leader_whose_disk_fails_is_replaced(troubled: Troubled) -> None:
-    """Its process ends with the first failed sync, and another node answers within a second."""
+    """Its process ends with the first failed sync, and another node answers soon."""
     nodes = troubled.nodes
     old = nodes.leader()
     with Load(nodes) as load:

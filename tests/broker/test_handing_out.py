@@ -1,0 +1,55 @@
+"""A receive that gives up while nothing may be handed out: whoever waits behind it is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delaylog.broker.handing_out import hand_out
+from delaylog.broker.waiters import Waiters
+
+TOPIC = ("default", "t")
+KEY = ((*TOPIC, "default"), None)
+
+
+def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
+    """A node whose gate does not open before the future says what becomes of it."""
+
+    async def until_may_hand_out(seconds: float) -> bool:
+        return await gate
+
+    return SimpleNamespace(
+        engine=SimpleNamespace(state=object()),
+        waiters=waiters,
+        standing=SimpleNamespace(until_may_hand_out=until_may_hand_out),
+        clock=SimpleNamespace(now_ms=lambda: 0),
+    )
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_what_woke_it_wakes_the_next_one(cancelled: bool) -> None:
+    async def main() -> None:
+        waiters = Waiters()
+        gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        node = closed(waiters, gate)
+        call = asyncio.create_task(
+            hand_out(
+                node, TOPIC, "default", lambda _: None, count_max=1, lease_ms=None, wait_ms=9_000
+            )
+        )
+        behind = asyncio.create_task(waiters.wait(KEY, 5))
+        await asyncio.sleep(0)
+        if cancelled:
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        else:
+            gate.set_result(False)
+            assert await call is None
+        async with asyncio.timeout(1):
+            assert await behind
+
+    asyncio.run(main())
