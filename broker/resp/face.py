@@ -12,10 +12,11 @@ from typing import Final
 from delaylog.broker import descriptors
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
+from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
+from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN, MOVED_AWAY, Executor
 from delaylog.broker.keyspace.registry import Command
-from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
@@ -40,8 +41,6 @@ COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
 into one frame of the log, where no argument takes more than on the wire: only what is made of
 smaller ones (a transaction, SORT STORE) comes in several.
 """
-SHED_BYTES_MIN: Final = 1 << 20
-"""Who is owed less is not closed for want of memory."""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
 """Imported for the commands they register."""
@@ -56,6 +55,8 @@ _STOPPED: Final = ErrorReply(
 _SWEEP_SECONDS: Final = 15.0
 """An unfinished command is looked at so often: two looks that find little more close its client."""
 _NO_MEMORY: Final = ErrorReply(NO_MEMORY)
+_AGAIN_SECONDS: Final = 0.05
+"""Deferred replies are tried again after this time while the node changes its leader."""
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
 log = logging.getLogger("delaylog.resp")
@@ -83,7 +84,10 @@ class RespFace:
         self.executor.may_grow = self._may_grow
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
-        self.replies = ReplyBound(maxmemory, self.loop, self.shed)
+        self.replies = ReplyBound(
+            maxmemory, self.loop, close=self._close_unread, on_room=self._serve_deferred_soon
+        )
+        self.executor.defers = self._defers
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
         self.executor.on_script_stopped = self._undo_script
@@ -213,7 +217,7 @@ class RespFace:
     def _has_output(self, session: Session) -> None:
         connection = self.connections.get(session.number)
         if connection is not None:
-            self.turns.touch(connection)
+            connection.has_output()
 
     # ------------------------------------------------------------------ turns
 
@@ -222,20 +226,49 @@ class RespFace:
         if command.write or isinstance(bug, DISTRUSTED):
             self.broken(bug)
 
-    def note_lost(self, error: Exception) -> None:
-        """A client is closed since its requests could not be read or its replies not be made."""
-        log.error("the connection of a Redis client is closed", exc_info=error)
+    def note_lost(self, connection: Connection, error: Exception) -> None:
+        """Log that a client is closed because its commands failed as none should."""
+        log.error(
+            "the connection of a Redis client is closed",
+            exc_info=error,
+            extra={"address": connection.session.address.decode()},
+        )
 
-    def shed(self) -> None:
-        """There is no memory for more replies: who has left many unread for longest goes."""
-        unread = []
-        for connection in list(self.connections.values()):
-            connection.count_replies()
-            if connection.unread_bytes() > SHED_BYTES_MIN:
-                unread.append(connection)
-        if unread:
-            self.note_lost(MemoryError("no memory for more replies, and it does not read"))
-            min(unread, key=lambda connection: connection.paused_at).abort()
+    def close(self, connection: Connection, reason: str) -> None:
+        """Close a client that takes too much memory."""
+        log.warning(
+            "the connection of a Redis client is closed: %s",
+            reason,
+            extra={"address": connection.session.address.decode()},
+        )
+        connection.abort()
+
+    # ------------------------------------------------------------------ unread replies
+
+    def _close_unread(self, connection: Connection) -> None:
+        size = connection.counted_bytes
+        self.close(connection, f"it holds {size:,} bytes of replies, and there is no room for more")
+
+    def _defers(self, reply: Reply, resp: int) -> bool:
+        """Whether a blocked command that only reads has to wait for room for its reply."""
+        if not self.replies.is_used_up:
+            return False
+        pieces: list[bytes] = []
+        encode_into(pieces, reply, resp)
+        if sum(map(len, pieces)) <= DEFERRED_BYTES_MIN:
+            return False
+        self.replies.wait_for_room()
+        return True
+
+    def _serve_deferred_soon(self) -> None:
+        """Not at once: a command of another client may be running."""
+        self.loop.call_soon(self._serve_deferred)
+
+    def _serve_deferred(self) -> None:
+        if self.ready():
+            self.begin().serve_deferred()
+        else:
+            self.loop.call_later(_AGAIN_SECONDS, self._serve_deferred)
 
     def _note_wrong_password(self, session: Session) -> None:
         host = session.address.rpartition(b":")[0].decode()

@@ -36,7 +36,7 @@ class Turns:
         *,
         after_write: bool,
         before: Callable[[], None],
-        note_lost: Callable[[Exception], None],
+        note_lost: Callable[[Connection, Exception], None],
         broken: Callable[[Exception], None],
     ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
@@ -127,7 +127,7 @@ class Turns:
                 replies.append((connection, connection.take()))
             except Exception as error:
                 # It is closed without its replies; those of the others are not lost by that.
-                self._note_lost(error)
+                self._note_lost(connection, error)
                 connection.abort()
                 replies.append((connection, b""))
         release = _Release(replies, state.position, self._note_lost)
@@ -193,7 +193,7 @@ class _Release:
         self,
         replies: list[tuple[Connection, bytes]],
         position: int,
-        note_lost: Callable[[Exception], None],
+        note_lost: Callable[[Connection, Exception], None],
     ) -> None:
         self.replies = replies
         self.note_lost = note_lost
@@ -212,5 +212,5 @@ class _Release:
             try:
                 connection.write(data)
             except Exception as error:
-                self.note_lost(error)
+                self.note_lost(connection, error)
                 connection.abort()
