@@ -204,8 +204,8 @@ class StateColumn:
         self._writing = threading.Lock()
         self._pieces: dict[int, _Piece] = {}
         self._has_new_name = True
-        """True for an existing file too: the process or engine that created it may have ended before
-        it synced the folder.
+        """True for an existing file too: the process or engine that created it may have ended
+        before it synced the folder.
         """
         self._exists = fs.exists(path)
         self._length = 0
