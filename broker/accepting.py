@@ -1,4 +1,4 @@
-"""Accepts connections one by one, for listeners that must count a connection before its handshake."""
+"""Accepts connections one by one, to count them before their handshake."""
 
 from __future__ import annotations
 
