@@ -361,8 +361,8 @@ class Connection(asyncio.Protocol):
             self._face.close(self, f"one turn answers {size:,} bytes")
             return b""
         replies = b"".join(out)
+        # They are counted already.
         self._owed_bytes += size
-        self.count_replies()
         if session.closing:
             self._last = True
         elif self._held and not self._waits():
@@ -377,20 +377,26 @@ class Connection(asyncio.Protocol):
             return
         if data:
             had_unread = writer.paused
-            if not had_unread:
-                self.read_at = self._face.loop.time()
             writer.write(data)
-            self.count_replies()
-            unread = writer.unread_bytes
-            if unread > OUTPUT_BYTES_MAX and self.session.subscribed:
-                self._face.close(self, f"a subscriber leaves {unread:,} bytes unread")
-                return
-            if unread and not had_unread and self._face.memory.refuses():
-                self._face.replies.close_one(UNREAD_BYTES_MIN)
+            if writer.paused or self._counted:
+                self._note_unread(had_unread)
+                if self._transport is None:
+                    return
             if self._held and not writer.paused and not self._is_owed_much():
                 self.finished()
         if self._last and not self.owed and writer.idle:
             transport.close()
+
+    def _note_unread(self, had_unread: bool) -> None:
+        """Count replies that were just written, and close clients that leave too many unread."""
+        unread = self._writer.unread_bytes
+        if unread and not had_unread:
+            self.read_at = self._face.loop.time()
+        self.count_replies()
+        if unread > OUTPUT_BYTES_MAX and self.session.subscribed:
+            self._face.close(self, f"a subscriber leaves {unread:,} bytes unread")
+        elif unread and not had_unread and self._face.memory.refuses():
+            self._face.replies.close_one(UNREAD_BYTES_MIN)
 
     @property
     def unread_bytes(self) -> int:
@@ -411,6 +417,8 @@ class Connection(asyncio.Protocol):
     def count_replies(self) -> None:
         """Tell the face's bound how many bytes the client's replies hold."""
         owed = self._owed()
+        if owed <= COUNTED_BYTES_MIN and not self._counted and not self._writer.paused:
+            return
         size = self._writer.unread_bytes
         if size or owed > COUNTED_BYTES_MIN:
             size += owed
