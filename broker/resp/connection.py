@@ -79,8 +79,8 @@ class Connection(asyncio.Protocol):
         """Bytes of the first `_out_count` pieces of `session.out`."""
         self._counted = 0
         """Bytes of replies that the face's bound counts for this client."""
-        self._queued = 0
-        """Bytes in the socket's own buffer when progress was last noted."""
+        self._queued = -1
+        """Bytes in the socket's own buffer when progress was last noted, or -1."""
         self._received = 0
         """Bytes received since the connection was made."""
         self._seen = -1
@@ -392,6 +392,7 @@ class Connection(asyncio.Protocol):
         unread = self._writer.unread_bytes
         if unread and not had_unread:
             self.read_at = self._face.loop.time()
+            self._queued = -1
         self.count_replies()
         if unread > OUTPUT_BYTES_MAX and self.session.subscribed:
             self._face.close(self, f"a subscriber leaves {unread:,} bytes unread")
@@ -409,9 +410,13 @@ class Connection(asyncio.Protocol):
         return self._counted
 
     def note_progress(self, now: float) -> None:
-        """Set `read_at` if bytes have left the socket's own buffer since the last call."""
+        """Set `read_at` if bytes have left the socket's own buffer since the last call.
+
+        That buffer may hold megabytes, and the transport has room only when a third of it is free.
+        So the first call, which cannot compare, counts as progress too.
+        """
         before, self._queued = self._queued, _queued_bytes(self.session.descriptor)
-        if self._queued < before:
+        if before < 0 or self._queued < before:
             self.read_at = now
 
     def count_replies(self) -> None:

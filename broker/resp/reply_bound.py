@@ -34,7 +34,7 @@ class Client(Protocol):
         """Bytes that were written and not read; 0 while all replies still wait for the log."""
 
     def note_progress(self, now: float) -> None:
-        """Set `read_at` to `now` if the client has read since the last call."""
+        """Set `read_at` to `now` if the client may have read since the last call."""
 
     def finished(self) -> None:
         """Run commands again: replies have room."""
@@ -125,7 +125,7 @@ class ReplyBound(Generic[C]):
         if not was_used_up:
             self._used_up_since = self._loop.time()
         if self._timer is None:
-            # Clients that read nothing before the bound was used up are closed at once.
+            # Progress is noted from now on.
             self._timer = self._loop.call_later(0, self._look)
 
     def close_one(self, bytes_min: int) -> None:
