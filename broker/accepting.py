@@ -1,4 +1,4 @@
-"""Connections taken one by one, where they have to be counted before a handshake."""
+"""Accepts connections one by one, to count them before their handshake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 _PAUSE_S: Final = 0.05
-"""After a failed accept, such as for want of file descriptors."""
+"""Pause after a failed accept, for example when no file descriptor is free."""
 
 
 async def accept_all(
@@ -16,7 +16,7 @@ async def accept_all(
     took: Callable[[socket.socket], None],
     note: Callable[[OSError], None],
 ) -> None:
-    """Accept connections until the task is cancelled; `note` is told of each error."""
+    """Accept connections until the task is cancelled; `note` is called with each error."""
     loop = asyncio.get_running_loop()
     while True:
         try:

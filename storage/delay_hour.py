@@ -89,7 +89,7 @@ class DelayHour:
         self._unsynced = False
         self._syncing = False
         self._has_new_names = False
-        """A file was made since the folder was last synced."""
+        """A file was created since the folder was last synced."""
         self._states: dict[int, StateColumn] = {}
         self._pins = 0
         self._readers = 0
@@ -308,12 +308,26 @@ class DelayHour:
         with self.reading():
             if self._unsynced:
                 self._syncing, self._unsynced = True, False
-                for file in list(self._files.values()):
-                    file.fdatasync()
-                if self._has_new_names:
-                    self._has_new_names = False
-                    self._fs.sync_folder(self.folder)
-                self._syncing = False
+                try:
+                    self._sync_files()
+                except BaseException:
+                    # The next sync repeats all of it.
+                    self._unsynced = True
+                    raise
+                finally:
+                    self._syncing = False
+
+    def _sync_files(self) -> None:
+        for file in list(self._files.values()):
+            file.fdatasync()
+        if self._has_new_names:
+            # Cleared first: another thread may create a file during the sync.
+            self._has_new_names = False
+            try:
+                self._fs.sync_folder(self.folder)
+            except BaseException:
+                self._has_new_names = True
+                raise
 
     # ------------------------------------------------------------------ reading
 

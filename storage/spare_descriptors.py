@@ -1,7 +1,7 @@
-"""Descriptors held back for the broker's own files.
+"""Reserves file descriptors for the broker's own files.
 
-When a file cannot be opened because no descriptor is free, a spare one is given up for it. So
-connections, or other parts of the program, cannot keep the broker from its log and its hours.
+When a file cannot be opened because no descriptor is free, a spare one is released for it. So
+connections and other parts of the program cannot keep the broker from opening its log and hours.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 SPARES: Final = 16
-"""Descriptors that are held back: more than the broker opens between two files that it closes."""
+"""Reserved descriptors: more than the broker opens between two files that it closes."""
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
-"""What the system says when the process, or the machine, has no descriptor left."""
+"""Errors of a process, or a machine, that has no descriptor left."""
 
 T = TypeVar("T")
 
@@ -24,14 +24,14 @@ _wanted = 0
 
 
 def hold_spares(count: int = SPARES) -> None:
-    """Hold `count` descriptors back from now on."""
+    """Reserve `count` descriptors from now on."""
     global _wanted  # noqa: PLW0603 (descriptors belong to the process)
     _wanted = count
     refill()
 
 
 def give_spare() -> bool:
-    """Free one descriptor; False if none is held."""
+    """Release one descriptor; False if none is reserved."""
     try:
         os.close(_held.pop())
     except IndexError:
@@ -40,7 +40,9 @@ def give_spare() -> bool:
 
 
 def with_spares(act: Callable[[], T]) -> T:
-    """Do what opens files, with spares given up for them where none is free. It may begin anew."""
+    """Call `act`, releasing a spare descriptor and calling it again each time none is free. `act`
+    must be safe to repeat.
+    """
     while True:
         try:
             return act()
@@ -50,7 +52,7 @@ def with_spares(act: Callable[[], T]) -> T:
 
 
 def refill() -> None:
-    """Take spares again, after a file was closed."""
+    """Reserve descriptors again, after a file was closed."""
     if len(_held) < _wanted:
         with suppress(OSError):
             _held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -204,8 +204,8 @@ class StateColumn:
         self._writing = threading.Lock()
         self._pieces: dict[int, _Piece] = {}
         self._has_new_name = True
-        """Also if the file is there: whoever made it (an engine that was replaced, a process that
-        was killed) may not have synced its folder.
+        """True for an existing file too: the process or engine that created it may have ended
+        before it synced the folder.
         """
         self._exists = fs.exists(path)
         self._length = 0
@@ -438,15 +438,16 @@ class StateColumn:
                 file.punch(first * PAGE_SIZE, count * PAGE_SIZE)
 
     def sync(self) -> None:
-        """Make written pages durable, and let go of the file."""
+        """Make written pages durable and close the file."""
         with self._writing:
             if self._file is None:
                 return
             self._file.fdatasync()
             if self._has_new_name:
-                # The hour's folder was synced for its rows, maybe long before there was this file.
-                self._has_new_name = False
+                # The hour's folder was synced for its rows, maybe before this file was created. If
+                # this fails, the next sync repeats it.
                 self._fs.sync_folder(self._path.rpartition("/")[0])
+                self._has_new_name = False
             self._file.close()
             self._file = None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from delaylog.broker.cluster.clock_offsets import AGREES, ClockOffsets, Exchange, Offset
 from delaylog.broker.cluster.node_status import Status
-from delaylog.broker.cluster.peers.quiet_log import QuietLog
+from delaylog.broker.quiet_log import QuietLog
 
 log = logging.getLogger("delaylog.cluster")
 

@@ -123,17 +123,23 @@ class Limits:
     def __post_init__(self) -> None:
         """Raises ValueError."""
         for limit in fields(self):
+            least = 1 if limit.name == "connections_max" else 0
             most = TIME_MS_MAX if "_ms" in limit.name else NUMBER_MAX
-            if not 0 <= getattr(self, limit.name) <= most:
-                raise ValueError(f"{limit.name} is a number from 0 to {most:,}")
-        orders = (
-            ("request_bytes_max", self.request_bytes_max, PAYLOAD_BYTES_MAX - 1),
-            ("state_bytes_max", self.state_bytes_max, self.state_bytes_hard_max - 1),
-            ("tail_bytes_max", self.tail_bytes_max, self.tail_bytes_hard_max - 1),
-            ("clock_offset_warn_ms", self.clock_offset_warn_ms, self.clock_offset_stand_ms),
-        )
-        for name, value, most in orders:
-            if value > most:
-                raise ValueError(f"limits contradict each other: {name} is at most {most:,} here")
-        if not self.connections_max:
-            raise ValueError("connections_max is at least 1")
+            if limit.name == "request_bytes_max":
+                # A request is one frame of the log.
+                most = PAYLOAD_BYTES_MAX - 1
+            value = getattr(self, limit.name)
+            if not least <= value <= most:
+                raise ValueError(
+                    f"limits.{limit.name} is {value:,}; set it between {least} and {most:,}"
+                )
+        for lower, higher in (
+            ("state_bytes_max", "state_bytes_hard_max"),
+            ("tail_bytes_max", "tail_bytes_hard_max"),
+            ("clock_offset_warn_ms", "clock_offset_stand_ms"),
+        ):
+            low, high = getattr(self, lower), getattr(self, higher)
+            if low >= high:
+                raise ValueError(
+                    f"limits.{lower} ({low:,}) must be below limits.{higher} ({high:,})"
+                )

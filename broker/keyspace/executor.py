@@ -19,6 +19,7 @@ from delaylog.broker.keyspace.errors import (
     READ_ONLY,
     CommandError,
 )
+from delaylog.broker.keyspace.expiry import Place
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import WORDS, Args, Command, find_command
@@ -44,6 +45,8 @@ _MANY_MIN: Final = 4
 _WORDS_OF_HTTP: Final = (b"post", b"host:")
 REPLY_BYTES_A_TURN: Final = 1 << 20
 """A client that is owed so much is answered before more of its commands run."""
+DEFERRED_BYTES_MIN: Final = 64 << 10
+"""While unread replies use up their bound, a larger reply of a reading command is deferred."""
 ANSWER_BYTES_MAX: Final = 640 << 20
 """What one turn may answer a client: the largest string and some more. A client that makes more of
 it, by a transaction or by many large values at once, is closed before that is put together.
@@ -73,6 +76,12 @@ class Executor:
         self.may_take: Callable[[int], ErrorReply | None] = lambda size: None
         """What a command is answered that would take so many bytes more, if there are not as many.
         """
+        self.deferring = False
+        """Commands that only read do not run while their reply is a large string."""
+        self.defers: Callable[[Reply, int], bool] = lambda reply, resp: False
+        """Whether the reply of a blocked command that only reads has to be made later."""
+        self._deferred: dict[Place, None] = {}
+        """Keys of these commands."""
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """What a write is answered instead, if it may not be made at the moment."""
         self.out_of_touch = False
@@ -128,6 +137,7 @@ class Executor:
     def exchange(self, keyspace: Keyspace) -> None:
         """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
         self.waits.end_all(ErrorReply(MOVED_AWAY))
+        self._deferred.clear()
         for session in self.sessions.values():
             if session.watched:
                 session.watched = []
@@ -143,8 +153,8 @@ class Executor:
             self.keyspace.now_ms = now_ms
 
     def handle(self, session: Session, commands: list[Args]) -> int:
-        """Run commands until one waits, the client is to be closed or is owed much; returns how
-        many ran.
+        """Run commands until one waits, one is deferred, the client is to be closed or is owed
+        much; returns how many ran.
 
         Most of them take the short way in here: what `execute` and `call` do, without the checks
         that cannot fail for them. A pipeline of GETs pays for nothing else.
@@ -215,9 +225,13 @@ class Executor:
                     self._log(run, argv)
             if reply.__class__ is bytes:
                 size = len(reply)
-                append(b"$%d\r\n%b\r\n" % (size, reply))
                 if size > _LARGE_BYTES:
+                    if self.deferring and size > DEFERRED_BYTES_MIN and not command.write:
+                        # Before its bytes are copied.
+                        done -= 1
+                        break
                     room -= size
+                append(b"$%d\r\n%b\r\n" % (size, reply))
             elif reply is OK:
                 append(b"+OK\r\n")
             elif reply.__class__ is int:
@@ -418,19 +432,31 @@ class Executor:
     # ------------------------------------------------------------------ waiting commands
 
     def serve_waiting(self) -> None:
-        """Run what waits for keys that changed, longest wait first."""
+        """Run blocked commands whose keys changed, in the order in which they came."""
         keyspace = self.keyspace
         while keyspace.ready:
             ready, keyspace.ready = keyspace.ready, {}
-            for number, key in ready:
+            for place in ready:
+                number, key = place
                 waiters = keyspace.databases[number].waiters.get(key)
                 for session in list(waiters or ()):
-                    self._retry(session, key)
+                    self._retry(session, place)
 
-    def _retry(self, session: Session, key: bytes) -> None:
+    def serve_deferred(self) -> None:
+        """Run blocked commands again whose replies were deferred."""
+        deferred, self._deferred = self._deferred, {}
+        self.keyspace.ready |= deferred
+        self.serve_waiting()
+
+    def _retry(self, session: Session, place: Place) -> None:
         blocked = session.blocked
         if blocked is None:
             return
+        reads = "readonly" in blocked.command.flags
+        if reads and place in self._deferred:
+            # Its reply is as large as the one that was deferred.
+            return
+        key = place[1]
         kind = blocked.kind
         if kind is not None and blocked.database.find(key).__class__ is not kind:
             return
@@ -444,6 +470,9 @@ class Executor:
             session.database = kept
             run.retried = None
         if reply is WAITS:
+            return
+        if reads and self.defers(reply, session.resp):
+            self._deferred[place] = None
             return
         self.waits.end(session)
         session.answer(reply)

@@ -176,6 +176,12 @@ def find_command(argv: Args) -> Command | ErrorReply:
     return sub
 
 
+def only_reads(argv: Args) -> bool:
+    """Whether a command changes nothing, so that it may run again."""
+    found = WORDS.get(argv[0]) or find_command(argv)
+    return not isinstance(found, ErrorReply) and "readonly" in found.flags
+
+
 def _unknown(argv: Args) -> bytes:
     shown = b""
     for word in argv[1:]:

@@ -1,15 +1,28 @@
-"""One client's socket: bytes in, commands to the executor, replies out when their turn is safe."""
+"""The socket of one Redis client: parses requests, runs commands, and writes their replies.
+
+Replies are written once the log is safe up to what they saw (`Turns`). A client runs no further
+command while it leaves replies unread.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.keyspace.encoding import encode, encode_into
-from delaylog.broker.keyspace.executor import ANSWER_BYTES_MAX, REPLY_BYTES_A_TURN
+from delaylog.broker.keyspace.executor import (
+    ANSWER_BYTES_MAX,
+    DEFERRED_BYTES_MIN,
+    REPLY_BYTES_A_TURN,
+)
+from delaylog.broker.keyspace.registry import only_reads
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.resp.parsing import CommandParser
+from delaylog.broker.resp.reply_writer import ReplyWriter
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.executor import Executor
@@ -17,21 +30,23 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.face import RespFace
 
 COMMANDS_A_SLICE: Final = 256
-"""Commands of a client between two looks at how much it is owed."""
+"""Commands of one client that run between two checks of the bytes it is owed."""
 SLICES_A_TURN: Final = 4
-"""After so many the others, and the timers, have their turn."""
+"""After this number of slices, other clients and the timers have their turn."""
 HELD_BACK_BYTES: Final = 64 << 10
-"""Of a client whose commands wait, for something or for their turn, no more is read than this and
-what is under way: it may not fill the memory, and a parser takes ever longer for ever more.
+"""Bytes that are read, at most, from a client whose commands wait: its requests must not fill the
+memory, and the time of parsing grows with the bytes that are not parsed yet.
 """
 OUTPUT_BYTES_MAX: Final = 32 << 20
-"""A subscriber that reads slower than others publish is dropped when so much waits for it."""
+"""A subscriber with more unread bytes is closed: others publish faster than it reads."""
 SENT_BYTES_MIN: Final = 1 << 20
-"""With memory used up, who has sent more of an unfinished command is closed."""
+"""While memory is used up, a client that has sent more of an unfinished command is closed."""
+UNREAD_BYTES_MIN: Final = 1 << 20
+"""While memory is used up, a client that leaves more replies unread may be closed."""
 COUNTED_BYTES_MIN: Final = 64 << 10
-"""A client that leaves less unread is not counted: most calls count nothing."""
+"""Fewer bytes that wait for the log are not counted, so most commands count nothing."""
 STALL_BYTES: Final = 1 << 10
-"""Who sends fewer of an unfinished command between two looks at it is closed."""
+"""A client that sends fewer bytes of an unfinished command between two sweeps is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
 
 
@@ -41,67 +56,75 @@ class Connection(asyncio.Protocol):
     def __init__(self, face: RespFace) -> None:
         self._face = face
         self._transport: asyncio.Transport | None = None
+        """None once the connection is closed or about to be."""
+        self._writer: ReplyWriter
         self._parser: CommandParser = face.new_parser()
         self._rest: list[Args] = []
-        """Parsed, and not run yet."""
+        """Commands that are parsed and have not run."""
         self._scheduled = False
-        self._paused = False
-        """The client does not read its replies: nothing of it runs meanwhile."""
-        self.paused_at = 0.0
-        """Since when."""
+        self.read_at = 0.0
+        """Loop time at which the client last read, or at which its oldest unread reply was written.
+        """
         self._held = False
-        """A command waited: what came behind it is to be looked at when it has its answer."""
+        """A command waits; the commands behind it run when it is answered."""
+        self._deferred = False
+        """The next command has a large reply, and unread replies use up their bound."""
         self._behind = False
-        """More came than there were turns for: nothing is read until that has been run."""
+        """More requests came than run in a turn; nothing is read until they have run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
         self._owed_bytes = 0
-        """Replies that wait for the log."""
+        """Bytes of these replies."""
+        self._out_bytes = self._out_count = 0
+        """Bytes of the first `_out_count` pieces of `session.out`."""
         self._counted = 0
-        """Replies that the face knows to be unread."""
+        """Bytes of replies that the face's bound counts for this client."""
+        self._queued = -1
+        """Bytes in the socket's own buffer when progress was last noted, or -1."""
         self._received = 0
-        """Bytes, ever; and as they were when an unfinished command was looked at."""
+        """Bytes received since the connection was made."""
         self._seen = -1
+        """`_received` when a sweep last found an unfinished command, or -1."""
         self._last = False
-        """What is taken now ends with the last reply."""
+        """The connection is closed after the replies taken so far."""
         self.entered = False
-        """It was not turned away, and has a session."""
+        """The client was accepted and has a session."""
         self.session: Session
         self.task: asyncio.Task[None] | None = None
-        """A command that takes more than a turn; the next one waits for it."""
+        """A command that takes more than one turn; later commands wait for it."""
 
     # ------------------------------------------------------------------ the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
-        # uvloop's transports are of no class of asyncio.
+        """Accept the client, or turn it away if there are too many."""
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         if self._face.is_full():
             self._transport.write(_FULL)
             self._transport.close()
             self._transport = None
             return
+        self._writer = ReplyWriter(self._transport)
         self.entered = True
         self.session = self._face.enter(self, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        """It has gone."""
+        """Release what the client held."""
         self._transport = None
         self._rest = []
         if self.task is not None:
             self.task.cancel()
         if self.entered:
-            self._count(0)
+            self._drop_replies()
             self._face.leave(self)
 
     def data_received(self, data: bytes) -> None:
-        """Requests, or parts of them."""
-        if not self.entered:
+        """Take requests, or parts of them."""
+        if not self.entered or self._transport is None:
             return
         parser = self._parser
         if parser.unread_bytes > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):
-            self._face.note_lost(MemoryError("used memory > 'maxmemory', and it sends on"))
-            self.abort()
+            self._face.close(self, "used memory > 'maxmemory', and it sends on")
             return
         parser.feed(data)
         self._received += len(data)
@@ -109,27 +132,33 @@ class Connection(asyncio.Protocol):
             self.run()
 
     def pause_writing(self) -> None:
-        """It does not read what it is told."""
-        self._paused = True
-        self.paused_at = self._face.loop.time()
+        """Run no more commands until the client has read."""
+        if not self.entered:
+            return
+        self._writer.pause()
         if self._transport is not None:
             self._transport.pause_reading()
-        self.count_replies()
-        if self._face.memory.refuses():
-            self._face.shed()
+            self.count_replies()
 
     def resume_writing(self) -> None:
-        """It does again."""
-        self._paused = False
+        """Send more, and run commands again if everything is sent."""
+        if not self.entered:
+            return
+        self.read_at = self._face.loop.time()
+        self._writer.resume()
         self.count_replies()
-        if self._transport is not None:
-            self._transport.resume_reading()
-            self.go_on()
+        if self._writer.paused or self._transport is None:
+            return
+        if self._last and not self.owed:
+            self._transport.close()
+            return
+        self._transport.resume_reading()
+        self.go_on()
 
     # ------------------------------------------------------------------ commands
 
     def go_on(self) -> None:
-        """Something ended that commands waited for: look for more soon."""
+        """Run commands soon: what they waited for has ended."""
         if not self._scheduled and self._transport is not None:
             self._scheduled = True
             self._face.loop.call_soon(self._run_scheduled)
@@ -139,12 +168,12 @@ class Connection(asyncio.Protocol):
         self.run()
 
     def run(self) -> None:
-        """Run what has been parsed, one turn's share of it."""
+        """Run one turn's share of the commands that have been parsed."""
         session = self.session
         if (
             session.blocked is not None
             or self.task is not None
-            or self._paused
+            or self._writer.paused
             or self._is_owed_much()
         ):
             self._held = True
@@ -153,11 +182,12 @@ class Connection(asyncio.Protocol):
         if session.closing or self._transport is None:
             return
         face = self._face
-        if face.replies.is_used_up:
+        if self._deferred and face.replies.is_used_up:
             self._held = True
             self._hold_back()
             face.replies.wait(self)
             return
+        self._deferred = False
         if not face.ready():
             self.task = face.loop.create_task(self._until_ready())
             return
@@ -168,10 +198,10 @@ class Connection(asyncio.Protocol):
         try:
             self._run(session, executor)
         except Exception as error:
-            face.note_lost(error)
+            face.note_lost(self, error)
             self.abort()
         if executor.keyspace.condemned:
-            # Nothing that it did in this turn has been.
+            # What this turn did is undone.
             session.out[:] = [encode(face.restored_since, session.resp)]
             session.closing = True
         if session.blocked is not None:
@@ -192,14 +222,14 @@ class Connection(asyncio.Protocol):
             count = len(commands)
             done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
-            if session.blocked is not None or session.closing or self.task is not None:
+            if self._waits() or session.closing or self._deferred:
                 self._held = True
                 break
             if whole and count < COMMANDS_A_SLICE and not self._rest:
-                # The parser had no more.
+                # The parser has no more.
                 break
             if self._is_owed_much():
-                # Looked at again when it has been answered.
+                # They run on when these replies are written.
                 self._held = True
                 break
             if self._rest:
@@ -218,21 +248,53 @@ class Connection(asyncio.Protocol):
         elif self._behind and not self._held:
             self._read_on()
 
+    def _waits(self) -> bool:
+        """Whether a command is under way."""
+        return self.session.blocked is not None or self.task is not None
+
     def _is_owed_much(self) -> bool:
-        """Whether it is to be answered before more of its commands run."""
+        """Whether replies have to be written before more commands run."""
         return self._owed() > REPLY_BYTES_A_TURN
 
     def _owed(self) -> int:
-        """Bytes of replies that were not written."""
-        return self._owed_bytes + sum(map(len, self.session.out))
+        """Bytes of replies that are not written yet."""
+        out, seen = self.session.out, self._out_count
+        if len(out) != seen:
+            if len(out) < seen:
+                self._out_bytes = seen = 0
+            self._out_bytes += sum(map(len, out[seen:] if seen else out))
+            self._out_count = len(out)
+        return self._owed_bytes + self._out_bytes
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:
+            executor.deferring = self._face.replies.is_used_up
+            if executor.deferring:
+                return self._handle_small(executor, commands)
             return executor.handle(self.session, commands)
         except Exception as error:
             self._face.broken(error)
             self.abort()
             return len(commands)
+
+    def _handle_small(self, executor: Executor, commands: list[Args]) -> int:
+        """Run commands one by one until the reply of one has to be deferred; returns how many ran.
+
+        A reading command runs again later: it changed nothing, so its reply can be dropped.
+        """
+        session = self.session
+        for done, argv in enumerate(commands):
+            told = len(session.out)
+            ran = executor.handle(session, [argv])
+            size = sum(map(len, session.out[told:]))
+            if not ran or (size > DEFERRED_BYTES_MIN and only_reads(argv)):
+                del session.out[told:]
+                self._deferred = True
+                self._face.replies.wait(self)
+                return done
+            if self._waits() or session.closing or self._is_owed_much():
+                return done + 1
+        return len(commands)
 
     async def _until_ready(self) -> None:
         await self._face.until_ready()
@@ -245,9 +307,8 @@ class Connection(asyncio.Protocol):
         self.finished()
 
     def stalls(self) -> bool:
-        """Whether a command has been unfinished since the last look, and hardly more of it came."""
-        session = self.session
-        waits = session.blocked is not None or self.task is not None or self._paused or self._held
+        """Whether a command is unfinished since the last sweep and hardly more of it came."""
+        waits = self._waits() or self._writer.paused or self._held
         if waits or self._rest or not self._parser.unread_bytes:
             self._seen = -1
             return False
@@ -255,10 +316,10 @@ class Connection(asyncio.Protocol):
         return seen >= 0 and self._received - seen < STALL_BYTES
 
     def _hold_back(self) -> None:
-        """A client that sends on while its commands wait fills no more than the parser takes."""
+        """Stop reading from a client that sends on while its commands wait."""
         if (
             self._transport is not None
-            and not self._paused
+            and not self._writer.paused
             and self._parser.unread_bytes > HELD_BACK_BYTES
         ):
             self._behind = True
@@ -266,76 +327,135 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         self._behind = False
-        if self._transport is not None and not self._paused:
+        if self._transport is not None and not self._writer.paused:
             self._transport.resume_reading()
 
     def finished(self) -> None:
-        """A command that waited has its answer, or its task has ended."""
+        """Run commands again: the one that waited is answered, or its reply has room."""
         self._held = False
         self._read_on()
         self.go_on()
 
     # ------------------------------------------------------------------ replies
 
+    def has_output(self) -> None:
+        """Count replies that came while no command of this client ran, and have them written."""
+        if self._transport is None:
+            self.session.out.clear()
+            return
+        self.count_replies()
+        self._face.turns.touch(self)
+
     def take(self) -> bytes:
-        """What is to be written for the turn that ends."""
+        """Return the replies of the turn that ends."""
         session = self.session
         out, session.out = session.out, []
+        self._out_bytes = self._out_count = 0
         if session.killed:
-            # Also if it does not read what it is owed.
+            # Also if it leaves replies unread.
             self.abort()
+        if self._transport is None:
             return b""
         size = sum(map(len, out))
         if size > ANSWER_BYTES_MAX:
-            self._face.note_lost(MemoryError(f"one turn answers {size:,} bytes"))
-            self.abort()
+            self._face.close(self, f"one turn answers {size:,} bytes")
             return b""
         replies = b"".join(out)
+        # They are counted already.
         self._owed_bytes += size
-        self.count_replies()
         if session.closing:
             self._last = True
-        elif self._held and session.blocked is None and self.task is None:
+        elif self._held and not self._waits():
             self.finished()
         return replies
 
     def write(self, data: bytes) -> None:
-        """Write what is safe to say."""
+        """Send replies that are safe in the log."""
         self._owed_bytes -= len(data)
-        transport = self._transport
+        transport, writer = self._transport, self._writer
         if transport is None:
             return
         if data:
-            transport.write(data)
-            self.count_replies()
-            if self._held and not self._paused and not self._is_owed_much():
+            had_unread = writer.paused
+            writer.write(data)
+            if writer.paused or self._counted:
+                self._note_unread(had_unread)
+                if self._transport is None:
+                    return
+            if self._held and not writer.paused and not self._is_owed_much():
                 self.finished()
-            if transport.get_write_buffer_size() > OUTPUT_BYTES_MAX and self.session.subscribed:
-                transport.abort()
-                return
-        if self._last and not self.owed:
+        if self._last and not self.owed and writer.idle:
             transport.close()
 
+    def _note_unread(self, had_unread: bool) -> None:
+        """Count replies that were just written, and close clients that leave too many unread."""
+        unread = self._writer.unread_bytes
+        if unread and not had_unread:
+            self.read_at = self._face.loop.time()
+            self._queued = -1
+        self.count_replies()
+        if unread > OUTPUT_BYTES_MAX and self.session.subscribed:
+            self._face.close(self, f"a subscriber leaves {unread:,} bytes unread")
+        elif unread and not had_unread and self._face.memory.refuses():
+            self._face.replies.close_one(UNREAD_BYTES_MIN)
+
+    @property
     def unread_bytes(self) -> int:
-        """Of what it was told."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        """Bytes that were written and that the client does not read."""
+        return self._writer.unread_bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """Bytes that the face's bound counts for this client."""
+        return self._counted
+
+    def note_progress(self, now: float) -> None:
+        """Set `read_at` if bytes have left the socket's own buffer since the last call.
+
+        That buffer may hold megabytes, and the transport has room only when a third of it is free.
+        So the first call, which cannot compare, counts as progress too.
+        """
+        before, self._queued = self._queued, _queued_bytes(self.session.descriptor)
+        if before < 0 or self._queued < before:
+            self.read_at = now
 
     def count_replies(self) -> None:
-        """Have the face know how much of what it was or is to be told is not read."""
-        unread = self._owed() + (self.unread_bytes() if self._paused else 0)
-        self._count(unread if unread > COUNTED_BYTES_MIN else 0)
-
-    def _count(self, unread: int) -> None:
-        change, self._counted = unread - self._counted, unread
-        if change:
-            self._face.replies.count(change)
+        """Tell the face's bound how many bytes the client's replies hold."""
+        owed = self._owed()
+        if owed <= COUNTED_BYTES_MIN and not self._counted and not self._writer.paused:
+            return
+        size = self._writer.unread_bytes
+        if size or owed > COUNTED_BYTES_MIN:
+            size += owed
+        if size != self._counted:
+            if not self._counted:
+                self.read_at = self._face.loop.time()
+            self._counted = size
+            self._face.replies.count(self, size)
 
     def abort(self) -> None:
-        """End without a word."""
+        """Close the connection and drop its replies."""
         if self._transport is not None:
             self._transport.abort()
+            self._transport = None
+            self._drop_replies()
 
     def close(self) -> None:
-        """End after what is written."""
-        if self._transport is not None:
+        """Close the connection after the replies that are written."""
+        self.session.closing = self._last = True
+        if self._transport is not None and self._writer.idle:
             self._transport.close()
+
+    def _drop_replies(self) -> None:
+        self._writer.clear()
+        self.session.out.clear()
+        self._out_bytes = self._out_count = self._counted = 0
+        self._face.replies.forget(self)
+
+
+def _queued_bytes(descriptor: int) -> int:
+    """Return the bytes that a socket has not delivered to the other host."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
+    except OSError:
+        return 0

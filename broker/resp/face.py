@@ -1,4 +1,4 @@
-"""The Redis-compatible server: its listener, its clients, and their place beside the node."""
+"""The Redis-compatible server of one node: its listener and its clients."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Final
 from delaylog.broker import descriptors
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
+from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.executor import MOVED_AWAY, Executor
+from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN, MOVED_AWAY, Executor
 from delaylog.broker.keyspace.registry import Command
-from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
@@ -34,17 +35,15 @@ from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
-"""A command waits so long for a cluster that changes its leader."""
+"""A command waits this long while a cluster changes its leader."""
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
-"""What a connection sends is in memory until it is whole. What a command of this size changes fits
-into one frame of the log, where no argument takes more than on the wire: only what is made of
-smaller ones (a transaction, SORT STORE) comes in several.
+"""A request is kept in memory until it is complete. The effects of a command of this size fit into
+one frame of the log, where an argument takes no more bytes than on the wire. Only effects made of
+several values (a transaction, SORT STORE) take several frames.
 """
-SHED_BYTES_MIN: Final = 1 << 20
-"""Who is owed less is not closed for want of memory."""
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
-"""Imported for the commands they register."""
+"""Modules that are imported because they register commands."""
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
@@ -54,8 +53,10 @@ _STOPPED: Final = ErrorReply(
     b"ERR Script stopped: it ran too long and had written. Nothing that it wrote stays"
 )
 _SWEEP_SECONDS: Final = 15.0
-"""An unfinished command is looked at so often: two looks that find little more close its client."""
+"""Interval of sweeps: two sweeps that find an unfinished command hardly longer close its client."""
 _NO_MEMORY: Final = ErrorReply(NO_MEMORY)
+_AGAIN_SECONDS: Final = 0.05
+"""Deferred replies are tried again after this time while the node changes its leader."""
 _TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
 
 log = logging.getLogger("delaylog.resp")
@@ -83,7 +84,10 @@ class RespFace:
         self.executor.may_grow = self._may_grow
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
-        self.replies = ReplyBound(maxmemory, self.loop, self.shed)
+        self.replies = ReplyBound(
+            maxmemory, self.loop, close=self._close_unread, on_room=self._serve_deferred_soon
+        )
+        self.executor.defers = self._defers
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
         self.executor.on_script_stopped = self._undo_script
@@ -104,24 +108,24 @@ class RespFace:
         if self._clients_max < int(value_of(server, b"maxclients")):
             server.settings[b"maxclients"] = b"%d" % self._clients_max
         self.other_connections: Callable[[], int] = lambda: 0
-        """Of HTTP, which share the descriptors."""
+        """The number of HTTP connections, which share the descriptors."""
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.restored_since = _BUG
-        """Why the keyspace was condemned last; its client is told."""
+        """Why the keyspace was last restored; the client that caused it gets this error."""
         self._failed = FailedLogins()
         server.on_wrong_password = self._note_wrong_password
         self._restoring: asyncio.Task[None] | None = None
         self._unsettled_from: float | None = None
-        """Since when clients find nobody who leads."""
+        """Loop time since which no leader is known, or None."""
         node.on_end_leading = self._led_until_now
         node.on_applied = self._applied
 
     # ------------------------------------------------------------------ life
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; returns the port."""
+        """Listen and return the port."""
         if tls is None:
             self._listener = await self.loop.create_server(
                 lambda: Connection(self), host, port, backlog=_BACKLOG
@@ -137,7 +141,7 @@ class RespFace:
         return port
 
     def _sweep(self) -> None:
-        """Close who sends a command in drops."""
+        """Close clients that send a command very slowly."""
         for connection in list(self.connections.values()):
             if connection.stalls():
                 log.warning(
@@ -148,12 +152,12 @@ class RespFace:
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     async def close_listener(self) -> None:
-        """Take no new connections."""
+        """Stop accepting connections."""
         if self._listener is not None:
             self._listener.close()
 
     async def stop(self) -> None:
-        """Close connections after what they are owed."""
+        """Close connections after the replies that they are owed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._sweeper is not None:
@@ -171,19 +175,19 @@ class RespFace:
     # ------------------------------------------------------------------ clients
 
     def new_parser(self) -> CommandParser:
-        """For a connection that is about to be made."""
+        """Return a parser for a new connection."""
         return command_parser(self.limits, authenticated=not self.server.wants_password)
 
     @property
     def open_connections(self) -> int:
-        """Clients, and connections whose TLS handshake is not over."""
+        """The number of clients and of connections that are in their TLS handshake."""
         waiting = self._listener.handshakes if isinstance(self._listener, TlsListener) else 0
         return len(self.connections) + waiting
 
     def is_full(self, *, accepting: bool = False) -> bool:
-        """Whether one client more would be too many: it is counted as turned away.
+        """Whether there is no room for one more client; it is counted as refused.
 
-        `accepting` = its handshake is to come, so all others that are in theirs count.
+        `accepting`: its handshake has not started, so all connections in their handshake count.
         """
         most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
         own = self.open_connections if accepting else len(self.connections)
@@ -192,7 +196,7 @@ class RespFace:
         return full
 
     def enter(self, connection: Connection, transport: asyncio.Transport) -> Session:
-        """A client came."""
+        """Create the session of a new client."""
         session = self.executor.connect(self._node.clock.now_ms())
         self.server.connections += 1
         session.address = address_text(transport.get_extra_info("peername"))
@@ -205,7 +209,7 @@ class RespFace:
         return session
 
     def leave(self, connection: Connection) -> None:
-        """It has gone."""
+        """End the session of a client that has gone."""
         self.connections.pop(connection.session.number, None)
         self.turns.drop(connection)
         self.executor.disconnect(connection.session)
@@ -213,7 +217,7 @@ class RespFace:
     def _has_output(self, session: Session) -> None:
         connection = self.connections.get(session.number)
         if connection is not None:
-            self.turns.touch(connection)
+            connection.has_output()
 
     # ------------------------------------------------------------------ turns
 
@@ -222,20 +226,49 @@ class RespFace:
         if command.write or isinstance(bug, DISTRUSTED):
             self.broken(bug)
 
-    def note_lost(self, error: Exception) -> None:
-        """A client is closed since its requests could not be read or its replies not be made."""
-        log.error("the connection of a Redis client is closed", exc_info=error)
+    def note_lost(self, connection: Connection, error: Exception) -> None:
+        """Log that a client is closed because its commands failed as none should."""
+        log.error(
+            "the connection of a Redis client is closed",
+            exc_info=error,
+            extra={"address": connection.session.address.decode()},
+        )
 
-    def shed(self) -> None:
-        """There is no memory for more replies: who has left many unread for longest goes."""
-        unread = []
-        for connection in list(self.connections.values()):
-            connection.count_replies()
-            if connection.unread_bytes() > SHED_BYTES_MIN:
-                unread.append(connection)
-        if unread:
-            self.note_lost(MemoryError("no memory for more replies, and it does not read"))
-            min(unread, key=lambda connection: connection.paused_at).abort()
+    def close(self, connection: Connection, reason: str) -> None:
+        """Close a client that takes too much memory."""
+        log.warning(
+            "the connection of a Redis client is closed: %s",
+            reason,
+            extra={"address": connection.session.address.decode()},
+        )
+        connection.abort()
+
+    # ------------------------------------------------------------------ unread replies
+
+    def _close_unread(self, connection: Connection) -> None:
+        size = connection.counted_bytes
+        self.close(connection, f"it holds {size:,} bytes of replies, and there is no room for more")
+
+    def _defers(self, reply: Reply, resp: int) -> bool:
+        """Whether a blocked command that only reads has to wait for room for its reply."""
+        if not self.replies.is_used_up:
+            return False
+        pieces: list[bytes] = []
+        encode_into(pieces, reply, resp)
+        if sum(map(len, pieces)) <= DEFERRED_BYTES_MIN:
+            return False
+        self.replies.wait_for_room()
+        return True
+
+    def _serve_deferred_soon(self) -> None:
+        """Not at once: a command of another client may be running."""
+        self.loop.call_soon(self._serve_deferred)
+
+    def _serve_deferred(self) -> None:
+        if self.ready():
+            self.begin().serve_deferred()
+        else:
+            self.loop.call_later(_AGAIN_SECONDS, self._serve_deferred)
 
     def _note_wrong_password(self, session: Session) -> None:
         host = session.address.rpartition(b":")[0].decode()
@@ -246,7 +279,7 @@ class RespFace:
             )
 
     def penalty_seconds(self, session: Session) -> float:
-        """How long a client without a token waits, for wrong ones that came from its address."""
+        """Return the delay of a client without a token, after wrong ones from its address."""
         host = session.address.rpartition(b":")[0].decode()
         return self._failed.left(host, self.loop.time())
 
@@ -258,10 +291,9 @@ class RespFace:
         )
 
     def broken(self, error: Exception) -> None:
-        """A command that writes failed as none should: memory may hold what the log does not.
+        """Restore the keyspace from the log: a write failed, and memory may be ahead of the log.
 
-        The keyspace is made anew from the log. What this turn did is not in that, so nobody who has
-        seen it is told anything.
+        The effects of this turn are not in the log, so clients that have seen them get no reply.
         """
         keyspace = self._node.engine.state.keyspace
         if isinstance(error, DISTRUSTED):
@@ -302,7 +334,7 @@ class RespFace:
             self._node.fail(error)
 
     def ready(self) -> bool:
-        """Whether commands can be run at this moment."""
+        """Whether commands can run now."""
         node = self._node
         state = node.engine.state
         if node.suspended or state.retired or state.keyspace.condemned:
@@ -317,8 +349,8 @@ class RespFace:
         return self._is_waited_out()
 
     async def until_ready(self) -> None:
-        """Wait for that: calls come through a change of leaders that is short. If it is not, they
-        are answered as by a node that nobody leads.
+        """Wait until commands can run. A short change of leaders only delays them; after
+        `SETTLE_SECONDS` they are answered as by a node without a leader.
         """
         node = self._node
         if not node.standing.settled and not self._is_waited_out():
@@ -330,17 +362,17 @@ class RespFace:
             await node.room()
         while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
             await asyncio.sleep(0.05)
-        # It is replaced, or follows; and so is the keyspace.
+        # Until the engine and the keyspace are replaced.
         while node.engine.state.retired or node.engine.state.keyspace.condemned:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     def _is_waited_out(self) -> bool:
-        """Whether clients have waited long enough for somebody to lead."""
+        """Whether clients have waited `SETTLE_SECONDS` for a leader."""
         since = self._unsettled_from
         return since is not None and self.loop.time() - since >= SETTLE_SECONDS
 
     def begin(self) -> Executor:
-        """Commands are about to run. All of a turn see the same time."""
+        """Begin to run commands. All commands of a turn see the same time."""
         executor = self.executor
         keyspace = self._node.engine.state.keyspace
         first = self.turns.begin()
@@ -358,7 +390,7 @@ class RespFace:
         self.arm()
 
     def arm(self) -> None:
-        """Be there when the next command that waits has waited long enough."""
+        """Set the timer for the next timeout of a blocked command."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -384,14 +416,14 @@ class RespFace:
         return _TRY_AGAIN if standing.leading else _READ_ONLY
 
     def _applied(self) -> None:
-        """Readers wait on followers too."""
+        """Wake blocked readers, which wait on followers too."""
         keyspace = self._node.engine.state.keyspace
-        # Another one takes the place of what they wait for, and they are told.
+        # If the keyspace was replaced, blocked commands end.
         if keyspace.ready or keyspace is not self.executor.keyspace:
             self.begin().serve_waiting()
 
     def _led_until_now(self) -> None:
-        """Whoever waits here would wait for ever, and what the turn did may never have been."""
+        """End blocked commands; the effects of this turn may never be committed."""
         self._unsettled_from = None
         self.native.forget()
         self.turns.give_up()

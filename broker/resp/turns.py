@@ -1,4 +1,4 @@
-"""Group commit of replies: what a turn of the loop changed is one frame, what it says waits for it.
+"""Group commit of replies: a turn's effects are one frame, and its replies wait for that frame.
 
 Connections that have something to write are touched; when the turn ends, effects become a frame
 and the replies of all of them go out together once the log is safe up to what they saw.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.connection import Connection
 
 _AGAIN_SECONDS: Final = 0.005
-"""When effects cannot be appended because the node hands over: it goes on or leads no more."""
+"""Pause before effects are appended again, while the node hands over its leadership."""
 _GATHERED_MAX: Final = 16
-"""So many passes of the loop are one turn at most, however long a sync takes."""
+"""A turn takes at most this number of passes of the loop, however long a sync takes."""
 
 
 class Turns:
@@ -36,12 +36,13 @@ class Turns:
         *,
         after_write: bool,
         before: Callable[[], None],
-        note_lost: Callable[[Exception], None],
+        note_lost: Callable[[Connection, Exception], None],
         broken: Callable[[Exception], None],
     ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
-        called when a turn ends: what it collected is decided now. `note_lost` is told why a client
-        is closed instead of being answered, `broken` why the keyspace is ahead of the log."""
+        called when a turn ends, before its effects are logged. `note_lost` is called with a client
+        that is closed instead of answered, and why; `broken` when the keyspace is ahead of the log.
+        """
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._after_write = after_write
@@ -53,9 +54,9 @@ class Turns:
         self.begun = False
         """Commands have run in this turn already."""
         self._gathered = 0
-        """Passes of the loop that this turn was put off by."""
+        """Passes of the loop by which the end of this turn was deferred."""
         self._unsaid: deque[_Release] = deque()
-        """Turns whose replies wait, oldest first."""
+        """Turns whose replies wait for the log, oldest first."""
 
     @property
     def under_way(self) -> bool:
@@ -80,7 +81,7 @@ class Turns:
             self._loop.call_soon(self._end)
 
     def drop(self, connection: Connection) -> None:
-        """It has gone."""
+        """Forget a connection that has gone."""
         self._touched.pop(connection, None)
 
     def give_up(self) -> None:
@@ -127,7 +128,7 @@ class Turns:
                 replies.append((connection, connection.take()))
             except Exception as error:
                 # It is closed without its replies; those of the others are not lost by that.
-                self._note_lost(error)
+                self._note_lost(connection, error)
                 connection.abort()
                 replies.append((connection, b""))
         release = _Release(replies, state.position, self._note_lost)
@@ -193,7 +194,7 @@ class _Release:
         self,
         replies: list[tuple[Connection, bytes]],
         position: int,
-        note_lost: Callable[[Exception], None],
+        note_lost: Callable[[Connection, Exception], None],
     ) -> None:
         self.replies = replies
         self.note_lost = note_lost
@@ -212,5 +213,5 @@ class _Release:
             try:
                 connection.write(data)
             except Exception as error:
-                self.note_lost(error)
+                self.note_lost(connection, error)
                 connection.abort()

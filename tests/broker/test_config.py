@@ -127,11 +127,31 @@ BAD_FILES = {
     "limit a text": ("[limits]\nwait_ms_max = '5'", "wait_ms_max"),
     "limit a float": ("[limits]\nwait_ms_max = 5.5", "wait_ms_max"),
     "limit true": ("[limits]\nwait_ms_max = true", "wait_ms_max"),
-    "limit negative": ("[limits]\nwait_ms_max = -5", "wait_ms_max"),
-    "a time without end": ("[limits]\nlease_ms_max = 9223372036854775807", "lease_ms_max is a"),
-    "a count without end": ("[limits]\nreceive_max = 9223372036854775807", "receive_max is a"),
-    "no connections": ("[limits]\nconnections_max = 0", "connections_max is at least 1"),
-    "limits contradict": ("[limits]\ntail_bytes_max = 999999999", "contradict"),
+    "limit negative": (
+        "[limits]\nwait_ms_max = -5",
+        "limits.wait_ms_max is -5; set it between 0 and",
+    ),
+    "a time without end": (
+        "[limits]\nlease_ms_max = 9223372036854775807",
+        "lease_ms_max is 9,223,372,0",
+    ),
+    "a count without end": (
+        "[limits]\nreceive_max = 9223372036854775807",
+        "receive_max is 9,223,372,0",
+    ),
+    "no connections": (
+        "[limits]\nconnections_max = 0",
+        "connections_max is 0; set it between 1 and",
+    ),
+    "more than a frame": ("[limits]\nrequest_bytes_max = 268435456", "set it between 0 and 268,43"),
+    "limits contradict": (
+        "[limits]\ntail_bytes_hard_max = 1",
+        r"limits\.tail_bytes_max \([0-9,]+\) must be below limits\.tail_bytes_hard_max \(1\)",
+    ),
+    "states contradict": (
+        "[limits]\nstate_bytes_hard_max = 1",
+        "below limits.state_bytes_h",
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage import state_column
-from delaylog.storage.errors import CorruptionError, DiskFullError
+from delaylog.storage.errors import CorruptionError, DiskFullError, NoDescriptorError
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
 from tests.storage.fake_disk import DiskCrashed, FakeDisk
@@ -225,6 +225,27 @@ def test_a_file_that_an_earlier_engine_made_keeps_its_name() -> None:
     column = StateColumn(disk.restart("nothing"), PATH)
     assert column.get(array([1, 2]))["lease"].tolist() == [1, 2]
     column.close()
+
+
+def test_a_folder_sync_without_a_descriptor_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Background work goes on after that error and syncs again."""
+    disk = FakeDisk()
+    disk.mkdir("hour")
+    disk.sync_all()
+    column = StateColumn(disk, PATH)
+    column.put(array([1]), entries([7]))
+    flush(column)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_folder", _no_descriptor)
+        with pytest.raises(NoDescriptorError):
+            column.sync()
+    column.sync()
+    after = StateColumn(disk.restart("nothing"), PATH)
+    assert after.get(array([1]))["lease"].tolist() == [7]
+
+
+def _no_descriptor(path: str) -> None:
+    raise NoDescriptorError(path)
 
 
 def test_page_runs() -> None:

@@ -23,7 +23,6 @@ from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Identity, Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.quiet_log import QuietLog
 from delaylog.broker.cluster.peers.tls import (
     PeerTls,
     host_at,
@@ -31,6 +30,7 @@ from delaylog.broker.cluster.peers.tls import (
     refuse_plain,
     tls_failure,
 )
+from delaylog.broker.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.storage.levels import KNOWN_LEVEL
 

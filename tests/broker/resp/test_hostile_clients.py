@@ -7,14 +7,17 @@ goes on for the others.
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.broker.conftest import read_all
+from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.redis_reference import reference
@@ -200,24 +203,57 @@ def test_who_sends_without_end_is_closed_when_memory_is_used_up(start_broker: St
     _eventually(lambda: others.call("SET", "k", "v") == b"OK")
 
 
-def test_replies_that_nobody_reads_take_a_share_of_the_memory(start_broker: Start) -> None:
+@pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "tls"])
+def test_replies_that_nobody_reads_take_a_share_of_the_memory(
+    start_broker: Start, tmp_path: Path, over_tls: bool
+) -> None:
     """Thirty clients ask for 1.8 GiB, and read nothing. Who reads is served."""
-    broker = start_broker("--resp-maxmemory", "400mb")
-    client = broker.connect()
+    options, tls = ["--resp-maxmemory", "400mb"], None
+    if over_tls:
+        pair = tmp_path / "broker.pem"
+        pair.write_bytes(certificate())
+        pair.chmod(0o600)
+        options += ["--resp-tls-cert", str(pair)]
+        tls = ssl.create_default_context(cafile=str(pair))
+        tls.check_hostname = False
+    broker = start_broker(*options)
+    client = broker.connect(tls=tls)
     client.call("SETRANGE", "k", 60 << 20, "x")
-    socks = []
+    silent = []
     try:
         for _ in range(30):
-            sock = socket.create_connection(("127.0.0.1", broker.resp_port), 10)
-            sock.sendall(b"GET k\r\n")
-            socks.append(sock)
+            silent.append(RespClient(broker.resp_port, tls=tls))
+            silent[-1].send("GET", "k")
+        # Its replies come in order, though the large one may be deferred.
         for _ in range(3):
-            assert len(client.call("GET", "k")) == (60 << 20) + 1
+            first, large, last = client.pipeline(("PING",), ("GET", "k"), ("PING",))
+            assert (first, len(large), last) == (b"PONG", (60 << 20) + 1, b"PONG")
         _eventually(lambda: client.call("SET", "after", "v") == b"OK")
         assert broker.memory_bytes("VmHWM") < 400 << 20
     finally:
-        for sock in socks:
-            sock.close()
+        for each in silent:
+            each.close()
+    closed = [line for line in broker.logs() if "is closed" in line.get("message", "")]
+    assert closed
+    assert all(line["address"].startswith("127.0.0.1:") for line in closed)
+    assert not any("exception" in line or "traceback" in line for line in closed)
+
+
+def test_readers_that_are_woken_wait_for_room(start_broker: Start) -> None:
+    """One XADD wakes thirty readers of 16 MiB. All who read get it, and memory stays bounded."""
+    broker = start_broker("--resp-maxmemory", "400mb")
+    client = broker.connect()
+    readers = [broker.connect() for _ in range(30)]
+    for reader in readers:
+        reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    info = b"blocked_clients:30"
+    _eventually(lambda: info in client.call("INFO", "clients"))
+    assert client.call("XADD", "s", "1-1", "f", b"x" * (16 << 20)) == b"1-1"
+    with ThreadPoolExecutor(len(readers)) as threads:
+        for reply in threads.map(RespClient.reply, readers):
+            ((stream, ((number, fields),)),) = reply
+            assert (stream, number, len(fields[1])) == (b"s", b"1-1", 16 << 20)
+    assert broker.memory_bytes("VmHWM") < 400 << 20
 
 
 def _eventually(holds: Callable[[], bool]) -> None:
