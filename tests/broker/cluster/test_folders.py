@@ -53,6 +53,7 @@ class Replication:
 
     class configuration:  # noqa: N801 -- an attribute of it
         version = 3
+        learners: tuple[int, ...] = ()
 
     leader: Leader | None = None
 
@@ -139,6 +140,48 @@ def test_an_old_copy_is_recognised_by_both(pair: tuple[Side, Side]) -> None:
     (error,) = copy.stale
     assert "another process serves as node 2" in str(error)
     assert one.stale == []
+
+
+def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
+    pair: tuple[Side, Side],
+) -> None:
+    """Node 1 lost its disk after the copy of node 2 was made, and is a voter again."""
+    one, two = pair
+    copy = two.copied()
+    copy.promised = 7
+    two.starts(301)
+    new = Side(1)
+    new.file.meta = Meta.learner(NAME, 1, {}).reborn(999)
+    new.meets(two)
+    two.meets(new)
+    new.file.meta = new.file.meta.readmitted()
+    new.promised = two.promised = 9
+    copy.starts(302)
+    assert "node 2 remembers an earlier data folder of node 1" in refused(new, copy)
+    assert new.stale == []
+    assert "old copy" in refused(copy, new)
+    assert len(copy.stale) == 1
+    # Neither knows better.
+    copy.stale.clear()
+    copy.promised = 9
+    assert "earlier data folder" in refused(new, copy)
+    assert "earlier data folder" in refused(copy, new)
+    assert new.stale == copy.stale == []
+
+
+def test_a_learner_that_was_away_takes_whom_the_voters_have_let_in(pair: tuple[Side, Side]) -> None:
+    """While it was away the other node lost its disk, and counts again by now."""
+    one, two = pair
+    assert two.replication is not None
+    two.replication.configuration = type("Of", (), {"version": 3, "learners": (2,)})  # type: ignore[misc,assignment]
+    two.promised = 7
+    new = Side(1)
+    new.file.meta = Meta(NAME, 1, {}).reborn(999)
+    new.promised = 9
+    assert "earlier data folder" in refused(new, two)
+    two.meets(new)
+    new.meets(two)
+    assert new.stale == two.stale == []
 
 
 def test_a_copy_of_a_node_that_nobody_met_since_is_taken(pair: tuple[Side, Side]) -> None:
