@@ -124,8 +124,9 @@ class Folders:
             if self._knows_less(peer, said, theirs):
                 raise HandshakeError(
                     Refused.FOLDER,
-                    f"node {peer} remembers an earlier data folder of node {hello.node}, and is "
-                    f"behind in its promises: the folder of node {peer} is an old one",
+                    f"node {peer} remembers an earlier data folder of node {hello.node} and is "
+                    "behind: its folder is an old copy, or it was away while that folder was "
+                    "replaced and has to catch up from another leader first; hand over to one",
                 )
             why = (
                 f"node {peer} has met node {hello.node} with another data folder since this one "
@@ -151,9 +152,12 @@ class Folders:
 
         It remembers the folder that this node had before it lost its disk. This one counts since
         then, so it has promised an epoch that was begun later. Of two nodes that take each other
-        for old and have promised the same epoch neither ends.
+        for old and have promised the same epoch neither ends. Or the peer has not heard yet that
+        this node was removed and let in again.
         """
-        mine = self._hello().promised
+        mine, replication = self._hello().promised, self._replication()
+        if replication is not None and theirs.version < replication.configuration.version:
+            return True
         return said.promised < mine or (said.promised == mine and self._is_old(peer, said, theirs))
 
     def _is_old(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:

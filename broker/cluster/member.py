@@ -165,6 +165,7 @@ class ClusterMember:
             self.config.node,
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(boot_ms()),
+            knows=lambda node: node in self.members.nodes,
         )
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(

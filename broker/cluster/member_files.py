@@ -59,7 +59,10 @@ class MemberFiles:
 
     def history(self, members: tuple[int, ...]) -> bytes:
         """What tells this log from others; see `FolderIdentity`."""
-        return history_of(self.replica.epochs.entries(), self.replica.end, members)
+        entries = self.replica.epochs.entries()
+        # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
+        gone = sum(start < self.physical.first_position for _, start in entries)
+        return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
 
     @property
     def last_begin(self) -> tuple[int, int]:

@@ -30,6 +30,8 @@ class Status:
     """The sender's wall clock when it got that."""
     removed: bool = False
     """The receiver is no member any more; the connection ends with this."""
+    version: int = 0
+    """Of the configuration that says so; 0 from a node that does not tell it."""
 
 
 _TYPES: Final = {each.name: type(each.default) for each in fields(Status)}

@@ -130,6 +130,11 @@ def _open_place(
         check_founding(cluster.members)
     files = open_files()
     if files.fresh and files.log_end and not config.new_cluster:
+        if files.replica.epochs.configuration is not None:
+            raise ClusterError(
+                f"{config.data_dir} is that of a member whose file `meta` is missing, so it does "
+                "not know what it has promised: empty the folder, and the node joins as a learner"
+            )
         raise ClusterError(
             f"{config.data_dir} is that of a broker without a cluster; joining one would lose what "
             "it holds: restore one backup of it on all nodes and start each with --new-cluster"

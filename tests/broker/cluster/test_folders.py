@@ -5,13 +5,16 @@ Method: two members' `Folders` over hand-made metas; one judges what the other s
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 
 from delaylog.broker.cluster.folders import Folders, StaleFolderError, history_of
+from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.replication.epochs import EpochTable
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
 
@@ -146,7 +149,7 @@ def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
     pair: tuple[Side, Side],
 ) -> None:
     """Node 1 lost its disk after the copy of node 2 was made, and is a voter again."""
-    one, two = pair
+    _, two = pair
     copy = two.copied()
     copy.promised = 7
     two.starts(301)
@@ -171,7 +174,7 @@ def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
 
 def test_a_learner_that_was_away_takes_whom_the_voters_have_let_in(pair: tuple[Side, Side]) -> None:
     """While it was away the other node lost its disk, and counts again by now."""
-    one, two = pair
+    _, two = pair
     assert two.replication is not None
     two.replication.configuration = type("Of", (), {"version": 3, "learners": (2,)})  # type: ignore[misc,assignment]
     two.promised = 7
@@ -280,3 +283,15 @@ def test_a_history_leaves_out_the_newest_leadership_only() -> None:
         ((), 0, (1, 2)),
     ]
     assert len({history_of(mine, 264, (1, 2)), *(history_of(*other) for other in others)}) == 6
+
+
+def test_a_history_does_not_change_once_a_node_takes_part() -> None:
+    """It forgets epochs that lie in front of its log, as that of a restored backup begins."""
+    table = EpochTable([(1 << 16, 0), (2 << 16, 300), (3 << 16, 900), (4 << 16, 1_500)])
+    replica = SimpleNamespace(epochs=table, end=2_000)
+    parts = dict.fromkeys((field.name for field in fields(MemberFiles)), None)
+    parts |= {"replica": replica, "physical": SimpleNamespace(first_position=1_000)}
+    files = MemberFiles(**parts)  # type: ignore[arg-type]
+    before = files.history((1, 2, 3))
+    table.forget(1_000)
+    assert files.history((1, 2, 3)) == before
