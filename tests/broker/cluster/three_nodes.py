@@ -12,9 +12,9 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from delaylog.client.free_ports import free_ports
 from tests.broker.answer import Answer
@@ -24,6 +24,20 @@ NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 START_S = 30
 CALL_S = 15
+
+
+class Process(Protocol):
+    """What is asked of a node's process; a `subprocess.Popen` has it too."""
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class ThreeNodes:
@@ -63,7 +77,7 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
-        self._processes: dict[int, WarmProcess] = {}
+        self._processes: dict[int, Process] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
 
@@ -80,22 +94,25 @@ class ThreeNodes:
             words += ["--new-cluster"] if new_cluster else []
             reading, writing = os.pipe()
             self._outs[node] = os.fdopen(reading)
-            with self.log_path(node).open("ab") as log, Path(os.devnull).open() as nothing:
-                self._processes[node] = WarmProcess(
-                    "serve",
-                    *words,
-                    stdin=nothing.fileno(),
-                    stdout=writing,
-                    stderr=log.fileno(),
-                    environment={
-                        k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")
-                    },
-                    turn=node + next(self._starts) // len(NODES),
-                )
+            with self.log_path(node).open("ab") as log:
+                self._processes[node] = self.launch(node, words, writing, log.fileno())
             os.close(writing)
         for node in (nodes or NODES) if wait else ():
             line = self._outs[node].readline()
             assert line.startswith("ready http="), self.log_path(node).read_text()
+
+    def launch(self, node: int, words: Sequence[str], out: int, log: int) -> Process:
+        """The process of a node; `out` and `log` are the descriptors of its streams."""
+        with Path(os.devnull).open() as nothing:
+            return WarmProcess(
+                "serve",
+                *words,
+                stdin=nothing.fileno(),
+                stdout=out,
+                stderr=log,
+                environment={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
+                turn=node + next(self._starts) // len(NODES),
+            )
 
     def stop(self, *nodes: int) -> list[int]:
         """End nodes politely, all without any named; returns their exit statuses."""
@@ -119,7 +136,7 @@ class ThreeNodes:
         """Such as SIGSTOP and SIGCONT."""
         self._processes[node].send_signal(number)
 
-    def _ended(self, node: int, process: WarmProcess) -> int:
+    def _ended(self, node: int, process: Process) -> int:
         try:
             return process.wait(self.wait_s)
         finally:
