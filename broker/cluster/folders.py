@@ -22,7 +22,7 @@ from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta, MetaFile
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 
 UNKNOWN: Final = bytes(CLUSTER_ID_SIZE)
 
@@ -87,7 +87,11 @@ class Folders:
         self._check_own(peer, hello, theirs)
         self._check_peer(peer, hello, theirs, connected)
         if self._meta.met.get(peer) != theirs.incarnation and not self._unsaved:
-            self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+            try:
+                self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+            except DiskFullError as error:
+                why = f"the folder of node {peer} cannot be remembered: {error}"
+                raise HandshakeError(Refused.FOLDER, why) from None
 
     @property
     def _unsaved(self) -> bool:

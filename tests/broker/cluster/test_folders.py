@@ -17,6 +17,7 @@ from delaylog.broker.cluster.peers.handshake import HandshakeError
 from delaylog.replication.epochs import EpochTable
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
+from delaylog.storage.errors import DiskFullError
 
 NAME = bytes(16)
 IDS = b"A" * 16, b"B" * 16
@@ -121,6 +122,21 @@ def test_who_was_met_is_remembered_once(pair: tuple[Side, Side]) -> None:
     one.meets(two)
     two.meets(one)
     assert one.file.meta.met == {2: 301}
+
+
+def test_who_cannot_be_remembered_is_met_again_later(pair: tuple[Side, Side]) -> None:
+    """The disk is full for a while."""
+    one, two = pair
+    two.starts(301)
+    save, one.file.save = one.file.save, full  # type: ignore[method-assign]
+    assert "cannot be remembered: no space" in refused(one, two)
+    one.file.save = save  # type: ignore[method-assign]
+    one.meets(two)
+    assert one.file.meta.met == {2: 301}
+
+
+def full(meta: Meta) -> None:
+    raise DiskFullError("no space")
 
 
 def test_starts_that_nobody_saw_do_no_harm(pair: tuple[Side, Side]) -> None:

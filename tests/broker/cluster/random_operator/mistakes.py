@@ -74,7 +74,7 @@ def wrong_file(field: Field) -> str | None:
     field.end(node)
     left_out = [each for each in field.members if each != node][1:]
     field.nodes.file_for(node, [*left_out, *field.outside])
-    field.nodes.start(node, wait=False)
+    field.nodes.start(node)
     return f"start {node} with a file of {sorted({node, *left_out, *field.outside})}"
 
 
@@ -180,7 +180,7 @@ def twin(field: Field) -> str | None:
         if node == max(field.members):
             # Nodes of a smaller index dial, and they dial the node's own address.
             field.until(
-                lambda: b"not connected" in other.call(node, "GET", "/readyz").body,
+                lambda: _is_alone(other.call(node, "GET", "/readyz").body),
                 "it never said that it is alone",
                 30,
             )
@@ -201,6 +201,10 @@ def twin(field: Field) -> str | None:
 
 
 # --------------------------------------------------------------------------- helpers
+
+
+def _is_alone(said: bytes) -> bool:
+    return b"not connected" in said or b"holds nothing yet" in said
 
 
 def _file(field: Field, node: int) -> Path:
