@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from delaylog.replication.configuration import CLUSTER_SIZES
 from tests.broker.cluster.random_operator.field import STALE_STATUS, Field
 from tests.broker.cluster.random_operator.legal import Action
 
@@ -102,6 +103,9 @@ def new_cluster_left(field: Field) -> str | None:
 
 
 def new_cluster_on_a_blank_folder(field: Field) -> str | None:
+    if len(field.members) not in CLUSTER_SIZES:
+        # Refused before anything: no cluster is founded with so many.
+        return None
     field.lose_disks()
     node = field.follower()
     field.end(node)
