@@ -83,6 +83,11 @@ class EpochTable:
         """The newest epoch; 0 in an empty log."""
         return self._epochs[-1] if self._epochs else 0
 
+    def configurations(self, version: int) -> list[Configuration]:
+        """Those of a version above this one, oldest first, as far as the table knows them."""
+        known = (each for each in self._configurations if each is not None)
+        return [each for each in known if each.version > version]
+
     @property
     def configuration(self) -> Configuration | None:
         """That of the newest epoch; None = the cluster's first one, which stands in no log."""

@@ -52,7 +52,8 @@ class Progress:
     voter: bool = True
     """What it last said of itself."""
     learner_seq: int = 0
-    """The newest round when it was first heard of as a learner."""
+    """The newest round when it was first heard of as a learner, or when it connected again since:
+    it may have voted elsewhere in between and then lost its disk."""
     behind: bool = False
     """It needs frames from before this log's first position."""
 
@@ -209,6 +210,8 @@ class Leader:
         one = self.progress[peer]
         one.known = False
         one.next = one.match or self.begin_start
+        if not one.counts:
+            one.learner_seq = self.gate.seq
 
     # ------------------------------------------------------------------ commit
 
@@ -259,13 +262,19 @@ class Leader:
         helped to commit some of it.
 
         A learner by the configuration needs less: what it may have promised as a voter was for
-        epochs below the one whose configuration made it a learner.
+        epochs below the one whose configuration made it a learner, or for epochs above this one.
+        The latter is excluded once a majority has taken a tick of this epoch since the learner
+        came back: nobody had begun a later epoch, which may count the learner, by then.
         """
         one = self.progress.get(peer)
         if one is None or one.counts or not self.serving or one.match < self.commit:
             return False
         if peer in self.configuration.learners:
-            return True
+            return self.agree(
+                node
+                for node, other in self.progress.items()
+                if other.counts and other.seq > one.learner_seq
+            )
         others = [other for node, other in self.progress.items() if node != peer and other.counts]
         return all(
             other.seq > one.learner_seq and other.match >= self.begin_end for other in others

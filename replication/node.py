@@ -239,7 +239,9 @@ class ReplicationNode:
         """A message came. Raises PeerError for one that no sound peer sends."""
         if source == self.node:
             raise PeerError(f"node {source} is this one")
-        if source in self.configuration.removed:
+        if source in self.configuration.removed and isinstance(message, Prepare | Nack):
+            # It may stand as long as it likes. Whoever has begun an epoch was let in again, and
+            # this node is behind.
             return
         match message:
             case Append():

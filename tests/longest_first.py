@@ -12,6 +12,7 @@ LONGEST: Final = (
     "tests/docs/test_examples.py",
     "tests/broker/shapes/test_shapes.py",
     "tests/broker/web/test_openapi.py",
+    "tests/broker/cluster/random_operator/test_random_operator.py",
     "tests/drills/test_kill_loop.py",
     "tests/drills/test_sdk_kills.py",
     "tests/drills/test_failover.py",

@@ -204,7 +204,8 @@ def check_founding(members: Iterable[Member]) -> None:
     if count not in CLUSTER_SIZES:
         raise ClusterError(
             f"members: a cluster is founded with {sizes} nodes, not {count}; an even number "
-            "survives no more failures than one less"
+            "survives no more failures than one less. If the cluster exists, leave out "
+            "--new-cluster"
         )
 
 

@@ -22,7 +22,7 @@ from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta, MetaFile
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 
 UNKNOWN: Final = bytes(CLUSTER_ID_SIZE)
 
@@ -84,15 +84,29 @@ class Folders:
         HandshakeError.
         """
         self._check_cluster(peer, theirs)
-        self._check_own(peer, theirs)
+        self._check_own(peer, hello, theirs)
         self._check_peer(peer, hello, theirs, connected)
         if self._meta.met.get(peer) != theirs.incarnation and not self._unsaved:
-            self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+            try:
+                self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+            except DiskFullError as error:
+                why = f"the folder of node {peer} cannot be remembered: {error}"
+                raise HandshakeError(Refused.FOLDER, why) from None
 
     @property
     def _unsaved(self) -> bool:
         """Whether it is not known yet what this folder becomes; see joining.py."""
         return self._replication() is None
+
+    @property
+    def _only_copies(self) -> bool:
+        """Whether this node decides nothing: it follows whomever the voters follow, and may have
+        been away while another one lost its disk and was let in again.
+        """
+        replication = self._replication()
+        return replication is not None and (
+            self._meta.node_id in replication.configuration.learners
+        )
 
     def _check_cluster(self, peer: int, theirs: FolderIdentity) -> None:
         mine = self._meta.cluster
@@ -104,13 +118,20 @@ class Folders:
                 "cluster needs an empty data folder",
             )
 
-    def _check_own(self, peer: int, theirs: FolderIdentity) -> None:
+    def _check_own(self, peer: int, said: Hello, theirs: FolderIdentity) -> None:
         """The peer may know that this folder is not the newest of its node."""
         hello, meta = self._hello(), self._meta
         if not hello.voter:
             return
         why = None
         if theirs.remembered and theirs.remembered not in meta.incarnations:
+            if self._knows_less(peer, said, theirs):
+                raise HandshakeError(
+                    Refused.FOLDER,
+                    f"node {peer} remembers an earlier data folder of node {hello.node} and is "
+                    "behind: its folder is an old copy, or it was away while that folder was "
+                    "replaced and has to catch up from another leader first; hand over to one",
+                )
             why = (
                 f"node {peer} has met node {hello.node} with another data folder since this one "
                 "was used last"
@@ -130,6 +151,24 @@ class Folders:
             self._on_stale(error)
             raise HandshakeError(Refused.FOLDER, error.detail)
 
+    def _knows_less(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:
+        """Whether a peer that takes this folder for an old one has an old one itself.
+
+        It remembers the folder that this node had before it lost its disk. This one counts since
+        then, so it has promised an epoch that was begun later. Of two nodes that take each other
+        for old and have promised the same epoch neither ends. Or the peer has not heard yet that
+        this node was removed and let in again.
+        """
+        mine, replication = self._hello().promised, self._replication()
+        if replication is not None and theirs.version < replication.configuration.version:
+            return True
+        return said.promised < mine or (said.promised == mine and self._is_old(peer, said, theirs))
+
+    def _is_old(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:
+        """Whether a peer's folder is not the newest one that this node has met."""
+        remembered = self._meta.met.get(peer, 0)
+        return said.voter and remembered > 0 and remembered not in theirs.incarnations
+
     def _check_peer(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
@@ -139,8 +178,7 @@ class Folders:
                 f"another process is connected as node {peer}: two processes serve as node {peer}, "
                 "on different data folders; stop one of them",
             )
-        remembered = self._meta.met.get(peer, 0)
-        if hello.voter and remembered and remembered not in theirs.incarnations:
+        if self._is_old(peer, hello, theirs) and not self._only_copies:
             raise HandshakeError(
                 Refused.FOLDER,
                 f"the data folder of node {peer} is not the newest that it has served with: it is "

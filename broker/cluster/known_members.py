@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ class KnownMembers:
         self.removed = False
         """Another node has said that this one is no member any more."""
         self._followed: Configuration | None = None
+        self._addresses = {**file.peers}
+        """Of the nodes that this one connects to."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -57,13 +60,20 @@ class KnownMembers:
         configuration = replication.configuration
         if configuration is self._followed:
             return
+        before = configuration if self._followed is None else self._followed
         self._followed = configuration
         transport = self._member.transport
-        for peer in transport.connected() & {*configuration.removed}:
-            transport.send(peer, encode_status(Status(removed=True)))
+        back = {peer for peer in configuration.removed if self._is_newer(peer, configuration)}
+        removed = Status(removed=True, version=configuration.version)
+        for peer in transport.connected() & {*configuration.removed} - back:
+            transport.send(peer, encode_status(removed))
         transport.flush()
+        kept = {peer: self._addresses[peer] for peer in back if peer in self._addresses}
         self.config = self.config.following(configuration)
-        transport.set_addresses(self.config.peers)
+        self._addresses = {**self.config.peers, **kept}
+        transport.set_addresses(self._addresses)
+        passed = self._member.files.replica.epochs.configurations(before.version)
+        self._forget_folders([*passed, configuration])
         if configuration.version:
             log.info(
                 "members by configuration %d: voters %s, learners %s",
@@ -94,9 +104,30 @@ class KnownMembers:
                 return False
         return True
 
+    def _forget_folders(self, passed: Sequence[Configuration]) -> None:
+        """A node that was removed comes back with an empty folder, if at all, and perhaps soon."""
+        meta = self._member.files.meta
+        known = [{*each.nodes} for each in passed if each.version]
+        gone = {peer for peer in meta.meta.met if any(peer not in nodes for nodes in known)}
+        if gone:
+            met = {peer: one for peer, one in meta.meta.met.items() if peer not in gone}
+            meta.save(replace(meta.meta, met=met))
+
+    def _is_newer(self, peer: int, configuration: Configuration) -> bool:
+        """Whether a node that this configuration removed knows a later one: it was let in again,
+        and this node, which is behind in the log, may need it to catch up.
+        """
+        folder = self._member.transport.folder_of(peer)
+        return folder is not None and folder.version > configuration.version
+
     def hear(self, status: Status) -> None:
         """Another node has told its status."""
         if status.removed and not self.removed:
+            replication = self._member.replication
+            known = 0 if replication is None else replication.configuration.version
+            if 0 < status.version <= known:
+                # It is behind: it has not heard yet that this node was let in again.
+                return
             self.removed = True
             log.error(
                 "this node was removed from the cluster: stop it. To let it in again, empty its "

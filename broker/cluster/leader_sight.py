@@ -21,10 +21,18 @@ class LeaderSight:
     """What one node sees."""
 
     def __init__(
-        self, node: int, *, leads: Callable[[], bool], chosen: Callable[[], int | None]
+        self,
+        node: int,
+        *,
+        leads: Callable[[], bool],
+        chosen: Callable[[], int | None],
+        knows: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """`leads` = whether this node does; `chosen` = whom the oracle thinks to lead."""
+        """`leads` = whether this node does; `chosen` = whom the oracle thinks to lead; `knows` =
+        whether a node is a known member: who is behind in the log may not know the leader yet.
+        """
         self._node = node
+        self._knows = knows
         self._leads = leads
         self._chosen = chosen
         self._followed: int | None = None
@@ -45,10 +53,11 @@ class LeaderSight:
         """Who leads, if anybody is known to."""
         if self._leads():
             return self._node
-        if boot_ms() - self._followed_ms < FOLLOWED_MS:
-            return self._followed
-        found = self._chosen()
-        return None if found == self._node else found
+        recent = boot_ms() - self._followed_ms < FOLLOWED_MS
+        found = self._followed if recent else self._chosen()
+        if found is None or found == self._node or not self._knows(found):
+            return None
+        return found
 
     @property
     def other(self) -> int | None:

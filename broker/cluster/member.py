@@ -168,6 +168,7 @@ class ClusterMember:
             self.config.node,
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(boot_ms()),
+            knows=lambda node: node in self.members.nodes,
         )
         self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
         self._sync = PacedSync(node.log_commits.kick)

@@ -59,7 +59,10 @@ class MemberFiles:
 
     def history(self, members: tuple[int, ...]) -> bytes:
         """What tells this log from others; see `FolderIdentity`."""
-        return history_of(self.replica.epochs.entries(), self.replica.end, members)
+        entries = self.replica.epochs.entries()
+        # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
+        gone = sum(start < self.physical.first_position for _, start in entries)
+        return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
 
     @property
     def last_begin(self) -> tuple[int, int]:
@@ -110,7 +113,8 @@ def open_member(
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
-    if replica.epochs.configuration is None and not fresh:
+    # A learner without a log, whose data were set aside, is told the members by the log to come.
+    if replica.epochs.configuration is None and not fresh and (meta.meta.voter or replica.end):
         _check_founders(meta.meta, config, f"{folder}/{META}")
     ticks = SlotTicks(slots, physical)
     # A tick covers committed frames only, and outlives the process that took it.
@@ -159,6 +163,9 @@ def _open_meta(
             "cluster file that it was made for, or take an empty one"
         )
     if meta.node_id != config.node:
-        raise ClusterError(f"{path} is that of node {meta.node_id}, not of node {config.node}")
+        raise ClusterError(
+            f"{path} is that of node {meta.node_id}, not of node {config.node}: serve the folder "
+            f"with --node {meta.node_id}, or give node {config.node} its own one"
+        )
     # Before anybody is told of it.
     return MetaFile.make(fs, path, meta.reborn(incarnation)), False

@@ -51,6 +51,8 @@ class Status:
     """The newest incarnation of each node's folder that the sender has met."""
     removed: bool = False
     """The receiver is no member any more; the connection ends with this."""
+    version: int = 0
+    """Of the configuration that says so; 0 from a node that does not tell it."""
 
 
 _TYPES: Final = {name: type(value) for name, value in asdict(Status()).items()}

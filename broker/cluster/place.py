@@ -18,6 +18,7 @@ from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
 from delaylog.broker.cluster.oracles import make_oracle, require_oracle
 from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.whose import META
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
@@ -126,10 +127,15 @@ def _open_place(
         files = open_files()
         return files, engine_over(files)
 
-    if config.new_cluster:
+    if config.new_cluster and not fs.exists(f"{config.data_dir}/{META}"):
         check_founding(cluster.members)
     files = open_files()
     if files.fresh and files.log_end and not config.new_cluster:
+        if files.replica.epochs.configuration is not None:
+            raise ClusterError(
+                f"{config.data_dir} is that of a member whose file `meta` is missing, so it does "
+                "not know what it has promised: empty the folder, and the node joins as a learner"
+            )
         raise ClusterError(
             f"{config.data_dir} is that of a broker without a cluster; joining one would lose what "
             "it holds: restore one backup of it on all nodes and start each with --new-cluster"

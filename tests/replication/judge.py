@@ -62,7 +62,7 @@ class Judge:
         """Epoch -> (epoch before it, where it begins, its bytes in any log)."""
         self.tick_lost = False
         """A power cut took an unsynced tick: I9 leans on ticks that survive."""
-        names = "commits leaders handed repeats heirs changes changed"
+        names = "commits leaders handed repeats heirs changes changed wiped readmissions"
         self.stats = dict.fromkeys(names.split(), 0)
 
     # ------------------------------------------------------------------ logs

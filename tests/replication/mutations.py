@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any
 from unittest.mock import patch
 
@@ -124,6 +125,30 @@ def _readmit_at_once(self: Leader, peer: int) -> bool:
     return True
 
 
+def _may_readmit(self: Leader, peer: int, *, fresh: bool) -> bool:
+    """By the rule for learners; `fresh` = with what it asks of the other voters."""
+    one = self.progress.get(peer)
+    if one is None or one.counts or not self.serving or one.match < self.commit:
+        return False
+    others = self.progress.items()
+    return not fresh or self.agree(n for n, each in others if each.seq > one.learner_seq)
+
+
+def _learner_at_once(may_readmit: Any) -> Any:
+    def at_once(self: Leader, peer: int) -> bool:
+        if peer in self.configuration.learners:
+            return _may_readmit(self, peer, fresh=False)
+        return bool(may_readmit(self, peer))
+
+    return at_once
+
+
+def _reconnect_unnoticed(self: Leader, peer: int) -> None:
+    one = self.progress[peer]
+    one.known = False
+    one.next = one.match or self.begin_start
+
+
 def _reached_by_voters(reached: Any) -> Any:
     def without_outgoing(self: Configuration, values: Any) -> Any:
         return reached(replace(self, outgoing=()), values)
@@ -195,6 +220,9 @@ MUTATIONS: dict[str, list[Patch]] = {
 }
 
 DIRECTED: dict[str, list[Patch]] = {
+    "learner_at_once": [(Leader, "may_readmit", _learner_at_once(Leader.may_readmit))],
+    "reconnect_unnoticed": [(Leader, "reconnect", _reconnect_unnoticed)],
+    "voter_as_learner": [(Leader, "may_readmit", partialmethod(_may_readmit, fresh=True))],
     "change_anyway": [(Candidate, "begins_with", _change_anyway)],
     "adopted_unasked": [(Candidate, "adopted", _adopted_by_whom_it_asked(Candidate.adopted))],
 }

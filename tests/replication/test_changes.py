@@ -89,6 +89,90 @@ def test_a_blank_learner_may_vote_while_a_voter_is_away() -> None:
     assert not cluster.nodes[0].readmit(1)
 
 
+def replaced_behind_its_back() -> Cluster:
+    """Leader 0 is cut off; node 1 leads, puts learner 3 in the place of voter 2, and commits with
+    node 3 alone. Then the disk of node 3 is lost, and it finds node 0 only.
+    """
+    cluster = with_learners(3)
+    cluster.down = {0}
+    cluster.pass_ms(300)
+    cluster.lead(1)
+    cluster.pass_ms(100)
+    change(cluster, 1, known(cluster, 1).with_voters((0, 1, 3)))
+    cluster.down = {0, 2}
+    cluster.send(1, 2)
+    assert cluster.nodes[1].commit == cluster.disks[1].log.end
+    cluster.down = {1, 2}
+    cluster.wipe(3)
+    cluster.nodes[0].reconnect(3)
+    cluster.pass_ms(300)
+    return cluster
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_leader_whose_time_has_passed_lets_no_learner_in(planted: bool) -> None:
+    """The node that it takes for a learner is a voter by now. Once its vote counts, nodes 0, 2 and
+    3 go on without what was committed.
+    """
+    cluster = replaced_behind_its_back()
+    committed = cluster.nodes[1].commit
+    with mutated(DIRECTED["learner_at_once"]) if planted else nullcontext():
+        assert cluster.nodes[0].readmit(3) is planted
+    cluster.settle()
+    cluster.down = {1}
+    cluster.nodes[0].renew(cluster.now)
+    cluster.pass_ms(1_000)
+    leader = cluster.nodes[0].leader
+    lost = leader is not None and leader.serving and leader.begin_end <= committed
+    assert lost is planted
+    if not planted:
+        # With node 1, which holds what was committed, all goes on.
+        cluster.down = {2}
+        cluster.lead(1)
+        cluster.pass_ms(300)
+        assert cluster.nodes[1].readmit(3)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_voter_that_is_wiped_again_is_heard_of_anew(planted: bool) -> None:
+    """Leader 0 let node 2 in and was cut off at once; node 2 has promised node 1 since then."""
+    cluster = led()
+    cluster.wipe(2)
+    cluster.nodes[0].reconnect(2)
+    cluster.pass_ms(300)
+    assert cluster.nodes[0].readmit(2)
+    cluster.turn()
+    cluster.down = {0}
+    cluster.lead(1)
+    cluster.send(1, 2)
+    cluster.down = {1}
+    cluster.wipe(2)
+    with mutated(DIRECTED["reconnect_unnoticed"]) if planted else nullcontext():
+        cluster.nodes[0].reconnect(2)
+    cluster.pass_ms(300)
+    assert cluster.nodes[0].readmit(2) is planted
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_wiped_voter_is_no_learner(planted: bool) -> None:
+    """A majority agrees, but node 1, which is away, may hold an old candidacy with its promise."""
+    cluster = led()
+    cluster.down = {1}
+    cluster.send(0)
+    cluster.wipe(2)
+    cluster.nodes[0].reconnect(2)
+    cluster.pass_ms(300)
+    assert not cluster.nodes[0].readmit(2)
+    cluster = Cluster(5)
+    cluster.lead(0)
+    cluster.down = {1}
+    cluster.wipe(2)
+    cluster.nodes[0].reconnect(2)
+    cluster.pass_ms(300)
+    with mutated(DIRECTED["voter_as_learner"]) if planted else nullcontext():
+        assert cluster.nodes[0].readmit(2) is planted
+
+
 def test_it_shrinks_again_and_the_removed_one_is_not_heard() -> None:
     cluster = led()
     change(cluster, 0, THREE.with_voters((0, 1)))

@@ -42,7 +42,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "ack_unverified": {"window": 500},
     "commit_unverified": {"window": 500},
     "no_begin_commit": {"hasty": True},
-    "no_joint": {"hasty": True, "changes": 0.1, "steps": 800},
+    "no_joint": {"hasty": True, "changes": 0.1, "blank": False, "steps": 800},
 }
 """Faults that show where disks are lost, followers far behind, leaders or schedules short or long:
 more of that. What is found in tens or hundreds of schedules takes thousands otherwise.

@@ -25,17 +25,19 @@ def run(
     size: int,
     steps: int,
     changes: float = 0.0,
+    wipes: float | None = None,
     disk: type[MemoryDisk] = MemoryDisk,
 ) -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in seeds:
-        world = World(seed, size, changes=changes, disk=disk)
+        world = World(seed, size, changes=changes, wipes=wipes, disk=disk)
         try:
             world.run(steps)
             if seed % 5 == 0:
                 world.calm(CALM_MS)
         except BaseException as error:
-            error.add_note(f"World({seed}, {size}, changes={changes}).run({steps})")
+            more = f"changes={changes}, wipes={wipes}, disk={disk.__name__}"
+            error.add_note(f"World({seed}, {size}, {more}).run({steps})")
             raise
         total.update(world.judge.stats)
         total["refused"] += world.refused
@@ -85,6 +87,20 @@ def test_members_change() -> None:
     assert total["refused"] == 0
 
 
+def test_members_change_and_disks_are_lost() -> None:
+    """New nodes and nodes whose disk was lost come in blank, and any leader may let them vote."""
+    total = run(range(400), size=3, steps=800, changes=0.05, wipes=0.5)
+    assert total["wiped"] > 200
+    assert total["readmissions"] > 30
+    assert total["changed"] > 100
+
+
+def test_up_to_seven_members_change() -> None:
+    total = run(range(60), size=5, steps=3_000, changes=0.03, wipes=0.5)
+    assert total["changed"] > 15
+    assert total["commits"] > 150
+
+
 def test_members_change_on_real_disks() -> None:
     assert run(range(60), size=3, steps=800, changes=0.05, disk=RealDisk)["changed"] > 15
 
@@ -96,4 +112,13 @@ def test_many_schedules(part: int) -> None:
     run(range(first, first + 5_000), size=3, steps=400)
     run(range(first, first + 1_000), size=5, steps=1_000)
     run(range(first, first + 1_000), size=3, steps=400, disk=RealDisk)
-    run(range(first, first + 4_000), size=3, steps=800, changes=0.03)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("part", range(10))
+def test_many_changes_of_members(part: int) -> None:
+    """20,000 schedules in all: three to seven nodes, blank newcomers, lost disks, stale leaders."""
+    first = 2_000_000 + part * 2_000
+    run(range(first, first + 600), size=3, steps=800, changes=0.03)
+    run(range(first + 600, first + 1_300), size=3, steps=800, changes=0.06, wipes=0.5)
+    run(range(first + 1_300, first + 2_000), size=5, steps=3_000, changes=0.03, wipes=0.4)

@@ -21,7 +21,8 @@ from tests.replication.judge import Judge
 from tests.replication.memory_disk import MemoryDisk
 from tests.replication.sim_node import SECOND_MS, SimNode
 
-NET_MAX = 60
+NET_MAX_EACH = 20
+"""Messages under way for each node; beyond that the older half is lost."""
 
 
 class World:
@@ -36,6 +37,7 @@ class World:
         window: int | None = None,
         hasty: bool = False,
         changes: float = 0.0,
+        blank: bool = True,
         disk: type[MemoryDisk] = MemoryDisk,
     ) -> None:
         self.random = random = Random(seed)
@@ -99,6 +101,10 @@ class World:
             SimNode(self, number, size, random.randint(-skews, skews))
             for number in range(size + spares)
         ]
+        for node in self.nodes[size:] if blank else ():
+            # As a broker does that finds its folder blank: it has to be let in first.
+            node.disk.wipe()
+            node.start()
 
     # ------------------------------------------------------------------ what happens
 
@@ -115,8 +121,8 @@ class World:
             action = self.actions[bisect(self.bounds, random.random() * self.bounds[-1])]
             if action(self.any()):
                 break
-        if len(self.net) > NET_MAX:
-            del self.net[: NET_MAX // 2]
+        if len(self.net) > NET_MAX_EACH * len(self.nodes):
+            del self.net[: len(self.net) // 2]
 
     def any(self) -> SimNode:
         return self.nodes[int(self.random.random() * len(self.nodes))]
@@ -224,7 +230,7 @@ class World:
         else:
             # Never fewer than three: one disk may be lost at any time.
             pool = sorted(voters | learners)
-            count = self.random.randint(min(3, len(pool)), min(5, len(pool)))
+            count = self.random.randint(min(3, len(pool)), min(7, len(pool)))
             change = now.with_voters(self.random.sample(pool, count))
         if change.voters == now.voters and change.learners == now.learners:
             return False
@@ -236,15 +242,16 @@ class World:
         return True
 
     def readmit(self, _: SimNode) -> bool:
-        if self.wiped is None:
-            return False
-        for node in self.leaders():
-            if node.number != self.wiped:
-                node.replication.readmit(self.wiped)
-                node.settle()
-        if self.nodes[self.wiped].disk.meta.meta.voter:
+        """Every leader, also one whose time has passed, lets in whom it may."""
+        blank = [node.number for node in self.nodes if not node.disk.meta.meta.voter]
+        if self.wiped is not None and self.wiped not in blank:
             self.wiped = None
-        return True
+        for node in self.leaders():
+            for number in blank:
+                if number != node.number:
+                    self.judge.stats["readmissions"] += node.replication.readmit(number)
+                    node.settle()
+        return bool(blank)
 
     def crash(self, node: SimNode) -> bool:
         random = self.random
@@ -257,6 +264,9 @@ class World:
         if self.wiped is None and len(self.nodes) > 1 and random.random() < self.wipes:
             self.wiped = node.number
             node.disk.wipe()
+            self.judge.stats["wiped"] += 1
+            # Its connections end with it, and what was under way on them.
+            self.net = [each for each in self.net if node.number not in each[:2]]
             self.judge.told.pop(node.number, None)
         elif random.random() < self.power:
             self.judge.tick_lost |= node.disk.power_cut(random)
@@ -271,6 +281,10 @@ class World:
         node.start()
         self.judge.check_promise(node)
         node.settle()
+        if node.number == self.wiped:
+            for other in self.nodes:
+                if other.alive:
+                    other.replication.reconnect(node.number)
         return True
 
     def leaders(self) -> list[SimNode]:

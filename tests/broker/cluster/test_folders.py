@@ -5,15 +5,19 @@ Method: two members' `Folders` over hand-made metas; one judges what the other s
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 
 from delaylog.broker.cluster.folders import Folders, StaleFolderError, history_of
+from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.peers.handshake import HandshakeError
+from delaylog.replication.epochs import EpochTable
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
+from delaylog.storage.errors import DiskFullError
 
 NAME = bytes(16)
 IDS = b"A" * 16, b"B" * 16
@@ -53,6 +57,7 @@ class Replication:
 
     class configuration:  # noqa: N801 -- an attribute of it
         version = 3
+        learners: tuple[int, ...] = ()
 
     leader: Leader | None = None
 
@@ -119,6 +124,21 @@ def test_who_was_met_is_remembered_once(pair: tuple[Side, Side]) -> None:
     assert one.file.meta.met == {2: 301}
 
 
+def test_who_cannot_be_remembered_is_met_again_later(pair: tuple[Side, Side]) -> None:
+    """The disk is full for a while."""
+    one, two = pair
+    two.starts(301)
+    save, one.file.save = one.file.save, full  # type: ignore[method-assign]
+    assert "cannot be remembered: no space" in refused(one, two)
+    one.file.save = save  # type: ignore[method-assign]
+    one.meets(two)
+    assert one.file.meta.met == {2: 301}
+
+
+def full(meta: Meta) -> None:
+    raise DiskFullError("no space")
+
+
 def test_starts_that_nobody_saw_do_no_harm(pair: tuple[Side, Side]) -> None:
     one, two = pair
     for incarnation in range(301, 320):
@@ -139,6 +159,48 @@ def test_an_old_copy_is_recognised_by_both(pair: tuple[Side, Side]) -> None:
     (error,) = copy.stale
     assert "another process serves as node 2" in str(error)
     assert one.stale == []
+
+
+def test_an_old_copy_does_not_speak_against_a_disk_that_was_lost_since(
+    pair: tuple[Side, Side],
+) -> None:
+    """Node 1 lost its disk after the copy of node 2 was made, and is a voter again."""
+    _, two = pair
+    copy = two.copied()
+    copy.promised = 7
+    two.starts(301)
+    new = Side(1)
+    new.file.meta = Meta.learner(NAME, 1, {}).reborn(999)
+    new.meets(two)
+    two.meets(new)
+    new.file.meta = new.file.meta.readmitted()
+    new.promised = two.promised = 9
+    copy.starts(302)
+    assert "node 2 remembers an earlier data folder of node 1" in refused(new, copy)
+    assert new.stale == []
+    assert "old copy" in refused(copy, new)
+    assert len(copy.stale) == 1
+    # Neither knows better.
+    copy.stale.clear()
+    copy.promised = 9
+    assert "earlier data folder" in refused(new, copy)
+    assert "earlier data folder" in refused(copy, new)
+    assert new.stale == copy.stale == []
+
+
+def test_a_learner_that_was_away_takes_whom_the_voters_have_let_in(pair: tuple[Side, Side]) -> None:
+    """While it was away the other node lost its disk, and counts again by now."""
+    _, two = pair
+    assert two.replication is not None
+    two.replication.configuration = type("Of", (), {"version": 3, "learners": (2,)})  # type: ignore[misc,assignment]
+    two.promised = 7
+    new = Side(1)
+    new.file.meta = Meta(NAME, 1, {}).reborn(999)
+    new.promised = 9
+    assert "earlier data folder" in refused(new, two)
+    two.meets(new)
+    new.meets(two)
+    assert new.stale == two.stale == []
 
 
 def test_a_copy_of_a_node_that_nobody_met_since_is_taken(pair: tuple[Side, Side]) -> None:
@@ -237,3 +299,15 @@ def test_a_history_leaves_out_the_newest_leadership_only() -> None:
         ((), 0, (1, 2)),
     ]
     assert len({history_of(mine, 264, (1, 2)), *(history_of(*other) for other in others)}) == 6
+
+
+def test_a_history_does_not_change_once_a_node_takes_part() -> None:
+    """It forgets epochs that lie in front of its log, as that of a restored backup begins."""
+    table = EpochTable([(1 << 16, 0), (2 << 16, 300), (3 << 16, 900), (4 << 16, 1_500)])
+    replica = SimpleNamespace(epochs=table, end=2_000)
+    parts = dict.fromkeys((field.name for field in fields(MemberFiles)), None)
+    parts |= {"replica": replica, "physical": SimpleNamespace(first_position=1_000)}
+    files = MemberFiles(**parts)  # type: ignore[arg-type]
+    before = files.history((1, 2, 3))
+    table.forget(1_000)
+    assert files.history((1, 2, 3)) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,42 @@ def test_a_node_is_replaced_by_another(nodes: Growing) -> None:
     nodes.start(lost, wait=False)
     assert nodes.status(nodes.leader())["version"] == after["version"]
     assert len(nodes.voters()) == 3
+
+
+def test_a_node_that_lags_follows_one_that_was_removed_and_let_in_again(nodes: Growing) -> None:
+    """On its way through the log it passes a configuration that lacks a member of today."""
+    nodes.found(1, 2, 3)
+    nodes.join(4)
+    nodes.changed("promote", 4)
+    # A unit may still say that the cluster is new, though none is founded with four nodes.
+    nodes.stop(4)
+    nodes.file_for(4, (1, 2, 3))
+    nodes.start(4, new_cluster=True)
+    lagging, again = 2, 3
+    nodes.until(lambda: _handed_over(nodes, 4))
+    nodes.caught_up()
+    nodes.stop(lagging)
+    nodes.changed("remove", again)
+    nodes.kill(again)
+    shutil.rmtree(nodes.data_dir(again))
+    nodes.join(again)
+    nodes.changed("promote", again)
+    nodes.until(lambda: _handed_over(nodes, again))
+    nodes.start(lagging, wait=False)
+    # What it remembers of the leader's folder is from before the removal, so they do not talk.
+    again_log = nodes.log_path(again)
+    nodes.until(lambda: "has to catch up from another leader first" in again_log.read_text())
+    nodes.until(lambda: _handed_over(nodes, 4))
+    nodes.until(lambda: nodes.status(lagging).get("version") == nodes.status(4).get("version"))
+    nodes.caught_up()
+    nodes.until(lambda: all(each["connected"] for each in nodes.status(lagging)["members"]))
+    assert "this node was removed" not in again_log.read_text().split('"serving"')[-1]
+    assert '"exception"' not in nodes.log_path(lagging).read_text()
+
+
+def _handed_over(nodes: Growing, node: int) -> bool:
+    nodes.call(nodes.leader(), "POST", "/v1/cluster/handover", {"to": node})
+    return nodes.leader() == node
 
 
 def test_a_node_moves_to_another_address(nodes: Growing) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from delaylog.client.free_ports import free_ports
 from tests.broker.answer import Answer
@@ -25,6 +25,20 @@ NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 START_S = 30
 CALL_S = 15
+
+
+class Process(Protocol):
+    """What is asked of a node's process; a `subprocess.Popen` has it too."""
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class ThreeNodes:
@@ -74,7 +88,7 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
-        self._processes: dict[int, WarmProcess | subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, Process] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
 
@@ -91,30 +105,34 @@ class ThreeNodes:
             words += ["--new-cluster"] if new_cluster else []
             reading, writing = os.pipe()
             self._outs[node] = os.fdopen(reading)
-            with self.log_path(node).open("ab") as log, Path(os.devnull).open() as nothing:
-                environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
-                if self._program is None:
-                    self._processes[node] = WarmProcess(
-                        "serve",
-                        *words,
-                        stdin=nothing.fileno(),
-                        stdout=writing,
-                        stderr=log.fileno(),
-                        environment=environment,
-                        turn=node + next(self._starts) // len(NODES),
-                    )
-                else:
-                    self._processes[node] = subprocess.Popen(
-                        [*self._program(node), "serve", *words],
-                        stdin=nothing,
-                        stdout=writing,
-                        stderr=log,
-                        env=environment,
-                    )
+            with self.log_path(node).open("ab") as log:
+                self._processes[node] = self.launch(node, words, writing, log.fileno())
             os.close(writing)
         for node in (nodes or NODES) if wait else ():
             line = self._outs[node].readline()
             assert line.startswith("ready http="), self.log_path(node).read_text()
+
+    def launch(self, node: int, words: Sequence[str], out: int, log: int) -> Process:
+        """The process of a node; `out` and `log` are the descriptors of its streams."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+        with Path(os.devnull).open() as nothing:
+            if self._program is not None:
+                return subprocess.Popen(
+                    [*self._program(node), "serve", *words],
+                    stdin=nothing,
+                    stdout=out,
+                    stderr=log,
+                    env=environment,
+                )
+            return WarmProcess(
+                "serve",
+                *words,
+                stdin=nothing.fileno(),
+                stdout=out,
+                stderr=log,
+                environment=environment,
+                turn=node + next(self._starts) // len(NODES),
+            )
 
     def stop(self, *nodes: int) -> list[int]:
         """End nodes politely, all without any named; returns their exit statuses."""
@@ -138,7 +156,7 @@ class ThreeNodes:
         """Such as SIGSTOP and SIGCONT."""
         self._processes[node].send_signal(number)
 
-    def _ended(self, node: int, process: WarmProcess | subprocess.Popen[bytes]) -> int:
+    def _ended(self, node: int, process: Process) -> int:
         try:
             return process.wait(self.wait_s)
         finally:

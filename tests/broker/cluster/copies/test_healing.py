@@ -11,10 +11,11 @@ import pytest
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
 from delaylog.broker.cluster.copies.incoming import MARK
-from delaylog.broker.cluster.member_files import META, new_learner
+from delaylog.broker.cluster.member_files import META, new_learner, open_member
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.client.free_ports import free_port
+from delaylog.replication.errors import ClusterError
 from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
@@ -162,3 +163,16 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
     assert said is not None
     assert not said.voter
     assert said.end > 0, "others must not take this node for one of a new cluster"
+
+
+def test_the_cluster_file_may_be_newer_than_the_folder_that_was_set_aside(tmp_path: Path) -> None:
+    """It was founded with three members and has five by now; the log to come says so, too."""
+    fs, folder = OsFileSystem(), str(tmp_path)
+    for voter in (False, True):
+        meta = replace(META_BEFORE, voter=voter)
+        MetaFile(fs, f"{folder}/{META}", meta).save(meta)
+        if voter:
+            with pytest.raises(ClusterError, match="must name the founders"):
+                open_member(fs, folder, config(5), incarnation=1)
+        else:
+            open_member(fs, folder, config(5), incarnation=1).close()
