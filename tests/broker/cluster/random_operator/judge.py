@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -132,12 +131,3 @@ def check_repeats(
             continue
         wrong.append(f"repeated, {span_ms} ms before the end of its epoch: {one}, {two}")
     return wrong, count
-
-
-def wait_for(look: object, text: str, deadline_s: float) -> None:
-    """Until `look()` is true."""
-    assert callable(look)
-    end = time.monotonic() + deadline_s
-    while not look():
-        assert time.monotonic() < end, text
-        time.sleep(0.05)
