@@ -59,7 +59,12 @@ class Candidate:
     def adopted(self, configuration: Configuration, promise: Promise) -> bool:
         """The own log is the best one now, and has this configuration: whether a majority of it has
         promised. If not, others are asked, and it is decided anew.
+
+        Promises of before a newer configuration was known count no more: a node may have given its
+        one and been wiped, removed and let in again since, with frames that it then acknowledged.
         """
+        if configuration.version != self._configuration.version:
+            self.promises = {}
         self._configuration = configuration
         self.promises[self._node] = promise
         if not self.enough():

@@ -267,14 +267,16 @@ class Leader:
         came back: nobody had begun a later epoch, which may count the learner, by then.
         """
         one = self.progress.get(peer)
-        if one is None or one.counts or not self.serving or one.match < self.commit:
+        if one is None or one.counts or not self.serving:
             return False
         if peer in self.configuration.learners:
-            return self.agree(
+            return self._follows(one) and self.agree(
                 node
                 for node, other in self.progress.items()
                 if other.counts and other.seq > one.learner_seq
             )
+        if one.match < self.commit:
+            return False
         others = [other for node, other in self.progress.items() if node != peer and other.counts]
         return all(
             other.seq > one.learner_seq and other.match >= self.begin_end for other in others
@@ -285,9 +287,17 @@ class Leader:
         return self._node in configuration.voters
 
     def may_vote(self, peer: int) -> bool:
-        """Whether a learner may become a voter: it promises, and has the log as it is committed."""
+        """Whether a learner may become a voter: it promises, and has nearly all of the log.
+
+        What it lacks of that is on a majority of the voters before the change, which has to agree
+        to it; so a slow disk under load is no hindrance.
+        """
         one = self.progress.get(peer)
-        return one is not None and one.known and one.voter and one.match >= self.commit > 0
+        return one is not None and one.known and one.voter and self._follows(one)
+
+    def _follows(self, one: Progress) -> bool:
+        """Whether what a learner lacks may be on its way to it."""
+        return self.serving and self.commit - one.match <= self._timing.append_bytes_max
 
     def wants_renewal(self) -> bool:
         """Whether somebody is a voter again who counts from the next epoch on."""
@@ -301,5 +311,6 @@ class Leader:
         """Let a learner be a voter again; False if it may not be."""
         if not self.may_readmit(peer):
             return False
-        self._send(peer, Readmit(self.epoch, self.commit))
+        end = min(self.commit, self.progress[peer].match)
+        self._send(peer, Readmit(self.epoch, end))
         return True

@@ -38,7 +38,9 @@ class FolderIdentity(NamedTuple):
     history: bytes
     """16 bytes that only logs of the same origin and end share, the last epoch left out."""
     remembered: int
-    """The receiver's newest incarnation that the sender has met."""
+    """The receiver's newest incarnation that the sender has met as a voter."""
+    learner: int
+    """The same as a learner, if it came as one since."""
     leads: int
     """The epoch in which the sender leads at the moment."""
     acknowledged: int

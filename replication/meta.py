@@ -2,10 +2,12 @@
 
     32 bytes FILE_HEADER (magic "DLME", version, payload size, crc32c), then a msgpack map:
     format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
-    cluster (16 bytes, or none) · incarnations · met {index: incarnation}
+    cluster (16 bytes, or none) · incarnations · met {index: incarnation} · learners · known_to
 
 0.1.0 did not write the last line, and ignores it. A folder gets a new, random incarnation each time
-that a node begins to run on it; `met` holds the newest one of each other node's folder.
+that a node begins to run on it; `met` holds the newest one of each other voter's folder, `learners`
+that of a node that came as a learner since, and `known_to` the one of this folder that each other
+node has met last.
 
 It is replaced as a whole (written aside, fsynced, renamed, folder fsynced) and `save` returns only
 then, so that every reply that reflects a promise follows it. A missing file means that this node
@@ -15,6 +17,7 @@ the file anew says whether the node votes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,7 +31,7 @@ from delaylog.storage.layout import open_file, seal_file
 META_MAGIC: Final = 0x454D4C44  # "DLME"
 META_FORMAT: Final = 1
 INCARNATIONS_MAX: Final = 256
-"""Starts that a folder remembers: what others met before that is taken for another folder's."""
+"""Starts that a folder remembers, and the ones that other nodes remember in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,11 @@ class Meta:
     incarnations: tuple[int, ...] = ()
     """Of this folder, oldest first."""
     met: dict[int, int] = field(default_factory=dict, hash=False)
-    """The newest incarnation of each other node that this one has met."""
+    """The newest incarnation of each other voter that this node has met."""
+    learners: dict[int, int] = field(default_factory=dict, hash=False)
+    """The newest one of each node that has come as a learner since it came as a voter."""
+    known_to: dict[int, int] = field(default_factory=dict, hash=False)
+    """The newest incarnation of this folder that each other node has met."""
 
     def __post_init__(self) -> None:
         self.founding()
@@ -72,13 +79,33 @@ class Meta:
         return replace(self, promised_epoch=epoch)
 
     def reborn(self, incarnation: int) -> Meta:
-        """The same in the hands of another process."""
-        kept = self.incarnations[-INCARNATIONS_MAX + 1 :]
+        """A copy with the incarnation of a new process appended.
+
+        Old ones are forgotten, but not what another node remembers: it may be away for long.
+        """
+        known = {*self.known_to.values()}
+        spare = len(self.incarnations) + 1 - INCARNATIONS_MAX
+        kept = []
+        for one in self.incarnations:
+            if spare > 0 and one not in known:
+                spare -= 1
+            else:
+                kept.append(one)
         return replace(self, incarnations=(*kept, incarnation))
 
-    def has_met(self, node: int, incarnation: int) -> Meta:
-        """The same, having met another node's folder."""
-        return replace(self, met={**self.met, node: incarnation})
+    def has_met(self, node: int, incarnation: int, *, voter: bool) -> Meta:
+        """A copy that has met another node's folder, and is known to it."""
+        met, learners = dict(self.met), dict(self.learners)
+        learners.pop(node, None)
+        (met if voter else learners)[node] = incarnation
+        known_to = {**self.known_to, node: self.incarnations[-1]}
+        return replace(self, met=met, learners=learners, known_to=known_to)
+
+    def has_forgotten(self, nodes: Collection[int]) -> Meta:
+        """A copy that knows no folder of these nodes."""
+        met = {node: one for node, one in self.met.items() if node not in nodes}
+        learners = {node: one for node, one in self.learners.items() if node not in nodes}
+        return replace(self, met=met, learners=learners)
 
     def readmitted(self) -> Meta:
         """The same as a voter."""
@@ -97,6 +124,8 @@ def encode_meta(meta: Meta) -> bytes:
         "cluster": meta.cluster,
         "incarnations": meta.incarnations,
         "met": meta.met,
+        "learners": meta.learners,
+        "known_to": meta.known_to,
     }
     return seal_file(META_MAGIC, msgpack.packb(members))
 
@@ -119,6 +148,8 @@ def decode_meta(raw: bytes, path: str) -> Meta:
             members.get("cluster", b""),
             tuple(members.get("incarnations", ())),
             members.get("met", {}),
+            members.get("learners", {}),
+            members.get("known_to", {}),
         )
     except (ValueError, KeyError, TypeError, ClusterError) as error:
         raise MetaDamagedError(path, f"its members make no sense: {error!r}") from error

@@ -118,9 +118,9 @@ class ReplicationNode:
         return self._meta.meta.voter
 
     @property
-    def decides(self) -> bool:
-        """Whether it counts in the newest configuration that its log holds."""
-        return self.votes and self.node in self.configuration.deciding
+    def may_lead(self) -> bool:
+        """Whether the newest configuration that its log holds lets it lead: it stays a voter."""
+        return self.votes and self.node in self.configuration.voters
 
     @property
     def leader(self) -> Leader | None:

@@ -20,7 +20,8 @@
     14    COPYPART  epoch u64, copy u64, at u64, offset u64, size of name u16  name, bytes
     15    COPYEND   epoch u64, copy u64, whole ?
     16    FOLDER    cluster 16s, incarnation u64, version u64, history 16s,
-                    remembered u64, leads u64, acknowledged u64            numbers
+                    remembered u64, learner u64, leads u64,
+                    acknowledged u64                                       numbers
     17    STATUS    nothing                                                a msgpack map
 
     tick         epoch u64, second u32, local_index u32, position u64, wall_ms i64
@@ -141,7 +142,7 @@ LAYOUTS: Final = (
     _layout(13, CopyTaken, "QQQ"),
     _layout(14, CopyPart, "QQQQH", Tail.PIECE),
     _layout(15, CopyEnd, "QQ?"),
-    _layout(16, FolderIdentity, "16sQQ16sQQQ", Tail.NUMBERS),
+    _layout(16, FolderIdentity, "16sQQ16sQQQQ", Tail.NUMBERS),
     _layout(17, NodeStatus, "", Tail.MAP),
 )
 _BY_KIND: Final = {layout.kind: layout for layout in LAYOUTS}

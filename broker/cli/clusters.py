@@ -74,9 +74,9 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
         )
         return
     print(
-        f"nothing was changed. With --accept-loss, {lost} are shut out for ever, and messages are "
-        "lost that were acknowledged and that only they hold. Look at each node that is left: go "
-        "on with the one of the greatest epoch, and among those with the longest log"
+        f"the cluster was not changed. With --accept-loss, {lost} are shut out for ever, and "
+        "messages are lost that were acknowledged and that only they hold. Look at each node that "
+        "is left: go on with the one of the greatest epoch, and among those with the longest log"
     )
 
 
@@ -87,8 +87,9 @@ async def _change(client: PlainClient, args: argparse.Namespace) -> dict[str, An
     if args.action != "add" or args.learner:
         return answer
     print(
-        f"node {args.nodes[0]} is a learner now: start it with a cluster file that names all nodes "
-        "and an empty data folder; it votes once it has caught up",
+        f"node {args.nodes[0]} is a learner now: write it into the cluster files of all nodes, "
+        "leave --new-cluster out of their start commands, and start it with an empty data folder; "
+        "it votes once it has caught up",
         file=sys.stderr,
     )
     end = time.monotonic() + args.wait_s

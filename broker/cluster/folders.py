@@ -56,6 +56,11 @@ class Folders:
         self._on_stale = on_stale
 
     @property
+    def seen(self) -> dict[int, int]:
+        """The newest incarnation of each other node's folder, be it a voter's or a learner's."""
+        return {**self._meta.met, **self._meta.learners}
+
+    @property
     def _meta(self) -> Meta:
         return self._meta_file().meta
 
@@ -70,6 +75,7 @@ class Folders:
             version=0 if replication is None else replication.configuration.version,
             history=self._history(),
             remembered=meta.met.get(peer, 0),
+            learner=meta.learners.get(peer, 0),
             leads=0 if leader is None else leader.epoch,
             acknowledged=0 if progress is None or not progress.counts else progress.match,
             incarnations=meta.incarnations,
@@ -86,9 +92,12 @@ class Folders:
         self._check_cluster(peer, theirs)
         self._check_own(peer, hello, theirs)
         self._check_peer(peer, hello, theirs, connected)
-        if self._meta.met.get(peer) != theirs.incarnation and not self._unsaved:
+        # A learner has promised and acknowledged nothing with its folder: should its node come back
+        # with the folder of before, such as when a disk was not mounted, that is the right one.
+        after = self._meta.has_met(peer, theirs.incarnation, voter=hello.voter)
+        if after != self._meta and not self._unsaved:
             try:
-                self._meta_file().save(self._meta.has_met(peer, theirs.incarnation))
+                self._meta_file().save(after)
             except DiskFullError as error:
                 why = f"the folder of node {peer} cannot be remembered: {error}"
                 raise HandshakeError(Refused.FOLDER, why) from None
@@ -124,7 +133,7 @@ class Folders:
         if not hello.voter:
             return
         why = None
-        if theirs.remembered and theirs.remembered not in meta.incarnations:
+        if theirs.remembered and not {theirs.remembered, theirs.learner} & {*meta.incarnations}:
             if self._knows_less(peer, said, theirs):
                 raise HandshakeError(
                     Refused.FOLDER,
@@ -166,8 +175,9 @@ class Folders:
 
     def _is_old(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:
         """Whether a peer's folder is not the newest one that this node has met."""
-        remembered = self._meta.met.get(peer, 0)
-        return said.voter and remembered > 0 and remembered not in theirs.incarnations
+        meta = self._meta
+        known = {meta.met.get(peer, 0), meta.learners.get(peer, 0)}
+        return said.voter and peer in meta.met and not known & {*theirs.incarnations}
 
     def _check_peer(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
@@ -216,6 +226,7 @@ class Visitor:
             version=0,
             history=UNKNOWN,
             remembered=meta.met.get(peer, 0),
+            learner=meta.learners.get(peer, 0),
             leads=0,
             acknowledged=0,
             incarnations=meta.incarnations,

@@ -59,6 +59,17 @@ class Joining:
         """Another node has said what it holds."""
         self._heard[peer] = heard
 
+    def waits_for(self) -> str:
+        """What keeps this node from joining."""
+        away = [node for node in self._others if node not in self._heard]
+        if away:
+            return f"this node waits for all other members before it joins; missing: {away}"
+        first = min(self._others, default=self._node)
+        return (
+            f"this node waits for node {first} to draw the id of the new cluster: was it started "
+            "with --new-cluster and an empty data folder?"
+        )
+
     def enter_blank(self, meta: MetaFile) -> bool:
         """Be a learner with a blank folder, unless the cluster is said to be new; whether it is."""
         if self._new_cluster:
@@ -88,10 +99,11 @@ class Joining:
             meta.save(meta.meta)
             return True
         cluster = self._known_id()
-        if not cluster and min([self._node, *self._others]) == self._node:
+        # With a node of feature level 1 the id comes later, by the log.
+        if not cluster and all(one.folder is not None for one in self._heard.values()):
+            if min([self._node, *self._others]) != self._node:
+                return False
             cluster = make_id()
-        elif not cluster and all(one.folder is not None for one in self._heard.values()):
-            return False
         meta.save(replace(meta.meta.readmitted(), cluster=cluster))
         log.info(
             "all members hold the same: this node begins as a voter of the new cluster %s",

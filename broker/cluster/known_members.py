@@ -35,6 +35,10 @@ class KnownMembers:
         """The cluster file with the members of the log in the place of its own."""
         self.removed = False
         """Another node has said that this one is no member any more."""
+        self._removed_by = 0
+        """The version of the configuration that says so."""
+        self._parted = True
+        """Whether those that the newest configuration removes were told and dropped."""
         self._followed: Configuration | None = None
         self._addresses = {**file.peers}
         """Of the nodes that this one connects to."""
@@ -62,16 +66,13 @@ class KnownMembers:
             return
         before = configuration if self._followed is None else self._followed
         self._followed = configuration
-        transport = self._member.transport
-        back = {peer for peer in configuration.removed if self._is_newer(peer, configuration)}
-        removed = Status(removed=True, version=configuration.version)
-        for peer in transport.connected() & {*configuration.removed} - back:
-            transport.send(peer, encode_status(removed))
-        transport.flush()
-        kept = {peer: self._addresses[peer] for peer in back if peer in self._addresses}
         self.config = self.config.following(configuration)
-        self._addresses = {**self.config.peers, **kept}
-        transport.set_addresses(self._addresses)
+        # Nobody is dropped before it is certain that he is removed.
+        self._addresses |= self.config.peers
+        self._member.transport.set_addresses(self._addresses)
+        self._parted = False
+        if configuration.version > self._removed_by and self.config.node in configuration.nodes:
+            self.removed = False
         passed = self._member.files.replica.epochs.configurations(before.version)
         self._forget_folders([*passed, configuration])
         if configuration.version:
@@ -82,9 +83,26 @@ class KnownMembers:
                 list(configuration.learners),
             )
 
+    def _part(self, replication: ReplicationNode) -> None:
+        """Once a configuration is committed, tell those that it removes, and drop them."""
+        configuration = replication.configuration
+        if self._parted or not self._is_committed(replication):
+            return
+        self._parted = True
+        transport = self._member.transport
+        back = {peer for peer in configuration.removed if self._is_newer(peer, configuration)}
+        removed = Status(removed=True, version=configuration.version)
+        for peer in transport.connected() & {*configuration.removed} - back:
+            transport.send(peer, encode_status(removed))
+        transport.flush()
+        kept = {peer: self._addresses[peer] for peer in back if peer in self._addresses}
+        if configuration.version:
+            self._addresses = {**self.config.peers, **kept}
+        transport.set_addresses(self._addresses)
+
     def said(self) -> dict[str, Any]:
         """The members of this node's status that tell which folders it has met."""
-        return {"met": self._member.files.meta.meta.met}
+        return {"met": self._member.folders.seen}
 
     def all_have_met(self, node: int) -> bool:
         """Whether every other voter that is connected has met the folder that this node has met.
@@ -93,7 +111,7 @@ class KnownMembers:
         folder, should it come back.
         """
         member = self._member
-        incarnation = member.files.meta.meta.met.get(node)
+        incarnation = member.folders.seen.get(node)
         for other in self.deciding:
             if other in (node, self.config.node):
                 continue
@@ -108,10 +126,10 @@ class KnownMembers:
         """A node that was removed comes back with an empty folder, if at all, and perhaps soon."""
         meta = self._member.files.meta
         known = [{*each.nodes} for each in passed if each.version]
-        gone = {peer for peer in meta.meta.met if any(peer not in nodes for nodes in known)}
+        met = {*meta.meta.met, *meta.meta.learners}
+        gone = {peer for peer in met if any(peer not in nodes for nodes in known)}
         if gone:
-            met = {peer: one for peer, one in meta.meta.met.items() if peer not in gone}
-            meta.save(replace(meta.meta, met=met))
+            meta.save(meta.meta.has_forgotten(gone))
 
     def _is_newer(self, peer: int, configuration: Configuration) -> bool:
         """Whether a node that this configuration removed knows a later one: it was let in again,
@@ -128,7 +146,7 @@ class KnownMembers:
             if 0 < status.version <= known:
                 # It is behind: it has not heard yet that this node was let in again.
                 return
-            self.removed = True
+            self.removed, self._removed_by = True, status.version
             log.error(
                 "this node was removed from the cluster: stop it. To let it in again, empty its "
                 "data folder and add it by `delaylog cluster add`"
@@ -138,6 +156,7 @@ class KnownMembers:
         """Do what is due: follow the log, keep the cluster's id, complete the log."""
         self._raise_level()
         self.follow(replication)
+        self._part(replication)
         self._keep_id(replication)
         self._identify(replication)
 
@@ -158,11 +177,17 @@ class KnownMembers:
             node.log_commits.kick()
 
     def _keep_id(self, replication: ReplicationNode) -> None:
-        """Once it is committed which cluster this is, the folder remembers it."""
-        files = self._member.files
-        cluster, meta = replication.configuration.cluster, files.meta
-        if cluster and meta.meta.cluster != cluster and replication.commit > files.last_begin[1]:
+        """Once it is committed which cluster this is, the folder remembers it.
+
+        A log that was restored, and then cut, may end in the configuration of the cluster that was
+        backed up; that one's id is never taken over.
+        """
+        cluster, meta = replication.configuration.cluster, self._member.files.meta
+        if cluster and not meta.meta.cluster and self._is_committed(replication):
             meta.save(replace(meta.meta, cluster=cluster))
+
+    def _is_committed(self, replication: ReplicationNode) -> bool:
+        return replication.commit > self._member.files.last_begin[1]
 
     def _identify(self, replication: ReplicationNode) -> None:
         """Put members and cluster id into a log that has none, as soon as all can read them."""

@@ -189,6 +189,11 @@ class ClusterMember:
         node.log_commits.position = self.committed
 
     @property
+    def waits_for(self) -> str:
+        """What keeps this node from joining."""
+        return self._joining.waits_for()
+
+    @property
     def config(self) -> ClusterConfig:
         """The cluster file with the members that the log knows."""
         return self.members.config
@@ -520,6 +525,9 @@ class ClusterMember:
                     log.warning("the log of node %d lies too far behind for this one", event.node)
             case Readmitted():
                 log.warning("this node is a voter again")
+                # Its folder binds the others from now on: they remember it with a new connection.
+                for peer in self.transport.connected():
+                    self.transport.drop(peer, "this node is a voter again")
 
     def _step_down(self, event: SteppedDown) -> None:
         log.info("this node leads no more, epoch %#x", event.epoch)

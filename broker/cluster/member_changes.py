@@ -8,12 +8,13 @@ is changed, with what to do instead.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
-from delaylog.broker.cluster.oracles import require_election
+from delaylog.broker.cluster.oracles import require_election, require_port
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
@@ -26,6 +27,7 @@ ACTIONS: Final = ("add", "promote", "remove", "replace", "move")
 DONE_SECONDS: Final = 10.0
 """How long a change may take until all of it is committed: two short elections of the leader."""
 _LOOK_SECONDS: Final = 0.01
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,4}")
 
 
 class NotChangedError(EngineError):
@@ -67,7 +69,7 @@ class MemberChanges:
             replication.leadership.change(after)
         except (ChangeRefusedError, ClusterError) as error:
             raise ConflictError(str(error)) from None
-        await self._done(after.version)
+        await self._done(after)
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class MemberChanges:
         return self._remove(before, nodes)
 
     def _add(self, before: Configuration, wanted: Wanted) -> Configuration:
-        if len(wanted.nodes) != 1 or not wanted.nodes[0].isdecimal():
+        if len(wanted.nodes) != 1 or not _INDEX.fullmatch(wanted.nodes[0]):
             raise BadRequestError(f"add takes one node's index, a number from 0 to {NODE_MAX}")
         node = int(wanted.nodes[0])
         if node in before.nodes:
@@ -168,8 +170,9 @@ class MemberChanges:
                 )
         if len(voters) > VOTERS_MAX:
             raise ConflictError(f"a cluster has {VOTERS_MAX} voters at most")
-        if len(voters) > 1:
+        if len(before.voters) == 1:
             require_election()
+            require_port(self._member.file.me.election)
         return before.with_voters(voters)
 
     def _remove(self, before: Configuration, nodes: Sequence[int]) -> Configuration:
@@ -203,18 +206,25 @@ class MemberChanges:
 
     # ------------------------------------------------------------------ when it is done
 
-    async def _done(self, version: int) -> None:
-        """Wait until the cluster goes on with this version, or the one that settles it."""
+    async def _done(self, after: Configuration) -> None:
+        """Wait until the cluster goes on with this configuration, or the one that settles it."""
         try:
             async with asyncio.timeout(DONE_SECONDS):
                 while True:
-                    if self._is_done(version):
-                        return
+                    if self._is_done(after.version):
+                        break
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise NotChangedError(
                 "the change was not committed in time, and may still be: look at the members"
             ) from None
+        found = self._replication().configuration
+        if (found.voters, found.learners, found.contacts) != (
+            after.voters,
+            after.learners,
+            after.contacts,
+        ):
+            raise NotChangedError("another change was made instead: look at the members")
 
     def _is_done(self, version: int) -> bool:
         replication = self._member.replication

@@ -79,7 +79,7 @@ class OperatorCalls:
         if member.members.removed:
             return "this node was removed from the cluster"
         if replication is None:
-            return "this node waits for all other members before it joins"
+            return member.waits_for
         if not replication.votes and not member.files.log_end:
             return "this node is a learner and holds nothing yet"
         if member.leader is not None:

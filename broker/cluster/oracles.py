@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from delaylog.broker.cluster.config import Address, ClusterConfig
 from delaylog.broker.cluster.secret import KeyUse
+from delaylog.replication.errors import ClusterError
 from delaylog.replication.oracle import LeaderOracle, StaticOracle
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.file_system import FileSystem
@@ -62,6 +64,18 @@ class OnlyNode(StaticOracle):
 def require_election() -> None:
     """Raise RaftosMissingError if a cluster of several nodes could not elect here."""
     import delaylog.replication.raftos_oracle  # noqa: F401
+
+
+def require_port(address: Address) -> None:
+    """Raise ClusterError if elections cannot listen there; a lone node has not tried so far."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as error:
+            host, port = address
+            raise ClusterError(
+                f"elections need the UDP port {host}:{port}, which cannot be used: {error}"
+            ) from None
 
 
 def require_oracle(config: ClusterConfig) -> None:
@@ -175,7 +189,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
 
     def standing() -> Standing | None:
         replication = member.replication
-        if replication is None or not replication.decides or member.lags or member.stands_back:
+        if replication is None or not replication.may_lead or member.lags or member.stands_back:
             return None
         return Standing(member.files.last_begin[0], member.files.log_end)
 

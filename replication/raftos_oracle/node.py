@@ -93,8 +93,9 @@ class ElectionNode(Node):
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
         """Send at once; the future is done."""
         name = destination if isinstance(destination, str) else raftos_id(destination)
-        if self._running:
-            self._protocol.send(data, self._roster.index_of(name))
+        index = self._roster.index_of(name)
+        if self._running and index is not None:
+            self._protocol.send(data, index)
         sent = self.loop.create_future()
         sent.set_result(None)
         return sent

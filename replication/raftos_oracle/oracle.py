@@ -103,6 +103,9 @@ class RaftosOracle:
         if name is None:
             return None
         index = self._roster.index_of(name)
+        if index is None:
+            # The leader that was heard has another address by now.
+            return None
         return None if index == self._roster.node and not self.suggests(now_ms) else index
 
     def resign(self, now_ms: int, until_ms: int) -> None:

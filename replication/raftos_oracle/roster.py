@@ -57,9 +57,9 @@ class Roster:
         address = self.addresses.get(index)
         return f"#{index}" if address is None else raftos_id(address)
 
-    def index_of(self, name: str) -> int:
-        """The member that raftos calls so; a former one too."""
-        return int(name[1:]) if name.startswith("#") else self._indexes[name]
+    def index_of(self, name: str) -> int | None:
+        """The member that raftos calls so, a former one too; None for an address of before."""
+        return int(name[1:]) if name.startswith("#") else self._indexes.get(name)
 
 
 def raftos_id(address: Address) -> str:

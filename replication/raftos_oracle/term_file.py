@@ -67,7 +67,8 @@ class TermFile(FileStorage):
         return {"term": term, "voted_for": self._roster.id_of(voted - 1) if voted else None}
 
     def _write(self, term: int, voted_for: str | None) -> None:
-        voted = 0 if voted_for is None else self._roster.index_of(voted_for) + 1
+        index = None if voted_for is None else self._roster.index_of(voted_for)
+        voted = 0 if index is None else index + 1
         aside = f"{self._path}.tmp"
         if self._fs.exists(aside):
             self._fs.unlink(aside)

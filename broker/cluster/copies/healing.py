@@ -91,7 +91,7 @@ def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
     The node is a learner before anything is gone, and the mark goes last. If the folder was an old
     copy, what it remembers of the others' folders is old, too: it must not speak against them.
     """
-    MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False, met={}))
+    MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False, met={}, learners={}))
     aside = _free_name(fs, folder)
     fs.mkdir(aside)
     # What is moved into a folder that is lost would be lost with it.

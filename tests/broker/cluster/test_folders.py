@@ -221,8 +221,36 @@ def test_an_old_copy_comes_back_as_a_learner(pair: tuple[Side, Side]) -> None:
     copy.file.meta = replace(copy.file.meta, voter=False)
     copy.meets(one)
     one.meets(copy)
+    assert one.file.meta.learners == {2: 302}
+    # It is let in again as a voter, and says so.
+    copy.file.meta = copy.file.meta.readmitted()
+    one.meets(copy)
+    copy.meets(one)
     assert one.file.meta.met == {2: 302}
     assert "not the newest" in refused(one, two), "now the other folder is the older one"
+
+
+def test_a_disk_that_was_not_mounted_costs_nothing(pair: tuple[Side, Side]) -> None:
+    """Its node comes blank, as a learner that promises nothing, and then with its folder again."""
+    one, two = pair
+    blank = Side(2)
+    blank.file.meta = Meta.learner(NAME, 2, {}).reborn(999)
+    one.meets(blank)
+    blank.meets(one)
+    two.starts(301)
+    one.meets(two)
+    two.meets(one)
+    assert two.stale == []
+    assert (one.file.meta.met, one.file.meta.learners) == ({2: 301}, {})
+
+
+def test_what_another_node_remembers_is_never_forgotten(pair: tuple[Side, Side]) -> None:
+    """A peer that is away while a node starts over and over knows it when it is back."""
+    one, two = pair
+    for incarnation in range(1_000, 2_000):
+        two.starts(incarnation)
+    one.meets(two)
+    two.meets(one)
 
 
 def test_a_second_process_does_not_take_the_place_of_the_first(pair: tuple[Side, Side]) -> None:
@@ -244,7 +272,7 @@ def test_a_wiped_folder_is_a_new_one_once_its_node_is_away(pair: tuple[Side, Sid
     one.meets(blank)
     blank.meets(one)
     assert blank.stale == []
-    assert one.file.meta.met == {2: 999}
+    assert one.folders.seen == {2: 999}
 
 
 def test_what_was_acknowledged_and_is_gone_is_noticed_by_both(pair: tuple[Side, Side]) -> None:

@@ -22,7 +22,7 @@ def hello(node: int, *, promised: int = 0, end: int = 0) -> Heard:
 
 def folder(history: int, *, cluster: int = 0, end: int = 0) -> Heard:
     """From a node that says which folder it serves."""
-    said = FolderIdentity(bytes([cluster]) * 16, 1, 0, bytes([history]) * 16, 0, 0, 0, (1,))
+    said = FolderIdentity(bytes([cluster]) * 16, 1, 0, bytes([history]) * 16, 0, 0, 0, 0, (1,))
     return Heard(Hello(bytes(16), 0, False, 0, end), said)
 
 

@@ -45,6 +45,7 @@ class Fake:
         self.leader: int | None = 1
         self.position = 1_000
         self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
+        self.waits_for = "this node waits for all other members before it joins"
         self.quarantined: str | None = None
         meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
         self.files = SimpleNamespace(

@@ -145,7 +145,7 @@ class AnyFolder:
     """Says that nothing is known of any folder, and takes all."""
 
     def identity(self, peer: int) -> FolderIdentity:
-        return FolderIdentity(bytes(16), 1, 0, bytes(16), 0, 0, 0, (1,))
+        return FolderIdentity(bytes(16), 1, 0, bytes(16), 0, 0, 0, 0, (1,))
 
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
