@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from delaylog.broker import crash_trace, descriptors, process_memory
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.addresses import unlike_options
+from delaylog.broker.cluster.folders import StaleFolderError
 from delaylog.broker.cluster.metrics import ClusterMetrics
 from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.collector import Collector
@@ -249,6 +250,11 @@ def _warn_of_ports(config: Config, place: ClusterPlace, http_port: int) -> None:
 
 def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
     """What the operator can do about what ended the node."""
+    if isinstance(error, StaleFolderError):
+        return (
+            "Stop the other process if there is one, then start this node again: it sets its data "
+            "aside in a folder damaged-TIME and fetches a copy from the others."
+        )
     if isinstance(error, CorruptionError) and place is not None and place.member.config.others:
         return (
             "Start it again: it sets its data aside and gets a copy from the leader. Then look at "

@@ -15,7 +15,7 @@ LAG_BYTES_WARN: Final = 64 << 20
 """Half a segment of the log: a member that follows lacks far less."""
 REPLACED_WARN: Final = 10
 """Connections of one node that were replaced by newer ones: a lost network replaces a few."""
-_STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version")
+_STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version", "stale_folder")
 
 
 class Mark(StrEnum):
@@ -182,7 +182,13 @@ def _learners(asked: Sequence[Asked]) -> Found:
         role = each.get("role")
         if role == "joining":
             text = f"{each.named} has not joined: it waits for all other members"
-            yield Mark.FAIL, text, "start the others"
+            yield Mark.FAIL, text, "start the others; its /readyz names what it waits for"
+        elif role == "removed":
+            text = f"{each.named} was removed from the cluster"
+            yield Mark.FAIL, text, "stop it; ask a member about the cluster"
+        elif role == "quarantined":
+            text = f"{each.named} holds acknowledged messages that the cluster has lost"
+            yield Mark.FAIL, text, str(each.get("error"))
         elif role == "learner" and not each.get("log_end"):
             text = f"{each.named} is a learner and holds no data"
             yield Mark.FAIL, text, "it gets the data from a leader; see whether it can reach one"

@@ -174,7 +174,7 @@ def _add_cluster(verbs: Any) -> None:
     _add_url(actions.add_parser("doctor", help="ask every node, and say what is wrong"))
     add = actions.add_parser("add", help="let a node join; it votes once it has caught up")
     add.add_argument("nodes", nargs=1, metavar="INDEX", help="of the new node")
-    add.add_argument("--learner", action="store_true", help="it never votes")
+    add.add_argument("--learner", action="store_true", help="it does not vote until it is promoted")
     add.add_argument(
         "--wait-s", type=float, default=600, metavar="S", help="for it to catch up (default: 600)"
     )

@@ -31,9 +31,10 @@ class StaleFolderError(CorruptionError):
     """This data folder is not the newest of its node. Stop; the next start sets its data aside."""
 
     def __init__(self, path: str, detail: str) -> None:
-        super().__init__(
-            "a data folder that others do not know", path=path, position=0, detail=detail
-        )
+        super().__init__("a stale data folder", path=path, position=0, detail=detail)
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class Folders:
@@ -153,9 +154,7 @@ class Folders:
         if why is not None:
             error = StaleFolderError(
                 self._meta_file().path,
-                f"{why}: it is an old copy, or another process serves as node {hello.node}. Stop "
-                "such a process; then start this node again, which sets these data aside and "
-                "fetches a copy from the others",
+                f"{why}: it is an old copy, or another process serves as node {hello.node}",
             )
             self._on_stale(error)
             raise HandshakeError(Refused.FOLDER, error.detail)

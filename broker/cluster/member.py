@@ -213,6 +213,8 @@ class ClusterMember:
         await self.oracle.start()
         self._succession.start()
         self._join_if_new()
+        if self.replication is None:
+            log.info("%s", self.waits_for)
         self._poll()
 
     async def stop(self) -> None:
@@ -524,7 +526,10 @@ class ClusterMember:
                 else:
                     log.warning("the log of node %d lies too far behind for this one", event.node)
             case Readmitted():
-                log.warning("this node is a voter again")
+                if self.config.node in self.members.deciding:
+                    log.warning("this node is a voter again")
+                else:
+                    log.info("this node holds the log; it votes once it is promoted")
                 # Its folder binds the others from now on: they remember it with a new connection.
                 for peer in self.transport.connected():
                     self.transport.drop(peer, "this node is a voter again")

@@ -88,7 +88,7 @@ class MemberChanges:
         count = len(configuration.voters)
         if count % 2 == 0:
             return (
-                f"{count} voters survive no more failures than {count - 1}: promote one more, or "
+                f"{count} voters survive no more failures than {count - 1}: add one more, or "
                 "remove one"
             )
         return None

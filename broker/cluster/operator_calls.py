@@ -67,7 +67,7 @@ class OperatorCalls:
             return "joining"
         if self._member.members.removed:
             return "removed"
-        if not replication.votes:
+        if not replication.votes or self._config.node in replication.configuration.learners:
             return "learner"
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
 

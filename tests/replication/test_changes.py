@@ -9,9 +9,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from delaylog.replication.candidate import Candidate
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ChangeRefusedError
-from delaylog.replication.messages import Nack, Prepare
+from delaylog.replication.messages import Nack, Prepare, Promise
+from delaylog.replication.watermark import NO_TICK
 from tests.replication.mutations import DIRECTED, mutated
 from tests.replication.parts import Cluster
 
@@ -215,6 +217,33 @@ def test_what_cannot_be_changed_now_is_refused() -> None:
     leadership.change(THREE.with_learners((3,)))
     with pytest.raises(ChangeRefusedError, match="changes already"):
         leadership.change(THREE.with_learners((4,)))
+
+
+def test_promises_of_before_a_newer_configuration_are_asked_for_anew() -> None:
+    """One of them may come from a node that was wiped and added again since it gave it."""
+    own = Promise(9 << 16, 100, NO_TICK, ((1 << 16, 0),))
+    candidate = Candidate(0, Configuration(tuple(range(5))), own, now_ms=0, ask_ms=20)
+    for peer in (3, 4):
+        candidate.promises[peer] = own
+    assert candidate.enough()
+    candidate.decide(0)
+    newer = Configuration(tuple(range(5)), version=4)
+    assert not candidate.adopted(newer, own)
+    assert candidate.missing() == [1, 2, 3, 4]
+    for peer in (1, 4):
+        candidate.promises[peer] = own
+    candidate.decide(0)
+    assert candidate.adopted(newer, own)
+
+
+def test_a_node_that_leaves_votes_and_may_not_lead() -> None:
+    cluster = with_learners(3, 4)
+    cluster.nodes[0].leadership.change(known(cluster, 0).with_voters((0, 2, 3, 4)))
+    while not known(cluster, 1).changing:
+        cluster.pass_ms(1)
+    assert cluster.nodes[1].votes
+    assert not cluster.nodes[1].may_lead
+    assert cluster.nodes[3].may_lead
 
 
 def test_who_does_not_decide_does_not_stand() -> None:

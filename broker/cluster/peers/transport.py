@@ -307,7 +307,11 @@ class PeerTransport:
         """Out of the tables now; the host hears of it from the loop."""
         if reason is not None:
             self.counts.refused[reason] += 1
-            self._log.tell(reason, "a connection between nodes was closed, %s: %s", reason, detail)
+            text = "a connection between nodes was closed, %s: %s"
+            if reason is Refused.HOST:
+                _LOGGER.info(text, "by this node", detail)
+            else:
+                self._log.tell(reason, text, reason, detail)
         self._unsent.discard(connection)
         told = [peer for peer, other in self._told.items() if other is connection]
         for peer in told:

@@ -47,11 +47,17 @@ def recover(nodes: Growing, node: int, *more: str, status: int = 0) -> str:
     return run("cluster", "recover", *words, status=status)
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_a_backup_is_restored_on_every_node(nodes: Growing, size: int) -> None:
-    """Of a follower's folder, while the cluster serves; then one id and one epoch for all."""
+@pytest.mark.parametrize(("size", "changed"), [(3, False), (3, True), (5, False)])
+def test_a_backup_is_restored_on_every_node(nodes: Growing, size: int, changed: bool) -> None:
+    """Of a follower's folder, while the cluster serves; then one id and one epoch for all.
+
+    Also when its members had changed before the backup.
+    """
     old = tuple(range(1, size + 1))
     nodes.found(*old)
+    if changed:
+        nodes.changed("add", 4, **nodes.contact(4))
+        nodes.changed("remove", 4)
     send(nodes, "before")
     nodes.caught_up()
     follower = nodes.followers()[0]
