@@ -35,18 +35,18 @@ class Configuration:
     """The nodes of a cluster by their indexes, each list in ascending order."""
 
     voters: tuple[int, ...]
-    """They decide, and one of them leads. Nobody: this node knows of no cluster yet."""
+    """The voting members; one of them leads. Empty while this node knows of no cluster."""
     outgoing: tuple[int, ...] = ()
     """The voters before, while a change is under way: they decide as well."""
     learners: tuple[int, ...] = ()
     """They get the log and decide nothing."""
     removed: tuple[int, ...] = ()
-    """They were members once; nobody listens to them."""
+    """Former members. Their requests for votes are ignored."""
     version: int = 0
     cluster: bytes = b""
-    """The random id of the cluster; nothing for one that was founded without."""
+    """The random id of the cluster; empty if it was founded without one."""
     contacts: dict[int, Contact] = field(default_factory=dict, hash=False)
-    """Of the nodes whose contact the log knows."""
+    """How nodes are reached, by index, for every node that the log has an address of."""
 
     def __post_init__(self) -> None:
         if len(self.cluster) not in (0, CLUSTER_ID_SIZE):
@@ -79,7 +79,7 @@ class Configuration:
 
     @property
     def deciding(self) -> tuple[int, ...]:
-        """All who have a say."""
+        """Voters before and after the change under way."""
         return tuple(sorted({*self.voters, *self.outgoing}))
 
     @property
@@ -163,4 +163,4 @@ class Configuration:
             fields: dict[str, Any] = msgpack.unpackb(payload, use_list=False, strict_map_key=False)
             return cls(**fields)
         except (ValueError, TypeError) as error:
-            raise ClusterError(f"a configuration makes no sense: {error!r}") from error
+            raise ClusterError(f"a configuration cannot be decoded: {error!r}") from error

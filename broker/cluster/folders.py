@@ -38,7 +38,7 @@ class StaleFolderError(CorruptionError):
 
 
 class Folders:
-    """What a member knows of its own folder and of those of the others."""
+    """Checks the identity of this member's folder and of its peers' folders."""
 
     def __init__(
         self,
@@ -234,12 +234,12 @@ class Visitor:
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
-        """Anybody may be looked at."""
+        """Accept every folder: a visitor exchanges no log."""
 
 
 def history_of(entries: tuple[tuple[int, int], ...], end: int, members: tuple[int, ...]) -> bytes:
     """16 bytes that are the same for two logs only if they have the same frames, the newest
-    leadership left out, and their nodes the same members in mind.
+    leadership left out, and their nodes have the same members.
 
     A restored backup ends in a leadership of its own, at the same place in each copy.
     """

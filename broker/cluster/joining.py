@@ -82,8 +82,9 @@ class Joining:
         return True
 
     def enter_known(self, mine: Heard, meta: MetaFile, make_id: Callable[[], bytes]) -> bool:
-        """In a cluster that is said to be new, be what the others show this node to be; False while
-        somebody has not been heard.
+        """In a cluster that is said to be new, become a voter or a learner by what the others hold.
+
+        False while a node has not been heard.
 
         The node with the smallest index draws the cluster's id, unless another has one already; the
         others take over what they hear.
@@ -93,8 +94,8 @@ class Joining:
             return False
         if not new:
             log.warning(
-                "others hold a log already, or another one, or their cluster file has other "
-                "members: this node joins as a learner"
+                "another node holds a different log, or its cluster file has other members: this "
+                "node joins as a learner"
             )
             meta.save(meta.meta)
             return True

@@ -157,7 +157,7 @@ class ClusterMember:
     def attach(
         self, node: Node, oracle: MemberOracle, succession: Succession, copies: Copies
     ) -> None:
-        """Take a place: before the node starts."""
+        """Attach the node and its components; called before the node starts."""
         self._node = node
         self.oracle = oracle
         self.copies = copies
@@ -265,7 +265,7 @@ class ClusterMember:
         return self._files
 
     def fall_silent(self, end: int) -> None:
-        """Say and hear nothing more of replication: the folder is about to be another one.
+        """Stop replication: the data folder is about to be replaced.
 
         `end` = where its log ends.
         """
@@ -273,7 +273,7 @@ class ClusterMember:
         self.replication = None
 
     def take_files(self, files: MemberFiles) -> None:
-        """Stand on these from now on."""
+        """Use these files from now on."""
         self._files = files
 
     def go_on(self) -> None:
@@ -394,7 +394,7 @@ class ClusterMember:
             self.copies.look()
 
     def _tell_status(self) -> None:
-        """Say to all who understand it how this node is."""
+        """Send this node's status to every peer of feature level 2."""
         now_ms = boot_ms()
         if now_ms < self._status_ms:
             return
@@ -422,7 +422,7 @@ class ClusterMember:
             # Not while the background is halted: it is asked for again then.
             if self._node.spawn("tick", self._sync_slots):
                 self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
-        # What was removed is not asked for: a frame's epoch is looked up in the table.
+        # Nothing looks up the epoch of a frame that was removed.
         self._files.replica.epochs.forget(self._files.physical.first_position)
 
     def _sync_slots(self) -> Work:
@@ -442,7 +442,7 @@ class ClusterMember:
     # ------------------------------------------------------------------ outputs
 
     def _pump(self) -> None:
-        """Do what replication has said."""
+        """Send the messages and apply the events that replication has queued."""
         replication = self.replication
         assert replication is not None
         events = replication.take_events()

@@ -132,7 +132,7 @@ class MemberChanges:
     ) -> Configuration:
         if len(nodes) != 1 or not contact:
             raise BadRequestError(
-                "move takes one node and what is new of it, such as peer and http"
+                "move takes one node and its new addresses, such as peer and http"
             )
         (node,) = nodes
         contacts = self._contacts(before, node, {**before.contacts[node], **contact})

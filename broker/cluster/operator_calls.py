@@ -181,7 +181,7 @@ class OperatorCalls:
         raise BadRequestError(f"there is no member {str(to)[:64]!a}; there are {there}", field="to")
 
     def _check(self, target: int | None) -> None:
-        """Refuse what cannot come to anything, before anything pauses."""
+        """Refuse a hand-over that cannot succeed, before sends are paused."""
         member = self._member
         replication = member.replication
         leader = None if replication is None else replication.leader

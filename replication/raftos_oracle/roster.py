@@ -53,7 +53,7 @@ class Roster:
         return tuple(index for index in self.addresses if index != self.node)
 
     def id_of(self, index: int) -> str:
-        """What raftos calls a member. Who is none any more still has a name that no other has."""
+        """What raftos calls a member. A former member gets a name that no other has."""
         address = self.addresses.get(index)
         return f"#{index}" if address is None else raftos_id(address)
 

@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._space)[: max(1, len(self._space) - len(self._raw))]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much came. Whatever it is, it closes this connection at worst."""
+        """Process received bytes. Invalid input closes this connection only."""
         if self.stage == Stage.CLOSED:
             return
         self.heard_at = self._loop.time()

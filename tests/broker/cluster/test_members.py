@@ -132,7 +132,7 @@ def test_what_would_end_badly_is_refused(nodes: Growing) -> None:
         (("add", first), nodes.contact(4), 409, "is a member already"),
         (("add", 4), nodes.contact(first), 400, "both"),
         (("add", 4), {"http": "h:1"}, 400, "peer is missing"),
-        (("move", first), {}, 400, "what is new"),
+        (("move", first), {}, 400, "its new addresses"),
         (("promote", 9), {}, 400, "there is no member '9'"),
         (("replace", first), {}, 400, "two nodes"),
     ]
