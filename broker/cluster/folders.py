@@ -46,13 +46,18 @@ class Folders:
         meta: Callable[[], MetaFile],
         hello: Callable[[], Hello],
         history: Callable[[], bytes],
+        version: Callable[[], int],
         replication: Callable[[], ReplicationNode | None],
         on_stale: Callable[[StaleFolderError], None],
     ) -> None:
-        """`history` = see `FolderIdentity`; `on_stale` is told at most once a connection."""
+        """`history` = see `FolderIdentity`; `version` = of the configuration that is followed, by
+        which folders of removed nodes were forgotten. `on_stale` is called at most once for each
+        connection.
+        """
         self._meta_file = meta
         self._hello = hello
         self._history = history
+        self._version = version
         self._replication = replication
         self._on_stale = on_stale
 
@@ -73,7 +78,7 @@ class Folders:
         return FolderIdentity(
             cluster=meta.cluster or UNKNOWN,
             incarnation=meta.incarnations[-1],
-            version=0 if replication is None else replication.configuration.version,
+            version=self._version(),
             history=self._history(),
             remembered=meta.met.get(peer, 0),
             learner=meta.learners.get(peer, 0),

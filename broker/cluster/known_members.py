@@ -44,6 +44,11 @@ class KnownMembers:
         """Of the nodes that this one connects to."""
 
     @property
+    def version(self) -> int:
+        """Of the configuration that is followed."""
+        return 0 if self._followed is None else self._followed.version
+
+    @property
     def nodes(self) -> tuple[int, ...]:
         """Indexes of all members, in ascending order."""
         return tuple(each.node for each in self.config.members)

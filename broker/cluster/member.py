@@ -117,6 +117,7 @@ class ClusterMember:
             meta=lambda: self._files.meta,
             hello=self._hello,
             history=lambda: self._files.history(self.members.nodes),
+            version=lambda: self.members.version,
             replication=lambda: self.replication,
             on_stale=self._stale,
         )

@@ -76,9 +76,13 @@ class Side:
             meta=lambda: self.file,  # type: ignore[arg-type,return-value]
             hello=self.hello,
             history=lambda: bytes(16),
+            version=self.version,
             replication=lambda: self.replication,  # type: ignore[arg-type,return-value]
             on_stale=self.stale.append,
         )
+
+    def version(self) -> int:
+        return 0 if self.replication is None else self.replication.configuration.version
 
     def hello(self) -> Hello:
         return Hello(NAME, self.node, self.file.meta.voter, self.promised, self.end)
