@@ -1,11 +1,11 @@
 """Whether a data folder is the one that its node last served with.
 
-Every start on a folder draws a random incarnation, and the folder remembers the last 256 of them.
-Nodes tell each other theirs when they connect, and remember the newest one of each other. A folder
-whose list lacks what another node remembers is not the newest one of its node: it is an old copy,
-it belongs to a second process with the same index, or it was made anew. It may have forgotten
-promises and acknowledged frames, so its node takes no part until it has joined as a learner, with
-a fresh copy.
+Every start on a folder draws a random incarnation. The folder remembers the last 256 of them, and
+those that other nodes remember. Nodes tell each other their incarnations when they connect, and
+remember the newest one of each other. A folder whose list lacks what another node remembers is not
+the newest one of its node: it is an old copy, it belongs to a second process with the same index,
+or it was made anew. It may have forgotten promises and acknowledged frames, so its node takes no
+part until it has joined as a learner, with a fresh copy.
 
 An old copy that was made after the last time that a node met this one cannot be recognised by it.
 """
@@ -72,20 +72,28 @@ class Folders:
 
     def identity(self, peer: int) -> FolderIdentity:
         """What to tell a peer."""
-        meta, replication = self._meta, self._replication()
-        leader = None if replication is None else replication.leader
-        progress = None if leader is None else leader.progress.get(peer)
-        return FolderIdentity(
-            cluster=meta.cluster or UNKNOWN,
-            incarnation=meta.incarnations[-1],
-            version=self._version(),
-            history=self._history(),
-            remembered=meta.met.get(peer, 0),
-            learner=meta.learners.get(peer, 0),
-            leads=0 if leader is None else leader.epoch,
-            acknowledged=0 if progress is None or not progress.counts else progress.match,
-            incarnations=meta.incarnations,
+        leads, acknowledged = self._acknowledged(peer)
+        return (
+            Visitor(self._meta)
+            .identity(peer)
+            ._replace(
+                version=self._version(),
+                history=self._history(),
+                leads=leads,
+                acknowledged=acknowledged,
+            )
         )
+
+    def _acknowledged(self, peer: int) -> tuple[int, int]:
+        """The epoch in which this node leads, and how much log a voter has acknowledged in it;
+        zeros for what does not apply.
+        """
+        replication = self._replication()
+        leader = None if replication is None else replication.leader
+        if leader is None:
+            return 0, 0
+        progress = leader.progress.get(peer)
+        return leader.epoch, 0 if progress is None or not progress.counts else progress.match
 
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
@@ -198,20 +206,11 @@ class Folders:
                 f"the data folder of node {peer} is not the newest that it has served with: it is "
                 f"an old copy, or another process serves as node {peer}",
             )
-        replication = self._replication()
-        leader = None if replication is None else replication.leader
-        progress = None if leader is None else leader.progress.get(peer)
-        if (
-            leader is not None
-            and progress is not None
-            and progress.counts
-            and hello.voter
-            and hello.promised == leader.epoch
-            and hello.end < progress.match
-        ):
+        leads, acknowledged = self._acknowledged(peer)
+        if hello.voter and leads and hello.promised == leads and hello.end < acknowledged:
             raise HandshakeError(
                 Refused.FOLDER,
-                f"node {peer} has acknowledged {progress.match} bytes of log and holds {hello.end}",
+                f"node {peer} has acknowledged {acknowledged} bytes of log and holds {hello.end}",
             )
 
 

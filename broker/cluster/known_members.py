@@ -55,7 +55,7 @@ class KnownMembers:
 
     @property
     def deciding(self) -> tuple[int, ...]:
-        """The nodes that have a say."""
+        """Voters before and after the change under way; all members while none is known."""
         replication = self._member.replication
         known = () if replication is None else replication.configuration.deciding
         return known or self.nodes
@@ -72,7 +72,7 @@ class KnownMembers:
         before = configuration if self._followed is None else self._followed
         self._followed = configuration
         self.config = self.config.following(configuration)
-        # Nobody is dropped before it is certain that he is removed.
+        # A removed node is dropped once its removal is committed.
         self._addresses |= self.config.peers
         self._member.transport.set_addresses(self._addresses)
         self._parted = False

@@ -48,6 +48,15 @@ class Wanted:
     """For `add` and `move`: keys of a member in a cluster file."""
 
 
+def not_leading(member: ClusterMember) -> ConflictError:
+    """The refusal of a call that only the leader carries out; it says where the leader is."""
+    other, url = member.leader, None
+    if other is not None and other != member.config.node:
+        url = member.config.member(other).http_url
+    where = "there is no leader at the moment" if url is None else f"the leader is {url}"
+    return ConflictError(f"this node does not lead; {where}", leader=url)
+
+
 class MemberChanges:
     """The changes that are asked of one member. Errors are EngineErrors."""
 
@@ -246,11 +255,7 @@ class MemberChanges:
         member, replication = self._member, self._member.replication
         if member.leading and replication is not None and replication.leader is not None:
             return replication
-        other, url = member.leader, None
-        if other is not None and other != member.config.node:
-            url = member.config.member(other).http_url
-        where = "there is no leader at the moment" if url is None else f"the leader is {url}"
-        raise ConflictError(f"this node does not lead; {where}", leader=url)
+        raise not_leading(member)
 
     def _name(self, node: int) -> str:
         return self._member.config.name_of(node)

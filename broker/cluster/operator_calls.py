@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
-from delaylog.broker.cluster.member_changes import MemberChanges, Wanted
+from delaylog.broker.cluster.member_changes import MemberChanges, Wanted, not_leading
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -186,11 +186,7 @@ class OperatorCalls:
         replication = member.replication
         leader = None if replication is None else replication.leader
         if not member.leading or replication is None or leader is None:
-            other, url = member.leader, None
-            if other is not None and other != self._config.node:
-                url = self._config.member(other).http_url
-            where = "there is no leader at the moment" if url is None else f"the leader is {url}"
-            raise ConflictError(f"this node does not lead; {where}", leader=url)
+            raise not_leading(member)
         if replication.leadership.hands_over:
             raise ConflictError("a hand-over is under way")
         if not self._config.others:
