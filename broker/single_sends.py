@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from delaylog.storage.batch import DEFAULT_I64, DEFAULT_U16, Column, encode_send
+from delaylog.storage.batch import Column, encode_send
+from delaylog.storage.message_fields import put_columns
 
 
 @dataclass(slots=True)
@@ -18,17 +20,14 @@ class Single:
     due_ms: int
     """Absolute time, or a delay when `relative`."""
     relative: bool
-    id: bytes = b""
-    key: bytes = b""
-    tags: bytes = b""
-    headers: bytes = b""
-    """Packed; its own backoff in front, if it has one."""
-    priority: int = 0
-    ttl_ms: int = DEFAULT_I64
-    max_retry: int = DEFAULT_U16
+    fields: Mapping[str, Any] | None = None
+    """Packed (`message_fields.pack_fields`); None: only body and time are set."""
     merge: str | None = None
-    plain: bool = True
-    """Only body and time are set."""
+
+    @property
+    def id(self) -> bytes:
+        """Its own id, empty where it has none."""
+        return b"" if self.fields is None else self.fields.get("id", b"")
 
 
 def all_same(values: Sequence[object]) -> bool:
@@ -66,13 +65,7 @@ def build_wire(
     }
     if merge is not None:
         columns["merge"] = merge
-    if False in [s.plain for s in singles]:
-        for name in ("id", "key", "tags", "headers"):
-            values = [getattr(s, name) for s in singles]
-            if any(values):
-                columns[f"{name}_size"] = np.array([len(v) for v in values], np.int64)
-                columns[name] = b"".join(values)
-        columns["priority"] = np.array([s.priority for s in singles], np.int64)
-        columns["ttl_ms"] = np.array([s.ttl_ms for s in singles], np.int64)
-        columns["max_retry"] = np.array([s.max_retry for s in singles], np.int64)
+    rows = [s.fields for s in singles]
+    if any(rows):
+        put_columns(columns, rows)
     return encode_send(columns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.client.checks import check_list, check_sendable
+from delaylog.storage.message_fields import COLUMNS, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
@@ -124,14 +126,17 @@ def encode_send(
     keys: Texts | None = None,
     tags: Sequence[Sequence[str]] | None = None,
     headers: Sequence[Mapping[str, str]] | None = None,
-    priority: Numbers | None = None,
-    ttl_ms: Numbers | None = None,
-    max_retry: Numbers | None = None,
+    backoff: Sequence[Mapping[str, float] | None] | None = None,
     merge: str | None = None,
     producer: str | None = None,
     sequence: int | None = None,
+    **numbers: Numbers | None,
 ) -> bytes:
-    """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns."""
+    """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns.
+
+    `numbers` are the numeric fields of a message (`storage/message_fields.py`): `priority`,
+    `ttl_ms`, `max_retry`. TypeError for another name.
+    """
     if (deliver_at_ms is None) == (delay_ms is None):
         raise ValueError("give either deliver_at_ms or delay_ms")
     if (producer is None) != (sequence is None):
@@ -142,9 +147,11 @@ def encode_send(
     fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
     _put_numbers(fields, "delay_ms", delay_ms, "<i8", n)
-    _put_numbers(fields, "priority", priority, "<i4", n)
-    _put_numbers(fields, "ttl_ms", ttl_ms, "<i8", n)
-    _put_numbers(fields, "max_retry", max_retry, "<u2", n)
+    for name, column in numbers.items():
+        field = COLUMNS.get(name)
+        if field is None or field.column is None or field.is_text:
+            raise TypeError(f"a bulk body has no column {name!r}")
+        _put_numbers(fields, name, column, field.column, n)
     _put_texts(fields, "body", "bodies", bodies, "<u4", n)
     _put_texts(fields, "id", "id", ids, "<u2", n)
     _put_texts(fields, "key", "key", keys, "<u2", n)
@@ -152,9 +159,11 @@ def encode_send(
         for each in tags:
             check_list("the tags of a row", each)
         _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
-    if headers is not None:
-        packed = [msgpack.packb(dict(each)) for each in headers]
-        _put_texts(fields, "headers", "headers", packed, "<u2", n)
+    if headers is not None or backoff is not None:
+        rows = zip_longest(headers or [], backoff or [])
+        packed = [pack_fields({"headers": each, "backoff": own}) for each, own in rows]
+        texts = [each.get("headers", b"") for each in packed]
+        _put_texts(fields, "headers", "headers", texts, "<u2", n)
     return _pack(fields, merge=merge, producer=producer, sequence=sequence)
 
 

@@ -55,6 +55,7 @@ class NewMessage:
     ttl_ms: int | None = None
     max_retry: int | None = None
     merge: str | None = None
+    backoff: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,31 +18,24 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.errors import BatchError
+from delaylog.storage.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS
+from delaylog.storage.own_backoff import have_own_backoff
 
 Column: TypeAlias = int | npt.NDArray[Any]
 Block: TypeAlias = bytes | memoryview
 
 BATCH_VERSION: Final = 1
-DEFAULT_I64: Final = -(2**63)
-DEFAULT_I32: Final = -(2**31)
-DEFAULT_U16: Final = 2**16 - 1
-MERGE_MODES: Final = ("keep", "replace", "reject")
 
 _NUMERIC: Final[dict[str, np.dtype[Any]]] = {
     "deliver_at_ms": np.dtype("<i8"),
     "delay_ms": np.dtype("<i8"),
-    "ttl_ms": np.dtype("<i8"),
-    "priority": np.dtype("<i4"),
-    "max_retry": np.dtype("<u2"),
+    **{name: np.dtype(field.column) for name, field in COLUMNS.items() if not field.is_text},
 }
 _CONTAINERS_MAX: Final = 64
 """Lists and maps of a bulk body, itself included."""
 _TEXT: Final[dict[str, tuple[str, np.dtype[Any]]]] = {
     "body": ("bodies", np.dtype("<u4")),
-    "id": ("id", np.dtype("<u2")),
-    "key": ("key", np.dtype("<u2")),
-    "tags": ("tags", np.dtype("<u2")),
-    "headers": ("headers", np.dtype("<u2")),
+    **{name: (name, np.dtype(field.column)) for name, field in TEXT_COLUMNS.items()},
 }
 _SCALAR: Final = ("v", "n", "merge", "producer", "sequence")
 _KNOWN: Final = frozenset(
@@ -117,6 +110,12 @@ class MessageBatch:
 
     def _texts(self) -> tuple[TextColumn, ...]:
         return (self.id, self.key, self.tags, self.headers, self.body)
+
+
+def has_own_backoffs(headers: TextColumn, n: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a column of headers begin with a backoff."""
+    sizes = headers.sizes(n)
+    return have_own_backoff(headers.block, np.cumsum(sizes) - sizes, sizes)
 
 
 def expand(column: Column, n: int) -> npt.NDArray[Any]:

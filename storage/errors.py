@@ -55,5 +55,22 @@ class BatchError(StorageError):
         super().__init__(detail)
 
 
+class MemberError(BatchError, ValueError):
+    """A member of a request or a field of a message has a value that is not allowed.
+
+    `what` is what is wrong with it, without its name, for a face that has another name for it.
+    """
+
+    def __init__(
+        self, detail: str, *, field: str | None = None, item: int | None = None, what: str = ""
+    ) -> None:
+        self.what = what or detail
+        super().__init__(detail, field=field, item=item)
+
+
+class MemberTypeError(MemberError, TypeError):
+    """The same for a value of another type."""
+
+
 class UnknownRefError(StorageError):
     """A ref names no row of this folder (never made, or its hour has ended)."""

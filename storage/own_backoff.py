@@ -13,12 +13,12 @@ headers, which are a map, by its first byte::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.batch import Block, TextColumn
 from delaylog.storage.layout import Int64Array
 
 OWN_BACKOFF: Final = np.dtype(
@@ -48,26 +48,35 @@ _KINDS: Final = {
 }
 
 
-def encode_own_backoff(said: dict[str, Any]) -> bytes:
-    """The bytes of what a message says of its backoff."""
-    entry = np.zeros(1, OWN_BACKOFF)
+def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]:
+    """n backoffs of these parts: a value for all or an array of n, NOT_SAID where it is absent."""
+    entries = np.zeros(n, OWN_BACKOFF)
     for name, kind in _KINDS.items():
-        entry[name] = kind
+        entries[name] = kind
     for name in PARTS:
-        entry[name] = said.get(name, NOT_SAID)
-    return entry.tobytes()
+        entries[name] = said.get(name, NOT_SAID)
+    return entries
+
+
+def encode_own_backoff(said: Mapping[str, Any]) -> bytes:
+    """The bytes of what a message says of its backoff."""
+    return own_backoff_entries(1, said).tobytes()
 
 
 def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """(what a message says of its backoff, its packed headers)."""
+    """(what a message says of its backoff, its packed headers). ValueError: it is malformed."""
     if not raw or raw[0] != _ARRAY:
         return {}, raw
     entry = np.frombuffer(raw, OWN_BACKOFF, 1)[0]
+    if any(entry[name] != kind for name, kind in _KINDS.items()):
+        raise ValueError("a backoff is an array of two int 64 and two float 64")
     said = {name: entry[name].item() for name in PARTS if entry[name] != NOT_SAID}
     return said, raw[OWN_BACKOFF_SIZE:]
 
 
-def have_own_backoff(block: Block, starts: Int64Array, sizes: Int64Array) -> npt.NDArray[np.bool_]:
+def have_own_backoff(
+    block: bytes | memoryview, starts: Int64Array, sizes: Int64Array
+) -> npt.NDArray[np.bool_]:
     """Which of the texts (headers) at these places of a block begin with a backoff."""
     out = np.zeros(len(starts), np.bool_)
     at = np.flatnonzero(sizes)
@@ -75,13 +84,7 @@ def have_own_backoff(block: Block, starts: Int64Array, sizes: Int64Array) -> npt
     return out
 
 
-def column_has_own_backoffs(column: TextColumn, n: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a column of headers begin with a backoff."""
-    sizes = column.sizes(n)
-    return have_own_backoff(column.block, np.cumsum(sizes) - sizes, sizes)
-
-
-def own_backoffs(block: Block, starts: Int64Array) -> npt.NDArray[np.void]:
+def own_backoffs(block: bytes | memoryview, starts: Int64Array) -> npt.NDArray[np.void]:
     """The backoffs at these places of a block."""
     raw = np.frombuffer(block, np.uint8)
     picked = raw[starts[:, None] + np.arange(OWN_BACKOFF_SIZE)]

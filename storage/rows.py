@@ -26,6 +26,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.message_fields import COLUMNS
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.whole_rows import copy_rows, take_rows
 
@@ -196,14 +197,14 @@ def place_rows(
     rows["deliver_at"] = due
     due_rows = rows["deliver_at"]
     ttl = decision.ttl_ms if batch.ttl_ms is None else batch.ttl_ms
-    rows["expires_at"] = ttl_to_expires(due_rows, _defaulted(ttl, "ttl", decision.ttl_ms))
+    rows["expires_at"] = ttl_to_expires(due_rows, _defaulted(ttl, "ttl_ms", decision.ttl_ms))
     rows["sent_at"] = leader_time_ms
     rows["sent_position"] = position if sent_position is None else sent_position
     rows["topic"] = decision.topic
     if batch.priority is not None:
         rows["priority"] = _defaulted(batch.priority, "priority", 0)
     retry = decision.max_retry if batch.max_retry is None else batch.max_retry
-    rows["max_retry"] = _defaulted(retry, "retry", decision.max_retry)
+    rows["max_retry"] = _defaulted(retry, "max_retry", decision.max_retry)
     rows["epoch_tag"] = decision.tag
     _fill_text(rows, batch, id_hash)
     order: Int64Array | None = None
@@ -215,9 +216,9 @@ def place_rows(
     return placed
 
 
-def _defaulted(column: Column, kind: str, default: int) -> Column:
-    """Replace a row's own "default" mark (least value, greatest of an unsigned) by the default."""
-    mark = {"ttl": -(2**63), "priority": -(2**31), "retry": 2**16 - 1}[kind]
+def _defaulted(column: Column, name: str, default: int) -> Column:
+    """The column with the default where it holds the field's mark for absent."""
+    mark = COLUMNS[name].absent
     if isinstance(column, int):
         return default if column == mark else column
     hit = column == mark

@@ -12,7 +12,8 @@ from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.config import OPTIONS
 from delaylog.broker.drills.kinds import DRILLS
-from delaylog.storage.batch import MERGE_MODES
+from delaylog.storage.members import Choice, TextMap
+from delaylog.storage.message_fields import BACKOFF, FIELDS, TAGS, Field
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -65,14 +66,8 @@ def _add_messages(verbs: Any) -> None:
     when = send.add_mutually_exclusive_group()
     when.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
     when.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
-    send.add_argument("--id", help="your own id (one message)")
-    send.add_argument("--key", help="ordering key")
-    send.add_argument("--tag", action="append", default=[], help="a tag; may be given again")
-    send.add_argument("--priority", type=int)
-    send.add_argument("--ttl-ms", type=int, metavar="MS")
-    send.add_argument("--max-retry", type=int, metavar="N", help="deliveries beyond the first")
-    send.add_argument("--backoff-ms", type=int, metavar="MS", help="wait before its first retry")
-    send.add_argument("--merge", choices=MERGE_MODES, help="what a living message's id does")
+    for field in FIELDS:
+        _add_field(send, field)
 
     receive = verbs.add_parser("receive", help="receive messages and print them")
     _add_remote(receive)
@@ -135,6 +130,22 @@ def _add_messages(verbs: Any) -> None:
     replay = verbs.add_parser("replay", help="let dead messages live again, by id or by filter")
     _add_chosen(replay, ("dead",))
     _add_time(replay.add_mutually_exclusive_group())
+
+
+def _add_field(send: argparse.ArgumentParser, field: Field) -> None:
+    """The option of a message's field; what it holds goes through `message_fields.from_text`."""
+    member, flag = field.member, f"--{field.name.replace('_', '-')}"
+    if member is TAGS:
+        said = "a tag; may be given again"
+        send.add_argument("--tag", action="append", dest=field.name, help=said)
+    elif isinstance(member, Choice):
+        send.add_argument(flag, choices=member.words, help=member.doc)
+    elif member is BACKOFF:
+        said = f"{member.doc} A number of ms before the first retry, or a JSON object."
+        send.add_argument(flag, "--backoff-ms", dest=field.name, metavar="MS|JSON", help=said)
+    else:
+        metavar = "JSON" if isinstance(member, TextMap) else field.name.upper()
+        send.add_argument(flag, metavar=metavar, help=member.doc)
 
 
 def _add_topics(verbs: Any) -> None:

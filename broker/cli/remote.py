@@ -15,6 +15,8 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
 from delaylog.client.models import Delivered, with_body
 from delaylog.client.plain_client import PlainClient
+from delaylog.storage.errors import MemberError
+from delaylog.storage.message_fields import FIELDS, from_text
 
 _LINES_A_CALL = 1_000
 
@@ -30,14 +32,14 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         members["deliver_at_ms"] = args.at_ms
     else:
         members["delay_ms"] = args.delay_ms or 0
-    for name in ("key", "priority", "ttl_ms", "max_retry", "merge"):
-        value = getattr(args, name)
-        if value is not None:
-            members[name] = value
-    if args.tag:
-        members["tags"] = args.tag
-    if args.backoff_ms is not None:
-        members["backoff"] = {"first_ms": args.backoff_ms}
+    try:
+        for field in FIELDS:
+            value = getattr(args, field.name)
+            if value is not None:
+                members[field.name] = from_text(field, value) if isinstance(value, str) else value
+                field.packed(members[field.name])
+    except MemberError as error:
+        raise ConfigError(str(error)) from None
     return members
 
 
@@ -60,8 +62,6 @@ async def send_command(args: argparse.Namespace) -> int:
         raise ConfigError("--id goes with one body, not with lines")
     async with PlainClient(args.url) as client:
         if one:
-            if args.id is not None:
-                members["id"] = args.id
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
             return _print_sent(sent, args)
         # A terminal that shows a line a message needs no bar among them.

@@ -7,9 +7,8 @@ the way of the API (`carrying`), so that there is one reading of each call.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
@@ -34,14 +33,13 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
-from delaylog.client.sending.row import Row, check_several, make_row
+from delaylog.client.sending.row import Row, check_several, make_row, row_of
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]
 Settings: TypeAlias = TopicSettings | Mapping[str, Any] | None
 Page: TypeAlias = tuple[list[MessageInfo], str | None]
 """Messages, and where the next page begins; None on the last one."""
-_MEMBERS: Final = tuple(each.name for each in fields(NewMessage))
 
 
 class EmbeddedCalls:
@@ -82,7 +80,7 @@ class EmbeddedCalls:
         """Many messages: all of them, or none where one is wrong."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
-        rows = [_row(message, defaults) for message in messages]
+        rows = [row_of(message, defaults) for message in messages]
         return hot.send_rows(self.node, key, rows, wait=wait)
 
     def send_columns(
@@ -282,17 +280,3 @@ def _check_ids(ids: Sequence[str]) -> None:
     """TypeError for one text, whose letters are no ids."""
     if isinstance(ids, str):
         raise TypeError(f"ids are a list of texts, not one: use [{ids!r}]")
-
-
-def _row(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Row:
-    """A message of many, with what holds for all of them where it says nothing itself."""
-    if not isinstance(message, NewMessage):
-        return make_row(message, **defaults)
-    given = {name: getattr(message, name) for name in _MEMBERS}
-    own = {name: value for name, value in given.items() if value is not None and value != ()}
-    timed = any(name in own for name in _TIMES)
-    rest = {name: value for name, value in defaults.items() if not (timed and name in _TIMES)}
-    return make_row(**{**rest, **own})
-
-
-_TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")

@@ -108,9 +108,7 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
         # The engine judges sums; what is near the largest number has none that a column holds.
         detail = f"delay_ms is over the horizon of {horizon_ms} ms"
         raise BadRequestError(detail, field="delay_ms", item=item)
-    if members is None:
-        return Single(body, time_ms, relative, merge=merge)
-    return Single(body, time_ms, relative, *members, merge=merge, plain=False)
+    return Single(body, time_ms, relative, members, merge)
 
 
 def _runs(singles: list[Single], rows_max: int, bytes_max: int) -> Iterator[list[Single]]:

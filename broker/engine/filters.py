@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.columns import Mask
+from delaylog.storage.message_fields import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.storage.rows import tag_bits
 
-TAGS_MAX: Final = 16
-TAG_BYTES_MAX: Final = 64
 TAG_MODES: Final = ("any", "all")
 
 

@@ -15,11 +15,10 @@ from delaylog.broker.engine.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.transactions.applying import uncount_committed
 from delaylog.broker.engine.waking import follow_settings
-from delaylog.storage.batch import MessageBatch
+from delaylog.storage.batch import MessageBatch, has_own_backoffs
 from delaylog.storage.columns import grouped, per_hour, some
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
-from delaylog.storage.own_backoff import column_has_own_backoffs
 from delaylog.storage.payloads import SendDecision
 from delaylog.storage.rows import PlacedRows, place_rows
 from delaylog.storage.transaction_frames import PublishDecision
@@ -56,7 +55,7 @@ def apply_send(
                 topic.prioritised = True
                 follow_settings(topic)
             if not topic.own_backoffs and not batch.headers.empty:
-                topic.own_backoffs = some(column_has_own_backoffs(batch.headers, batch.n))
+                topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
             if decision.successors is not None:
                 _line_up(state, topic, placed, refs, decision.successors)
     else:

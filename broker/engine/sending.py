@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgpack
 import numpy as np
 
 from delaylog.broker.engine.errors import (
@@ -18,7 +17,6 @@ from delaylog.broker.engine.errors import (
     DiskFullRefusal,
     TooLargeError,
 )
-from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer, fill_kept
@@ -30,7 +28,6 @@ from delaylog.broker.engine.send_frames import (
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic
 from delaylog.storage.batch import (
-    DEFAULT_I64,
     MessageBatch,
     TextColumn,
     column_max,
@@ -41,33 +38,19 @@ from delaylog.storage.columns import some
 from delaylog.storage.layout import (
     FrameKind,
 )
-from delaylog.storage.own_backoff import split_own_backoff
+from delaylog.storage.message_fields import (
+    DEFAULT_I64,
+    ID_BYTES_MAX,
+    KEY_BYTES_MAX,
+    TEXT_COLUMNS,
+    TTL_MS,
+    TTL_MS_MAX,
+)
 from delaylog.storage.payloads import SendDecision
-
-ID_BYTES_MAX: Final = 255
-KEY_BYTES_MAX: Final = 255
-HEADERS_BYTES_MAX: Final = 16_384
-TTL_MS_MAX: Final = 2**53
-
-
-def check_id(raw: bytes, item: int | None = None) -> None:
-    """Refuse an id that is not 1-255 bytes of clean UTF-8, or that looks server-made."""
-    if len(raw) > ID_BYTES_MAX:
-        raise BadRequestError(f"an id has at most {ID_BYTES_MAX} bytes", field="id", item=item)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise BadRequestError("an id must be UTF-8", field="id", item=item) from None
-    if text.startswith("~"):
-        raise BadRequestError(
-            "an id must not begin with '~': those are made by the server", field="id", item=item
-        )
-    if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
-        raise BadRequestError("an id must not hold control characters", field="id", item=item)
 
 
 def _clean_ids(column: TextColumn, n: int) -> bool:
-    """Whether all ids of a column are legal; `check_id` says what is wrong with one."""
+    """Whether all ids of a column are legal; `check_packed` says what is wrong with one."""
     if column_max(column.size) > ID_BYTES_MAX or not all_utf8(column, n):
         return False
     raw = np.frombuffer(column.block, np.uint8)
@@ -78,47 +61,24 @@ def _clean_ids(column: TextColumn, n: int) -> bool:
     return not control and not some(raw[starts] == ord("~"))
 
 
+def _clean_keys(column: TextColumn, n: int) -> bool:
+    return column_max(column.size) <= KEY_BYTES_MAX and all_utf8(column, n)
+
+
+_ALL_CLEAN: Final = {"id": _clean_ids, "key": _clean_keys}
+"""Quick looks at whole columns."""
+
+
 def _check_texts(batch: MessageBatch) -> None:
-    n = batch.n
-    if not batch.id.empty and not _clean_ids(batch.id, n):
-        for item, raw in enumerate(batch.id.values(n)):
+    for name, field in TEXT_COLUMNS.items():
+        column: TextColumn = getattr(batch, name)
+        if column.empty or (name in _ALL_CLEAN and _ALL_CLEAN[name](column, batch.n)):
+            continue
+        check = field.check_packed
+        assert check is not None, "text columns have a check"
+        for item, raw in enumerate(column.values(batch.n)):
             if raw:
-                check_id(raw, item)
-    if not batch.key.empty and column_max(batch.key.size) > KEY_BYTES_MAX:
-        raise BadRequestError(f"a key has at most {KEY_BYTES_MAX} bytes", field="key")
-    if not batch.tags.empty:
-        for item, raw in enumerate(batch.tags.values(n)):
-            tags = raw.split(b"\n") if raw else []
-            if len(tags) > TAGS_MAX or any(not 1 <= len(t) <= TAG_BYTES_MAX for t in tags):
-                raise BadRequestError(
-                    f"at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes",
-                    field="tags",
-                    item=item,
-                )
-    if not batch.headers.empty:
-        for item, whole in enumerate(batch.headers.values(n)):
-            _, raw = split_own_backoff(whole)
-            if len(raw) > HEADERS_BYTES_MAX:
-                raise BadRequestError(
-                    f"headers take at most {HEADERS_BYTES_MAX} bytes", field="headers"
-                )
-            if raw and not _string_map(raw):
-                raise BadRequestError(
-                    "headers must be a msgpack map of texts", field="headers", item=item
-                )
-    for name, column in (("key", batch.key), ("tags", batch.tags)):
-        if not column.empty and not all_utf8(column, n):
-            raise BadRequestError(f"{name} must be UTF-8", field=name)
-
-
-def _string_map(raw: bytes) -> bool:
-    try:
-        value = msgpack.unpackb(raw)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        return False
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
-    )
+                check(raw, item)
 
 
 def all_utf8(column: TextColumn, n: int) -> bool:
@@ -156,8 +116,9 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
             )
     if batch.ttl_ms is not None:
         ttl = expand(batch.ttl_ms, batch.n)
-        if (((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX)).any():
-            raise BadRequestError(f"ttl_ms must lie from -1 to {TTL_MS_MAX}", field="ttl_ms")
+        wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))
+        if len(wrong):
+            TTL_MS.check(int(ttl[wrong[0]]), item=int(wrong[0]))
     _check_texts(batch)
 
 
@@ -181,7 +142,7 @@ def _check_room(state: EngineState, free_bytes: int) -> None:
 def send(
     state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> SendResult:
-    """One topic's batch. Raises EngineError; then nothing was done."""
+    """One topic's batch. Raises EngineError, MemberError; then nothing was done."""
     check_batch(state, batch, now_ms)
     seen: FirstAnswer | None = None
     producer = None if batch.producer is None else f"{topic.number}/{batch.producer}"

@@ -10,8 +10,8 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.storage.batch import MERGE_MODES
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.message_fields import MERGE_MODES
 
 ORDERS: Final = ("time", "priority")
 MERGE_LEASED: Final = ("keep", "successor")

@@ -8,35 +8,26 @@ the millisecond, so that nothing comes before its time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.arrow_stream import pyarrow, read_stream
 from delaylog.broker.web.problems import Problem
-from delaylog.storage.batch import (
-    DEFAULT_I64,
-    DEFAULT_U16,
-    MessageBatch,
-    decode_send,
-    encode_send,
-)
-from delaylog.storage.columns import alike
+from delaylog.storage.batch import MessageBatch, decode_send, encode_send
+from delaylog.storage.columns import Mask, alike
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.members import Int, Nested, Number, Text, TextList, TextMap
+from delaylog.storage.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE
+from delaylog.storage.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE, own_backoff_entries
 
 _TEXTS: Final = "string or binary"
 _LISTED: Final = "list<struct<key: string, value: binary>> or map<string, binary>"
 _SIZE_MAX: Final = 2**16 - 1
 """The largest text but a body: its size is an u16."""
 _PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_INTEGERS: Final[dict[str, tuple[int, int, int]]] = {
-    "priority": (-(2**31) + 1, 2**31 - 1, 0),
-    "ttl_ms": (-(2**63), 2**63 - 1, DEFAULT_I64),
-    "max_retry": (0, DEFAULT_U16, DEFAULT_U16),
-}
-"""Lowest, highest, and what null means."""
-
 Texts = tuple[Int64Array, bytes | memoryview]
 """Sizes, and all values one after another."""
 
@@ -64,6 +55,8 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
         except library.ArrowException as error:
             # A number of 64 bits without a sign, say, that is too large.
             raise column.wrong(f"cannot be read: {str(error)[:200]}") from None
+    if BACKOFF.name in fields:
+        _put_backoffs(fields)
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
         raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
@@ -117,6 +110,16 @@ class _Column:
         """A refusal that names the column."""
         where = "" if row is None else f" in row {row}"
         return Problem("bad_request", f"{self.name} {what}{where}", field=self.name, item=row)
+
+    def check(self, member: Int | Number, values: npt.NDArray[Any], present: Mask) -> None:
+        """Values that are present lie in a member's bounds, or the first that does not is named."""
+        low, high = member.low, member.high
+        inside = (values >= low) & (values <= high)
+        wrong = np.flatnonzero(present & ~inside)
+        if len(wrong):
+            row = int(wrong[0])
+            name = "" if member.name == self.name else f"{member.name} "
+            raise self.wrong(f"{name}must lie from {low} to {high}, not {values[row]},", row)
 
     def filled(self, value: Any) -> list[Any]:
         """The chunks with a value in place of nulls."""
@@ -200,17 +203,55 @@ def _delay_ms(column: _Column, fields: dict[str, Any]) -> None:
 
 
 def _integers(column: _Column, fields: dict[str, Any]) -> None:
-    low, high, null = _INTEGERS[column.name]
+    field = COLUMNS[column.name]
+    member, null = field.member, field.absent
+    assert isinstance(member, Int), "that is how it came here"
     if all(chunk.null_count == len(chunk) for chunk in column.chunks):
         return
     chunks = [chunk.cast(column.library.int64()) for chunk in column.chunks]
     parts = [column.int64(chunk.fill_null(null) if chunk.null_count else chunk) for chunk in chunks]
     values = np.concatenate(parts)
-    wrong = np.flatnonzero((values < low) | (values > high))
-    if len(wrong):
-        row = int(wrong[0])
-        raise column.wrong(f"must lie from {low} to {high}, not {int(values[row])},", row)
+    column.check(member, values, _present(column.chunks))
     _put_numbers(fields, column.name, values)
+
+
+def _backoff(column: _Column, fields: dict[str, Any]) -> None:
+    """A backoff for each row that says any part of one; `_put_backoffs` puts them in front."""
+    kind = column.chunks[0].type
+    n = sum(len(chunk) for chunk in column.chunks)
+    said: dict[str, npt.NDArray[Any]] = {}
+    any_said = np.zeros(n, np.bool_)
+    for member in BACKOFF.shape.members:
+        at = kind.get_field_index(member.name)
+        if at < 0:
+            continue
+        assert isinstance(member, (Int, Number)), "a backoff's parts are numbers"
+        parts = [chunk.flatten()[at] for chunk in column.chunks]
+        present = _present(parts)
+        dtype = np.int64 if isinstance(member, Int) else np.float64
+        values = np.concatenate(
+            [p.fill_null(0).to_numpy(zero_copy_only=False).astype(dtype) for p in parts]
+        )
+        column.check(member, values, present)
+        said[member.name] = np.where(present, values, NOT_SAID)
+        any_said |= present
+    fields[BACKOFF.name] = any_said, own_backoff_entries(n, said)
+
+
+def _put_backoffs(fields: dict[str, Any]) -> None:
+    """Backoffs have no column of their own: they go in front of their rows' headers."""
+    any_said, entries = fields.pop(BACKOFF.name)
+    block = np.frombuffer(fields.get("headers", b""), np.uint8)
+    sizes = np.zeros(len(entries), np.int64) + fields.get("headers_size", 0)
+    starts = (np.cumsum(sizes) - sizes)[any_said]
+    inserted = entries[any_said].view(np.uint8)
+    joined = np.insert(block, np.repeat(starts, OWN_BACKOFF_SIZE), inserted).tobytes()
+    _put(fields, "headers", "headers", (sizes + OWN_BACKOFF_SIZE * any_said, joined))
+
+
+def _present(chunks: list[Any]) -> Mask:
+    """Which rows are not null."""
+    return np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks])
 
 
 def _put_numbers(fields: dict[str, Any], name: str, values: Int64Array) -> None:
@@ -383,18 +424,37 @@ def _is_time(types: Any, kind: Any) -> bool:
     return bool(types.is_timestamp(kind))
 
 
-_KNOWN: Final[
-    dict[str, tuple[str, Callable[[_Column, dict[str, Any]], None], Callable[[Any, Any], bool]]]
-] = {
+def _is_backoff(types: Any, kind: Any) -> bool:
+    if not types.is_struct(kind):
+        return False
+    whole = {member.name: isinstance(member, Int) for member in BACKOFF.shape.members}
+    for at in range(kind.num_fields):
+        part = kind.field(at)
+        fits = types.is_integer(part.type)
+        if part.name not in whole or not (fits or types.is_floating(part.type)):
+            return False
+        if whole[part.name] and not fits:
+            return False
+    return True
+
+
+_Kind: TypeAlias = tuple[str, Callable[[_Column, dict[str, Any]], None], Callable[[Any, Any], bool]]
+_KINDS: Final[dict[type, _Kind]] = {
+    Text: ("string", _text, _is_utf8),
+    Int: ("an integer", _integers, _is_integer),
+    TextList: ("list<string>", _tags, _are_tags),
+    TextMap: (_LISTED, _headers, _are_headers),
+    Nested: (
+        "struct<first_ms: int64, max_ms: int64, factor: double, jitter: double>, or some of these",
+        _backoff,
+        _is_backoff,
+    ),
+}
+"""Columns by the kinds of fields."""
+_KNOWN: Final[dict[str, _Kind]] = {
     "value": (_TEXTS, _value, _is_text),
     "deliver_at": ("timestamp", _deliver_at, _is_time),
     "delay_ms": ("an integer", _delay_ms, _is_integer),
-    "id": ("string", _text, _is_utf8),
-    "key": ("string", _text, _is_utf8),
-    "priority": ("an integer", _integers, _is_integer),
-    "headers": (_LISTED, _headers, _are_headers),
-    "tags": ("list<string>", _tags, _are_tags),
-    "ttl_ms": ("an integer", _integers, _is_integer),
-    "max_retry": ("an integer", _integers, _is_integer),
+    **{field.name: _KINDS[type(field.member)] for field in FIELDS if field.member is not MERGE},
 }
 """What each column must be, how it is taken, and whether a type is right."""

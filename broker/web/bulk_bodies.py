@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.arrow_bodies import decode_arrow
 from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.broker.web.body_budget import no_memory
 from delaylog.broker.web.context import BULK, Context
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.batch import MessageBatch, decode_send
-from delaylog.storage.own_backoff import column_has_own_backoffs
 
 FORMS: Final = (BULK, ARROW)
 ARROW_INLINE_BYTES_MAX: Final = 2 << 20
@@ -41,19 +39,11 @@ async def read_batch(ctx: Context) -> MessageBatch:
 async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
     limits = ctx.node.engine.limits
     if kind == BULK:
-        return _decode_bulk(wire, limits)
+        return decode_send(wire, rows_max=limits.bulk_rows_max)
     if len(wire) <= ARROW_INLINE_BYTES_MAX:
         return decode_arrow(wire, limits)
     batch = await asyncio.to_thread(decode_arrow, wire, limits)
     if ctx.changes:
         # What was looked at when the body had come may have changed.
         ctx.node.standing.check()
-    return batch
-
-
-def _decode_bulk(wire: bytes, limits: Limits) -> MessageBatch:
-    batch = decode_send(wire, rows_max=limits.bulk_rows_max)
-    if not batch.headers.empty and column_has_own_backoffs(batch.headers, batch.n).any():
-        # That is how the broker itself stores it: no form of a request.
-        raise Problem("bad_request", "headers must be a msgpack map of texts", field="headers")
     return batch

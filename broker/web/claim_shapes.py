@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.web.members import INT64_MAX, Int, QueryInt, Shape
 from delaylog.broker.web.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS
+from delaylog.storage.members import INT64_MAX, Int, QueryInt, Shape
 
 CLAIM_MAX: Final = Int(
     "max", "At most so many messages; absent: as many as a claim may have.", 1, "claim_rows_max"

@@ -14,11 +14,11 @@ from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.body_budget import BodyBudget, no_memory
 from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
-from delaylog.broker.web.members import Member
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import READ
 from delaylog.broker.web.singles import SingleMerger
 from delaylog.broker.web.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
+from delaylog.storage.members import Member
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
@@ -173,7 +173,7 @@ class Context:
                 raise Problem("bad_request", f"the body is not msgpack: {error}") from None
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
-    def query(self, *declared: Member) -> dict[str, str]:
+    def query(self, *declared: Member[Any]) -> dict[str, str]:
         """Query parameters; unknown ones are refused. Whose state is read was settled before."""
         known = [member.name for member in declared]
         if self.reads:

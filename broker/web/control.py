@@ -23,13 +23,12 @@ from delaylog.broker.web.places import seen_by, the_topic
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     CANCEL_FORCE_QUERY,
-    DELIVER_AT_MS,
     GROUP,
     LIFE,
     NEW_DELAY_MS,
-    PRIORITY,
     RESCHEDULE,
 )
+from delaylog.storage.message_fields import DELIVER_AT_MS, PRIORITY
 
 
 def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:

@@ -72,13 +72,13 @@ async def control_many(ctx: Context) -> web.StreamResponse:
         force = CANCEL_FORCE.take(members)
     else:
         due = take_due(ctx, members)
-    ids, filtered = CONTROL_IDS.take(members, limits), FILTER.take(members)
+    ids, filtered = CONTROL_IDS.take(members, limits), FILTER.take(members, limits)
     rate = RATE.take(members, limits)
     if (ids is None) == (filtered is None):
         raise Problem("bad_request", "give ids, or a filter", field="ids")
     _check_time(action, due)
     if filtered is not None:
-        wanted = _filter(ctx, action, filtered, force=force)
+        wanted = _filter(action, filtered, force=force)
         return await _begin(ctx, action, wanted, rate=rate, due=due, force=force)
     if rate is not None:
         raise Problem("bad_request", "a rate goes with a filter", field="rate")
@@ -134,9 +134,8 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- by filter
 
 
-def _filter(ctx: Context, action: str, members: dict[str, Any], *, force: bool) -> Filter:
-    limits = ctx.node.engine.limits
-    word = FILTER_STATE.take(members)
+def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
+    word = members.get(FILTER_STATE.name)
     letters = action == "cancel" and word == "dead"
     if letters and not force:
         detail = "to cancel dead messages takes them out of the dead letters: that needs force"
@@ -145,10 +144,10 @@ def _filter(ctx: Context, action: str, members: dict[str, Any], *, force: bool) 
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
     return Filter(
         None if word is None else MessageState[word.upper()],
-        DUE_FROM.take(members, limits),
-        DUE_TO.take(members, limits),
-        TAG.take(members),
-        FILTER_KEY.take(members),
+        members.get(DUE_FROM.name),
+        members.get(DUE_TO.name),
+        members.get(TAG.name),
+        members.get(FILTER_KEY.name),
     )
 
 

@@ -1,7 +1,8 @@
 """Shapes of the native API: the members of its requests, and what they come to.
 
-Every parse function takes untrusted members and returns plain values or raises a Problem that
-names the member. A message becomes a `Single`: one row to be merged with others of its turn.
+Every parse function takes untrusted members and returns plain values or raises a Problem or
+MemberError that names the member. A message becomes a `Single`: one row to be merged with others of
+its turn.
 """
 
 from __future__ import annotations
@@ -11,29 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
-
-from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAG_MODES, TAGS_MAX, TagFilter
+from delaylog.broker.engine.filters import TAG_MODES, TagFilter
 from delaylog.broker.engine.forecast import HOURS_MAX, MINUTES_MAX
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.sending import (
-    HEADERS_BYTES_MAX,
-    ID_BYTES_MAX,
-    KEY_BYTES_MAX,
-    check_id,
-)
-from delaylog.broker.engine.settings import OBJECT_BOUNDS
 from delaylog.broker.single_sends import Single
-from delaylog.broker.web.members import (
+from delaylog.broker.web.problems import Problem
+from delaylog.storage.batch import BATCH_VERSION
+from delaylog.storage.members import (
     INT64_MAX,
-    Base64,
     Choice,
     Flag,
     Int,
     IntOrText,
     Nested,
-    Number,
     ObjectList,
     QueryFlag,
     QueryInt,
@@ -41,46 +33,20 @@ from delaylog.broker.web.members import (
     Shape,
     Text,
     TextList,
-    TextMap,
 )
-from delaylog.broker.web.problems import Problem
-from delaylog.storage.batch import BATCH_VERSION, MERGE_MODES
-from delaylog.storage.own_backoff import encode_own_backoff
+from delaylog.storage.message_fields import (
+    BODY,
+    BODY_BASE64,
+    DELAY_MS,
+    DELIVER_AT_MS,
+    FIELDS,
+    KEY_BYTES_MAX,
+    PRIORITY,
+    TAG_BYTES_MAX,
+    TAGS_MAX,
+    pack_fields,
+)
 
-ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
-BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
-DELIVER_AT_MS: Final = Int(
-    "deliver_at_ms", "Due at this Unix time in ms; a past one means now.", 0, INT64_MAX
-)
-DELAY_MS: Final = Int("delay_ms", "Due so many ms from now.", 0, INT64_MAX)
-ID: Final = Text(
-    "id",
-    "Your own id, unique among living messages of the topic; absent or empty: one is made.",
-    ID_BYTES_MAX,
-    f"^$|{ID_PATTERN}",
-)
-PRIORITY: Final = Int("priority", "Higher first.", -(2**31) + 1, 2**31 - 1)
-TTL_MS: Final = Int("ttl_ms", "May be delivered so long after it is due; -1: for ever.", -1, 2**53)
-MAX_RETRY: Final = Int("max_retry", "Deliveries beyond the first.", 0, 2**16 - 2)
-TAGS: Final = TextList(
-    "tags", "Tags, without newlines.", 0, TAGS_MAX, pattern=r"^[^\n]+$", length_max=TAG_BYTES_MAX
-)
-KEY: Final = Text("key", "Ordering key.", KEY_BYTES_MAX)
-MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
-HEADERS: Final = TextMap("headers", "Texts that are carried along.")
-_BACKOFF_BOUNDS: Final = OBJECT_BOUNDS["backoff"]
-FIRST_MS: Final = Int("first_ms", "Before the first retry; 0: at once.", 0, 86_400_000)
-BACKOFF_MAX_MS: Final = Int("max_ms", "Before any retry at most.", 0, 30 * 86_400_000)
-FACTOR: Final = Number("factor", "So much longer each time.", *_BACKOFF_BOUNDS["factor"])
-JITTER: Final = Number("jitter", "Shortened by up to this share.", *_BACKOFF_BOUNDS["jitter"])
-assert (FIRST_MS.low, FIRST_MS.high) == _BACKOFF_BOUNDS["first_ms"]
-assert (BACKOFF_MAX_MS.low, BACKOFF_MAX_MS.high) == _BACKOFF_BOUNDS["max_ms"]
-BACKOFF: Final = Nested(
-    "backoff",
-    "The wait before a retry; what it does not say its topic does.",
-    Shape("Backoff", "a backoff", FIRST_MS, BACKOFF_MAX_MS, FACTOR, JITTER),
-)
 MESSAGE: Final = Shape(
     "Message to send",
     "a message",
@@ -88,18 +54,11 @@ MESSAGE: Final = Shape(
     BODY_BASE64,
     DELIVER_AT_MS,
     DELAY_MS,
-    ID,
-    PRIORITY,
-    TTL_MS,
-    MAX_RETRY,
-    TAGS,
-    KEY,
-    MERGE,
-    HEADERS,
-    BACKOFF,
+    *(field.member for field in FIELDS),
     rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
 )
-_PLAIN: Final = frozenset({"body", "delay_ms", "deliver_at_ms"})
+_APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
+"""What a message has beside the fields of the table."""
 
 GROUP: Final = Text(
     "group", "The consumer group; absent: the default one.", 200, "^[A-Za-z0-9._-]{1,200}$"
@@ -356,22 +315,22 @@ HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, def
 
 
 def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:
-    body = members.get("body")
+    body, found = members.get("body"), None
     if body is not None:
         if members.get("body_base64") is not None:
             raise Problem(
                 "bad_request", "give body or body_base64, not both", field="body", item=item
             )
-        found = body if isinstance(body, bytes) else BODY.take(members, item)
+        found = body if isinstance(body, bytes) else BODY.check(body, None, item)
     else:
-        found = BODY_BASE64.take(members, item)
+        found = BODY_BASE64.take(members, None, item)
     if found is None:
         raise Problem("bad_request", "body or body_base64 is missing", field="body", item=item)
     return found
 
 
 def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None = None) -> Single:
-    """One message of a send. Raises a Problem naming the member (and the item of an array)."""
+    """One message of a send. Raises a Problem or MemberError that names what is wrong."""
     values = MESSAGE.check(members, item)
     body = _take_body(values, item)
     if len(body) > limits.body_bytes_max:
@@ -396,71 +355,11 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
             item=item,
         )
     single = Single(body, due if due is not None else (delay or 0), due is None)
-    if not values.keys() <= _PLAIN:
-        _parse_rest(values, single, limits, item)
+    if not values.keys() <= _APART:
+        fields = {name: value for name, value in values.items() if name not in _APART}
+        single.fields = packed = pack_fields(fields, item)
+        single.merge = packed.pop("merge", None)
     return single
-
-
-def _parse_rest(
-    members: Mapping[str, Any], single: Single, limits: Limits, item: int | None
-) -> None:
-    single.plain = False
-    single.id = ID.take(members, item) or b""
-    if single.id:
-        check_id(single.id, item)
-    single.key = KEY.take(members, item) or b""
-    single.tags = _join_tags(TAGS.take(members, limits, item), item)
-    single.headers = _pack_headers(HEADERS.take(members, item), item)
-    backoff = _take_backoff(members, limits, item)
-    if backoff:
-        single.headers = encode_own_backoff(backoff) + single.headers
-    single.priority = PRIORITY.take(members, limits, item) or 0
-    ttl = TTL_MS.take(members, limits, item)
-    if ttl is not None:
-        single.ttl_ms = ttl
-    retry = MAX_RETRY.take(members, limits, item)
-    if retry is not None:
-        single.max_retry = retry
-    single.merge = MERGE.take(members, item)
-
-
-def _take_backoff(members: Mapping[str, Any], limits: Limits, item: int | None) -> dict[str, float]:
-    """What a message says of its backoff."""
-    values = BACKOFF.take(members, item)
-    if not values:
-        return {}
-    said = {
-        "first_ms": FIRST_MS.take(values, limits, item),
-        "max_ms": BACKOFF_MAX_MS.take(values, limits, item),
-        "factor": FACTOR.take(values, item),
-        "jitter": JITTER.take(values, item),
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _join_tags(texts: list[str] | None, item: int | None) -> bytes:
-    """Tags joined by newlines."""
-    if not texts:
-        return b""
-    try:
-        tags = [tag.encode() for tag in texts]
-    except UnicodeEncodeError:
-        raise TAGS.wrong("must be valid Unicode", item) from None
-    if any(not 1 <= len(tag) <= TAG_BYTES_MAX or b"\n" in tag for tag in tags):
-        raise TAGS.wrong(f"have 1 to {TAG_BYTES_MAX} bytes each and no newlines", item)
-    return b"\n".join(tags)
-
-
-def _pack_headers(texts: dict[str, str] | None, item: int | None) -> bytes:
-    if not texts:
-        return b""
-    try:
-        packed = bytes(msgpack.packb(texts))
-    except UnicodeEncodeError:
-        raise HEADERS.wrong("must be valid Unicode", item) from None
-    if len(packed) > HEADERS_BYTES_MAX:
-        raise HEADERS.wrong(f"take at most {HEADERS_BYTES_MAX} bytes", item)
-    return packed
 
 
 @dataclass(frozen=True, slots=True)

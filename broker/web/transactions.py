@@ -20,7 +20,6 @@ from delaylog.broker.engine.transactions.judging import Winner
 from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished
 from delaylog.broker.web.bulk_bodies import read_batch
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.members import Values
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import (
     ABORT,
@@ -44,6 +43,7 @@ from delaylog.broker.web.shapes import (
     WINNERS,
 )
 from delaylog.replication.leader import Acks
+from delaylog.storage.members import Values
 from delaylog.storage.transaction_frames import RESULTS
 
 WINNERS_A_SLICE: Final = 500
@@ -153,7 +153,7 @@ async def commit_transaction(ctx: Context) -> web.StreamResponse:
         if item % WINNERS_A_SLICE == WINNERS_A_SLICE - 1:
             # Ten thousand would hold the loop for some 15 ms.
             await asyncio.sleep(0)
-        producer = PRODUCER.take(winner, item)
+        producer = PRODUCER.take(winner, limits, item)
         numbers = [
             member.take(winner, limits, item)
             for member in (WINNER_PART, WINNER_ATTEMPT, WINNER_ROWS)

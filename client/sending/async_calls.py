@@ -104,7 +104,7 @@ class AsyncSendCalls:
             if members is None:
                 sendings.append(self._put(topic, row, None, None))
             else:
-                own, key = members.id.decode() or None, members.key.decode() or None
+                own, key = (members.get(name, b"").decode() or None for name in ("id", "key"))
                 sendings.append(self._put(topic, row, own, key))
         outcomes: list[Sent | BaseException] = []
         for sending in sendings:

@@ -14,21 +14,12 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, cast
 
-import msgpack
-import numpy as np
-
-from delaylog.client.bulk import BULK_VERSION, REJECTED, SendAnswer, ref_to_id
+from delaylog.client.bulk import REJECTED, SendAnswer, ref_to_id
 from delaylog.client.errors import IdInUse
 from delaylog.client.models import Sent
-from delaylog.client.sending.row import (
-    NO_MEMBERS,
-    RETRY_DEFAULT,
-    TTL_DEFAULT,
-    Kind,
-    Members,
-    is_relative,
-    merge_of,
-)
+from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
+from delaylog.storage.batch import encode_send
+from delaylog.storage.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
 RESULTS: Final = ("created", "kept", "replaced", "rejected")
@@ -69,7 +60,7 @@ class Batch:
         self.opened_at_s = opened_at_s
         self.bodies: list[bytes] = []
         self.times_ms: list[int] = []
-        self.members: list[Members] | None = None
+        self.members: list[Packed | None] | None = None
         """One a row as soon as any row has some."""
         self.size_bytes = 0
         self.rows = 0
@@ -90,7 +81,7 @@ class Batch:
         self._sent: list[Sent] | None = None
         self._answers: dict[int, Sent] = {}
 
-    def add(self, body: bytes, time_ms: int, members: Members | None) -> int:
+    def add(self, body: bytes, time_ms: int, members: Packed | None) -> int:
         """One more row; its number."""
         bodies = self.bodies
         row = len(bodies)
@@ -113,7 +104,6 @@ class Batch:
             members = None if members is None else [members[row] for row in rows]
         n = len(bodies)
         fields: dict[str, Any] = {
-            "v": BULK_VERSION,
             "n": n,
             "delay_ms" if is_relative(self.kind) else "deliver_at_ms": _numbers("q", times_ms),
             "body_size": _numbers("I", list(map(len, bodies))),
@@ -125,9 +115,8 @@ class Batch:
         if merge is not None:
             fields["merge"] = merge
         if members is not None:
-            _put_members(fields, members)
-        packed: bytes = msgpack.packb(fields)
-        return packed
+            put_columns(fields, members)
+        return encode_send(fields)
 
     def is_settled(self, row: int) -> bool:
         """Whether this row has its end."""
@@ -188,7 +177,7 @@ class Batch:
             ids: Iterable[str] = map(_ID_OF_REF, answer.refs.tolist())
             if self.members is not None:
                 pairs = zip(self.members, ids, strict=True)
-                ids = [members.id.decode() or made for members, made in pairs]
+                ids = [_own_id(members) or made for members, made in pairs]
             results = map(RESULTS.__getitem__, answer.result.tolist())
             rows = zip(ids, answer.deliver_at_ms.tolist(), results, repeat(self.shard))
             made = self._sent = list(map(_MAKE_SENT, rows))
@@ -196,13 +185,11 @@ class Batch:
         return made
 
     def _id(self, row: int) -> str:
-        return "" if self.members is None else self.members[row].id.decode()
+        return "" if self.members is None else _own_id(self.members[row])
 
-    def _add_members(self, row: int, members: Members | None) -> None:
+    def _add_members(self, row: int, members: Packed | None) -> None:
         if self.members is None:
-            self.members = [NO_MEMBERS] * row
-        if members is None:
-            members = NO_MEMBERS
+            self.members = [None] * row
         self.members.append(members)
 
 
@@ -220,18 +207,5 @@ def _numbers(code: str, values: list[int]) -> int | bytes:
     return array(code, values).tobytes()
 
 
-def _put_members(fields: dict[str, Any], members: list[Members]) -> None:
-    """The columns that any row has a value in."""
-    ids, keys, tags, headers, priorities, ttls, retries = zip(*members, strict=True)
-    texts = {"id": ids, "key": keys, "tags": tags, "headers": headers}
-    for name, column in texts.items():
-        block = b"".join(column)
-        if block:
-            fields[f"{name}_size"] = np.fromiter(map(len, column), "<u2", len(column)).tobytes()
-            fields[name] = block
-    if any(priorities):
-        fields["priority"] = array("i", priorities).tobytes()
-    if ttls.count(TTL_DEFAULT) < len(ttls):
-        fields["ttl_ms"] = array("q", ttls).tobytes()
-    if retries.count(RETRY_DEFAULT) < len(retries):
-        fields["max_retry"] = array("H", retries).tobytes()
+def _own_id(members: Packed | None) -> str:
+    return "" if members is None else members.get("id", b"").decode()

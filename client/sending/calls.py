@@ -151,7 +151,7 @@ class SendCalls:
         for number, (_, _, _, members) in enumerate(rows):
             own = key = None
             if members is not None:
-                own, key = members.id.decode() or None, members.key.decode() or None
+                own, key = (members.get(name, b"").decode() or None for name in ("id", "key"))
             homes.setdefault(self._topology.home(own, key), []).append(number)
         outcomes: dict[int, Sent | BaseException] = {}
         for home, numbers in homes.items():

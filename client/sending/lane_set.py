@@ -77,7 +77,7 @@ class LaneSet:
         body, kind, time_ms, members = row
         size_bytes = len(body) + ROW_BYTES
         if members is not None:
-            size_bytes += len(members.tags) + len(members.headers)
+            size_bytes += len(members.get("tags", b"")) + len(members.get("headers", b""))
         lane = (self._free if free else self._pinned).get(topic)
         batch = None if lane is None else lane.open
         if (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgpack
 import numpy as np
+import pytest
 
-from delaylog.storage.batch import TextColumn
+from delaylog.storage.batch import TextColumn, has_own_backoffs
 from delaylog.storage.own_backoff import (
     OWN_BACKOFF_SIZE,
-    column_has_own_backoffs,
     encode_own_backoff,
     own_backoffs,
     split_own_backoff,
@@ -41,11 +41,19 @@ def test_it_stands_in_front_of_headers() -> None:
     assert split_own_backoff(b"") == ({}, b"")
 
 
+@pytest.mark.parametrize(
+    "raw", [b"\x94", b"\x94\x01\x02\x03\x04", b"\x94" * 37, encode_own_backoff(SAID)[:36]]
+)
+def test_an_array_that_is_no_backoff_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (numpy has words of its own)
+        split_own_backoff(raw)
+
+
 def test_columns() -> None:
     headers = msgpack.packb({"a": "b"})
     values = [b"", encode_own_backoff(SAID), headers, encode_own_backoff({}) + headers, b""]
     column = TextColumn(np.array([len(each) for each in values]), b"".join(values))
-    own = column_has_own_backoffs(column, len(values))
+    own = has_own_backoffs(column, len(values))
     assert own.tolist() == [False, True, False, True, False]
     sizes = column.sizes(len(values))
     found = own_backoffs(column.block, (np.cumsum(sizes) - sizes)[own])

@@ -22,6 +22,7 @@ from delaylog.broker.sending_apart import send_apart
 from delaylog.broker.single_sends import Single, all_same, build_wire, plain_wire
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.batch import decode_send
+from delaylog.storage.errors import BatchError
 
 if TYPE_CHECKING:
     from delaylog.broker.resp.connection import Connection
@@ -257,7 +258,7 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
     def verb(run: Run, argv: list[bytes]) -> Reply:
         try:
             return call(run, argv)
-        except EngineError as error:
+        except (EngineError, BatchError) as error:
             raise refused(error) from None
 
     verb.__doc__ = call.__doc__

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAGS_MAX
-from delaylog.broker.engine.sending import KEY_BYTES_MAX, TTL_MS_MAX, check_id
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
@@ -20,19 +17,17 @@ from delaylog.broker.resp.native.words import (
     refused,
     take_due,
     take_list,
-    take_number,
+    take_text,
     topic_key,
     unknown_option,
     written_ids,
 )
 from delaylog.broker.single_sends import Single, all_same, plain_wire
-from delaylog.storage.batch import MERGE_MODES, Column
+from delaylog.storage.batch import Column
+from delaylog.storage.errors import BatchError
+from delaylog.storage.message_fields import BY_OPTION, ID, MERGE, TAGS, from_text, pack_fields
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
-_INT32: Final = 2**31
-_RETRIES_MAX: Final = 2**16 - 2
-_OPTIONS: Final = frozenset((b"ID", b"PRIORITY", b"TTL", b"KEY", b"RETRIES", b"MERGE"))
-"""Those of a send that have one value."""
 
 
 @command("dl.send", -4, _FLAGS)
@@ -49,71 +44,36 @@ def dl_send(run: Run, argv: Args) -> Reply:
     if relative and len(argv) == 4:
         host.add_plain(key, body, due_ms, run.session)
         return WRITTEN
-    single = Single(body, due_ms, relative)
-    if len(argv) > 4:
-        try:
-            _take_options(single, argv)
-        except EngineError as error:
-            raise refused(error) from None
-    host.add(key, single, run.session)
+    try:
+        fields = _take_options(argv) if len(argv) > 4 else {}
+    except BatchError as error:
+        raise refused(error) from None
+    merge = fields.pop(MERGE.name, None)
+    host.add(key, Single(body, due_ms, relative, fields or None, merge), run.session)
     return WRITTEN
 
 
-def _take_options(single: Single, argv: Args) -> None:
-    """The options of a send. Raises CommandError and BadRequestError."""
-    single.plain = False
+def _take_options(argv: Args) -> dict[str, Any]:
+    """The packed fields of a send. Raises CommandError, MemberError."""
+    values: dict[str, Any] = {}
     at = 4
     while at < len(argv):
         option = argv[at].upper()
-        if option == b"TAGS":
-            tags, at = take_list(argv, at + 1)
-            single.tags = _join_tags(tags)
-            continue
-        if option not in _OPTIONS:
+        field = BY_OPTION.get(option)
+        if field is None:
             raise unknown_option(argv[at])
+        if field.member is TAGS:
+            tags, at = take_list(argv, at + 1)
+            values[TAGS.name] = [take_text(tag, option) for tag in tags]
+            continue
         if at + 1 >= len(argv):
             raise misplaced(option + b" value")
-        value = argv[at + 1]
+        text = take_text(argv[at + 1], option)
+        if not text and field.member is ID:
+            raise CommandError(b"ERR an id is not empty")
+        values[field.name] = from_text(field, text)
         at += 2
-        if option == b"ID":
-            check_id(value)
-            if not value:
-                raise CommandError(b"ERR an id is not empty")
-            single.id = value
-        elif option == b"PRIORITY":
-            single.priority = take_number(value, b"PRIORITY", -_INT32 + 1, _INT32 - 1)
-        elif option == b"TTL":
-            single.ttl_ms = take_number(value, b"TTL", 1, TTL_MS_MAX)
-        elif option == b"KEY":
-            if len(value) > KEY_BYTES_MAX or not _is_text(value):
-                raise CommandError(b"ERR a key is UTF-8 of at most %d bytes" % KEY_BYTES_MAX)
-            single.key = value
-        elif option == b"RETRIES":
-            single.max_retry = take_number(value, b"RETRIES", 0, _RETRIES_MAX)
-        else:
-            single.merge = value.decode("utf-8", "replace").lower()
-            if single.merge not in MERGE_MODES:
-                raise CommandError(f"ERR MERGE is one of {', '.join(MERGE_MODES)}".encode())
-
-
-def _join_tags(tags: list[bytes]) -> bytes:
-    good = all(
-        1 <= len(tag) <= TAG_BYTES_MAX and b"\n" not in tag and _is_text(tag) for tag in tags
-    )
-    if not good or len(tags) > TAGS_MAX:
-        raise CommandError(
-            b"ERR at most %d tags, UTF-8 of 1 to %d bytes without newlines"
-            % (TAGS_MAX, TAG_BYTES_MAX)
-        )
-    return b"\n".join(tags)
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return pack_fields(values)
 
 
 @command("dl.msend", -4, _FLAGS)

@@ -14,8 +14,9 @@ from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.problems import Problem
 from delaylog.storage.columns import some
-from delaylog.storage.errors import BatchError
+from delaylog.storage.errors import BatchError, MemberError
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.message_fields import BY_NAME
 
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
@@ -141,8 +142,8 @@ def written_ids(refs: Int64Array) -> bytes:
     return lines.tobytes()
 
 
-def refused(error: EngineError) -> CommandError:
-    """What a client is told of a refusal by the engine."""
+def refused(error: EngineError | BatchError) -> CommandError:
+    """What a client is told of a refusal of the layers below."""
     told = refusal(error)
     assert told is not None
     return told
@@ -156,6 +157,9 @@ def refusal(error: Exception) -> CommandError | None:
         return CommandError(READ_ONLY)
     if isinstance(error, (EngineError, Problem)):
         code, text = error.code, error.detail
+    elif isinstance(error, MemberError) and error.field in BY_NAME:
+        option = BY_NAME[error.field].option.decode()
+        code, text = "bad_request", f"{option} {error.what}"
     elif isinstance(error, BatchError):
         code, text = "bad_request", str(error)
     else:

@@ -27,6 +27,7 @@ from delaylog.broker.web.context import JSON, Context
 from delaylog.broker.web.leader_proxy import LeaderProxy
 from delaylog.broker.web.problems import Problem, problem_of
 from delaylog.storage.errors import DISTRUSTED
+from delaylog.storage.message_fields import BACKOFF
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
@@ -235,6 +236,12 @@ CALLS: Final[dict[str, Call]] = {
             Param("msgId", "text", "Your own id; absent or empty: one is made."),
             Param("ttlMillis", "long", "Kept so long after it is due; 0 or less: 1 h.", -1),
             Param("maxRetry", "int", "Deliveries beyond the first; negative: 10.", -1),
+            Param(
+                BACKOFF.name,
+                "text",
+                "Not in the original: the wait in ms before the first retry, or a JSON object with "
+                "first_ms, max_ms, factor, jitter; absent: at once.",
+            ),
         ),
         lambda face: face.queue.send_msg,
         "Send a message. A living message with the same id wins and is answered.",

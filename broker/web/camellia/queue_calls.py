@@ -16,7 +16,6 @@ from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.merging import CREATED
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, Topic
-from delaylog.broker.engine.sending import check_id
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
@@ -28,6 +27,7 @@ from delaylog.broker.web.messages import receive_or_wait, settled
 from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.shapes import ReceiveCall
 from delaylog.storage.layout import Int64Array, MessageState
+from delaylog.storage.message_fields import BACKOFF, BY_NAME, TTL_MS_MAX, from_text, pack_fields
 
 TTL_MS: Final = 3_600_000
 MAX_RETRY: Final = 10
@@ -37,7 +37,6 @@ BATCH: Final = 1
 WAITERS_MAX: Final = 100_000
 """Long polls that wait for one topic; another one is answered at once."""
 TOPIC_BYTES_MAX: Final = 200
-_TTL_MS_MAX: Final = 2**53
 _RETRY_MAX: Final = 65_534
 TOPIC_SETTINGS: Final = TopicSettings(
     merge="keep",
@@ -83,24 +82,25 @@ class QueueCalls:
         if not name or not text:
             return {"code": 400}
         limits = self._node.engine.limits
-        raw_id = (values["msgId"] or uuid.uuid4().hex).encode()
-        check_id(raw_id)
+        msg_id = values["msgId"] or uuid.uuid4().hex
         body = text.encode()
         if len(body) > limits.body_bytes_max:
             raise Problem("too_large", f"a message has at most {limits.body_bytes_max} bytes")
         if delay_ms > limits.horizon_ms:
             raise Problem("bad_request", f"delayMillis is at most {limits.horizon_ms}")
         ttl_ms, max_retry = values["ttlMillis"], values["maxRetry"]
-        single = Single(
-            body,
-            delay_ms,
-            True,
-            id=raw_id,
-            ttl_ms=min(ttl_ms, _TTL_MS_MAX) if ttl_ms > 0 else TTL_MS,
-            max_retry=min(max_retry, _RETRY_MAX) if max_retry >= 0 else MAX_RETRY,
-            merge="keep",
-            plain=False,
+        ttl_ms = min(ttl_ms, TTL_MS_MAX) if ttl_ms > 0 else TTL_MS
+        max_retry = min(max_retry, _RETRY_MAX) if max_retry >= 0 else MAX_RETRY
+        backoff = values[BACKOFF.name]
+        fields = pack_fields(
+            {
+                "id": msg_id,
+                "ttl_ms": ttl_ms,
+                "max_retry": max_retry,
+                "backoff": from_text(BY_NAME[BACKOFF.name], backoff) if backoff else None,
+            }
         )
+        single = Single(body, delay_ms, True, fields, merge="keep")
         result, row, kept = await self._created_or_kept(ctx, name, single)
         self._monitor.calls(name).send += 1
         if kept is not None:
@@ -108,12 +108,12 @@ class QueueCalls:
         due_ms = int(result.deliver_at_ms[row])
         sent = messages.members(
             name,
-            raw_id.decode(),
+            msg_id,
             body,
             sent_at_ms=due_ms - delay_ms,
             due_ms=due_ms,
-            expires_at_ms=due_ms + single.ttl_ms,
-            max_retry=single.max_retry,
+            expires_at_ms=due_ms + ttl_ms,
+            max_retry=max_retry,
             retry=0,
             status=int(MessageState.WAITING if delay_ms else MessageState.READY),
         )

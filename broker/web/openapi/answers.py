@@ -21,8 +21,8 @@ from delaylog.broker.engine.settings import (
 from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
-from delaylog.broker.web.members import Schema
 from delaylog.storage.layout import Cause, MessageState
+from delaylog.storage.members import Schema
 from delaylog.storage.transaction_frames import RESULTS
 
 _INT: Final[Schema] = {"type": "integer"}

@@ -11,7 +11,6 @@ from delaylog.broker.web.bulk_bodies import FORMS
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.context import BULK, JSON, MSGPACK
-from delaylog.broker.web.members import Schema, Shape
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.operations import (
     CLUSTER_CALLS,
@@ -21,7 +20,9 @@ from delaylog.broker.web.operations import (
     Operation,
     Takes,
 )
-from delaylog.broker.web.shapes import ID_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.broker.web.shapes import READ, TRANSACTION_ID_PATTERN
+from delaylog.storage.members import Schema, Shape
+from delaylog.storage.message_fields import ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
 _NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}

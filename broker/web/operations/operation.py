@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from delaylog.broker.web.context import Context
-from delaylog.broker.web.members import Member, Shape
+from delaylog.storage.members import Member, Shape
 
 Handler: TypeAlias = Callable[[Context], Awaitable[web.StreamResponse]]
 
@@ -43,8 +43,8 @@ class Operation:
     answers: dict[int, str]
     """Schema of each good status."""
     takes: Takes | None = None
-    query: tuple[Member, ...] = ()
-    query_needed: tuple[Member, ...] = ()
+    query: tuple[Member[Any], ...] = ()
+    query_needed: tuple[Member[Any], ...] = ()
     """Those of them that cannot be left out."""
     problems: tuple[int, ...] = ()
     """Statuses of refusals beyond those that any call may have."""

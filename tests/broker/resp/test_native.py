@@ -96,8 +96,24 @@ def test_one_wrong_send_of_a_turn_does_not_touch_the_others(client: RespClient, 
         ("DL.SEND", topic, 0, "e", "MERGE", "reject"),
     )
     assert is_error(replies[1], "CONFLICT")
-    assert is_error(replies[2], "ERR an id must not begin with '~'")
+    assert is_error(replies[2], "ERR ID must not begin with '~'")
     assert [message[2] for message in received(client, topic)] == [b"b", b"e"]
+
+
+@pytest.mark.parametrize("backoff", ["700", '{"first_ms": 700, "factor": 1.5}'])
+def test_a_send_may_say_its_backoff_and_headers(
+    client: RespClient, topic: str, backoff: str
+) -> None:
+    words = ("BACKOFF", backoff, "HEADERS", '{"h": "v"}', "ID", "x")
+    client.call("DL.SEND", topic, 0, "body", *words)
+    ((_, receipt, *_, headers),) = received(client, topic, "META")
+    assert headers == [b"h", b"v"]
+    nacked_ms = time.time() * 1000
+    client.call("DL.NACK", topic, receipt)
+    ((*_, due_ms, attempts),) = received(client, topic, "WAIT", 5_000)
+    # The topic's jitter shortens it by up to a fifth.
+    assert nacked_ms + 500 <= due_ms <= nacked_ms + 2_000
+    assert attempts == 2
 
 
 def test_what_a_send_says_comes_out_with_meta(client: RespClient, topic: str) -> None:
@@ -168,14 +184,17 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.SEND", "t", "@x", "x"), "ERR a time is written @"),
         (("DL.SEND", "t", 10**15, "x"), "ERR delay-ms must be 0 to"),
         (("DL.SEND", "t", 0, "x", "PRIORITY"), "ERR syntax error: write PRIORITY value"),
-        (("DL.SEND", "t", 0, "x", "PRIORITY", "high"), "ERR PRIORITY must be a whole number"),
-        (("DL.SEND", "t", 0, "x", "TTL", 0), "ERR TTL must be"),
-        (("DL.SEND", "t", 0, "x", "KEY", b"\xff"), "ERR a key is UTF-8"),
+        (("DL.SEND", "t", 0, "x", "PRIORITY", "high"), "ERR PRIORITY must be an integer"),
+        (("DL.SEND", "t", 0, "x", "TTL", -2), "ERR TTL must lie from -1 to"),
+        (("DL.SEND", "t", 0, "x", "KEY", b"\xff"), "ERR KEY is not UTF-8"),
         (("DL.RECEIVE", "t", 1, "TAGS", 1, b"\xff"), "ERR a tag is not UTF-8"),
         (("DL.RECEIVE", "t", 1, "GROUP", b"\xff"), "ERR GROUP is not UTF-8"),
         (("DL.SEND", "t", 0, "x", "TAGS", 3, "a"), "ERR the count of tags"),
-        (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR at most"),
-        (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE is one of"),
+        (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR TAGS have 1 to 64 bytes each"),
+        (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE must be one of"),
+        (("DL.SEND", "t", 0, "x", "BACKOFF", "soon"), "ERR BACKOFF must be a JSON object"),
+        (("DL.SEND", "t", 0, "x", "BACKOFF", -1), "ERR first_ms must lie from 0"),
+        (("DL.SEND", "t", 0, "x", "HEADERS", "[]"), "ERR HEADERS must be an object of texts"),
         (
             ("DL.SEND", "t", 0, "x", "COLOUR", "red"),
             "ERR syntax error: there is no option 'COLOUR'",

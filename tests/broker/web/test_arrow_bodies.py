@@ -21,7 +21,9 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.arrow_bodies import decode_arrow
 from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.broker.web.problems import Problem
-from delaylog.storage.batch import DEFAULT_I64, DEFAULT_U16, MessageBatch, expand
+from delaylog.storage.batch import MessageBatch, expand
+from delaylog.storage.message_fields import COLUMNS
+from delaylog.storage.own_backoff import split_own_backoff
 
 UTC_US = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -48,6 +50,11 @@ def one(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch({name: each for name, each in columns.items() if each is not None})
 
 
+def backoffs(*rows: dict[str, float]) -> pa.RecordBatch:
+    """A record batch of messages with these backoffs."""
+    return one(backoff=pa.array(rows))
+
+
 def refused(raw: bytes, limits: Limits = LIMITS) -> Problem:
     with pytest.raises(Problem) as caught:
         decode_arrow(raw, limits)
@@ -57,21 +64,22 @@ def refused(raw: bytes, limits: Limits = LIMITS) -> Problem:
 def as_rows(batch: MessageBatch) -> list[dict[str, Any]]:
     """The rows of a batch, for comparing."""
     texts = {name: getattr(batch, name).values(batch.n) for name in ("body", "id", "key", "tags")}
-    headers = [msgpack.unpackb(raw) if raw else {} for raw in batch.headers.values(batch.n)]
-    numbers = {
-        name: expand(0 if column is None else column, batch.n).tolist()
-        for name in ("deliver_at_ms", "priority")
-        for column in (getattr(batch, name),)
+    due = batch.deliver_at_ms
+    assert due is not None, "the streams here have times"
+    split = [split_own_backoff(raw) for raw in batch.headers.values(batch.n)]
+    columns: dict[str, list[Any]] = texts | {
+        "deliver_at_ms": expand(due, batch.n).tolist(),
+        "headers": [msgpack.unpackb(raw) if raw else {} for _, raw in split],
+        "backoff": [backoff for backoff, _ in split],
     }
-    for name, default in (("ttl_ms", DEFAULT_I64), ("max_retry", DEFAULT_U16)):
+    for name in NUMBERS:
         column = getattr(batch, name)
-        numbers[name] = expand(default if column is None else column, batch.n).tolist()
-    return [
-        {name: values[row] for name, values in (texts | numbers | {"headers": headers}).items()}
-        for row in range(batch.n)
-    ]
+        columns[name] = expand(ABSENT[name] if column is None else column, batch.n).tolist()
+    return [{name: values[row] for name, values in columns.items()} for row in range(batch.n)]
 
 
+NUMBERS = ("priority", "ttl_ms", "max_retry")
+ABSENT = {name: field.absent for name, field in COLUMNS.items()}
 TEXTS = st.text("aé😀b", max_size=5)
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -85,6 +93,11 @@ ROWS = st.lists(
             "max_retry": st.none() | st.integers(0, 9),
             "tags": st.none() | st.lists(TEXTS.filter(bool), max_size=3),
             "headers": st.none() | st.lists(st.tuples(TEXTS, st.none() | TEXTS), max_size=3),
+            "backoff": st.none()
+            | st.fixed_dictionaries(
+                {},
+                optional={"first_ms": st.integers(0, 9), "factor": st.just(2.0) | st.just(1.5)},
+            ),
         }
     ),
     min_size=1,
@@ -120,6 +133,7 @@ def test_against_rows(
         "max_retry": pa.int32(),
         "tags": pa.list_(text),
         "headers": pa.map_(text, pa.binary()) if as_map else HEADERS,
+        "backoff": pa.struct([("factor", pa.float32()), ("first_ms", pa.int32())]),
     }
 
     def cell(name: str, value: Any) -> Any:
@@ -145,9 +159,8 @@ def test_against_rows(
             "id": (row["id"] or "").encode(),
             "key": (row["key"] or "").encode(),
             "tags": "\n".join(row["tags"] or []).encode(),
-            "priority": row["priority"] or 0,
-            "ttl_ms": DEFAULT_I64 if row["ttl_ms"] is None else row["ttl_ms"],
-            "max_retry": DEFAULT_U16 if row["max_retry"] is None else row["max_retry"],
+            **{name: ABSENT[name] if row[name] is None else row[name] for name in NUMBERS},
+            "backoff": row["backoff"] or {},
             "headers": {key: said or "" for key, said in row["headers"] or []},
         }
         for row in rows
@@ -207,6 +220,11 @@ BAD: dict[str, tuple[pa.RecordBatch, str, int | None]] = {
     "id binary": (one(id=pa.array([b"x"])), "id", None),
     "a long id": (one(id=pa.array(["x", "y" * 70_000])), "id", 1),
     "a low priority": (one(priority=pa.array([0, -(2**31)], pa.int64())), "priority", 1),
+    "a backoff below 0": (backoffs({"first_ms": 1}, {"first_ms": -1}), "backoff", 1),
+    "a backoff that is no number": (backoffs({"factor": float("nan")}), "backoff", 0),
+    "a backoff of texts": (one(backoff=pa.array([{"first_ms": "1"}])), "backoff", None),
+    "a backoff of something else": (one(backoff=pa.array([{"last_ms": 1}])), "backoff", None),
+    "a backoff of a part of a ms": (one(backoff=pa.array([{"first_ms": 1.5}])), "backoff", None),
     "a priority of 64 bits": (one(priority=pa.array([2**64 - 1], pa.uint64())), "priority", None),
     "max_retry negative": (one(max_retry=pa.array([-1])), "max_retry", 0),
     "tags a text": (one(tags=pa.array(["a"])), "tags", None),

@@ -34,7 +34,6 @@ SEND: dict[str, Any] = {
 }
 assert len(SEND["headers"]) == 5
 
-OWN_BACKOFF = encode_own_backoff({"first_ms": 5})
 LARGE_HEADERS = msgpack.packb({"h": "x" * 20_000})
 assert len(LARGE_HEADERS) == 20_006
 
@@ -106,7 +105,15 @@ SENDS: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "headers no msgpack": ({"headers": b"\xc1\xc1\xc1\xc1\xc1"}, "headers"),
     "headers a text": ({"headers": msgpack.packb("text")}, "headers"),
-    "headers as they are stored": ({"headers_size": 37, "headers": OWN_BACKOFF * 3}, "headers"),
+    "a backoff out of bounds": (
+        {"headers_size": 37, "headers": encode_own_backoff({"first_ms": -2}) * 3},
+        "first_ms",
+    ),
+    "a backoff that is no number": (
+        {"headers_size": 37, "headers": encode_own_backoff({"factor": float("nan")}) * 3},
+        "factor",
+    ),
+    "a backoff of another form": ({"headers_size": 5, "headers": b"\x94\1\2\3\4" * 3}, "headers"),
     "headers cut short": ({"headers_size": 1, "headers": b"\x94" * 3}, "headers"),
     "headers of numbers": ({"headers_size": 4, "headers": msgpack.packb({"h": 5}) * 3}, "headers"),
     "headers with bytes keys": (

@@ -138,7 +138,7 @@ def test_who_repeats_an_id_is_answered_among_the_refused(stub: Stub, quota: str)
     """A quota refuses what would be new, and nobody beside it."""
 
     def named(*ids: int) -> list[Single]:
-        return [Single(b"x", 0, True, id=b"%d" % id_, plain=False) for id_ in ids]
+        return [Single(b"x", 0, True, {"id": b"%d" % id_}) for id_ in ids]
 
     stub.configure(**({"rate": 5} if quota == "rate" else {"pending": 50}))
     assert stub.send(*named(*range(50))) == [0] * 50

@@ -11,15 +11,14 @@ import pytest
 from delaylog.client.checks import check_topic
 from delaylog.client.models import NewMessage
 from delaylog.client.sending.row import (
-    MAX_RETRY_MAX,
-    PRIORITY_MAX,
-    Members,
     check_several,
     is_relative,
     make_row,
     merge_of,
     row_of,
 )
+from delaylog.storage.message_fields import MAX_RETRY, PRIORITY
+from delaylog.storage.own_backoff import encode_own_backoff
 
 
 def test_a_plain_message_is_a_body_and_a_time() -> None:
@@ -60,8 +59,24 @@ def test_members_are_as_a_bulk_body_wants_them() -> None:
         merge="replace",
     )
     packed = msgpack.packb({"h": "v"})
-    assert members == Members("né".encode(), b"k", b"a\nb", packed, -3, -1, 0)
+    assert members == {
+        "id": "né".encode(),
+        "key": b"k",
+        "tags": b"a\nb",
+        "headers": packed,
+        "priority": -3,
+        "ttl_ms": -1,
+        "max_retry": 0,
+    }
     assert merge_of(kind) == "replace"
+
+
+def test_a_backoff_goes_in_front_of_the_headers() -> None:
+    backoff = {"first_ms": 5, "jitter": 0.5}
+    front, packed = encode_own_backoff(backoff), msgpack.packb({"h": "v"})
+    assert make_row(b"x", backoff=backoff)[3] == {"headers": front}
+    assert make_row(b"x", backoff=backoff, headers={"h": "v"})[3] == {"headers": front + packed}
+    assert make_row(b"x", backoff={})[3] is None
 
 
 def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
@@ -85,16 +100,19 @@ def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
         ({"id": "é" * 128}, "255 bytes"),
         ({"id": "\ud800"}, "Unicode"),
         ({"key": "k" * 256}, "255 bytes"),
-        ({"tags": ["t"] * 17}, "16 tags"),
-        ({"tags": ["t" * 65]}, "64 bytes"),
+        ({"tags": ["t"] * 17}, "0 to 16 texts"),
+        ({"tags": ["t" * 65]}, "1 to 64 bytes"),
         ({"tags": ["a\nb"]}, "newlines"),
-        ({"tags": [""]}, "empty"),
+        ({"tags": [""]}, "1 to 64 bytes"),
         ({"headers": {"h": "v" * 16_384}}, "16384"),
         ({"headers": {"h": "\ud800"}}, "Unicode"),
-        ({"priority": PRIORITY_MAX + 1}, "priority"),
+        ({"priority": PRIORITY.high + 1}, "priority"),
         ({"ttl_ms": -2}, "ttl_ms"),
-        ({"max_retry": MAX_RETRY_MAX + 1}, "max_retry"),
-        ({"merge": "both"}, "keep, replace or reject"),
+        ({"max_retry": MAX_RETRY.high + 1}, "max_retry"),
+        ({"backoff": {"first_ms": -1}}, "first_ms must lie from 0"),
+        ({"backoff": {"factor": float("nan")}}, "factor must lie from 1"),
+        ({"backoff": {"last_ms": 1}}, "unknown member 'last_ms'"),
+        ({"merge": "both"}, "keep, replace, reject"),
     ],
 )
 def test_a_wrong_value_is_told_at_once(members: dict[str, Any], said: str) -> None:
@@ -118,6 +136,9 @@ def test_a_wrong_value_is_told_at_once(members: dict[str, Any], said: str) -> No
         {"headers": {"a": 5}},
         {"priority": "1"},
         {"max_retry": False},
+        {"backoff": 5},
+        {"backoff": {"first_ms": 1.5}},
+        {"colour": "red"},
     ],
 )
 def test_a_wrong_type_is_told_at_once(members: dict[str, Any]) -> None:

@@ -1,0 +1,409 @@
+"""Members of requests and fields of messages: each is declared once, which checks and documents it.
+
+A declaration has `check`, which returns a legal value or raises a MemberError that names the
+member; `take`, which checks the member of a mapping; and `schema`, its JSON schema. A member that
+is None counts as absent. A bound may be the name of a limit: `limits` is any object that has it as
+an attribute.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from delaylog.storage.errors import MemberError, MemberTypeError
+
+INT64_MAX: Final = 2**63 - 1
+_WHOLE: Final = re.compile(r"-?[0-9]{1,20}\Z")
+T = TypeVar("T")
+Values: TypeAlias = Mapping[str, Any]
+Schema: TypeAlias = dict[str, Any]
+
+
+def bound(value: int | str, limits: object) -> int:
+    """A bound, or the limit of that name."""
+    return value if isinstance(value, int) else int(getattr(limits, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Member(ABC, Generic[T]):
+    """What all declarations have."""
+
+    name: str
+    doc: str
+
+    def take(self, members: Values, limits: object = None, item: int | None = None) -> T | None:
+        """The member's value, None when absent."""
+        value = members.get(self.name)
+        return None if value is None else self.check(value, limits, item)
+
+    @abstractmethod
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> T:
+        """The value if it is legal. `item` is its row in a list of requests, for the error."""
+
+    def schema(self, limits: object) -> Schema:
+        """Its JSON schema under these limits."""
+        return {"description": self.doc, **self._kind(limits)}
+
+    @abstractmethod
+    def _kind(self, limits: object) -> Schema:
+        """What kind of value it has, as JSON schema."""
+
+    def wrong(self, what: str, item: int | None = None) -> MemberError:
+        """The refusal of a value."""
+        return MemberError(f"{self.name} {what}", field=self.name, item=item, what=what)
+
+    def wrong_type(self, wanted: str, value: object, item: int | None) -> MemberTypeError:
+        """The refusal of a value of another type."""
+        what = f"must be {wanted}, not {type(value).__name__}"
+        return MemberTypeError(f"{self.name} {what}", field=self.name, item=item, what=what)
+
+
+@dataclass(frozen=True, slots=True)
+class Int(Member[int]):
+    """A whole number."""
+
+    low: int | str
+    high: int | str
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
+        """The number."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong_type("an integer", value, item)
+        low, high = bound(self.low, limits), bound(self.high, limits)
+        if not low <= value <= high:
+            raise self.wrong(f"must lie from {low} to {high}, not {value}", item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {
+            "type": ["integer", "null"],
+            "minimum": bound(self.low, limits),
+            "maximum": bound(self.high, limits),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class IntOrText(Member[int | str]):
+    """A number, or a name instead."""
+
+    low: int
+    high: int
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> int | str:
+        """Either."""
+        if not isinstance(value, (int, str)) or isinstance(value, bool):
+            raise self.wrong_type("an integer or text", value, item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": ["integer", "string", "null"], "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Member[float]):
+    """A number, whole or not."""
+
+    low: float
+    high: float
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> float:
+        """The number."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise self.wrong_type("a number", value, item)
+        # NaN lies in no range.
+        if not self.low <= value <= self.high:
+            raise self.wrong(f"must lie from {self.low} to {self.high}, not {value}", item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": ["number", "null"], "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInt(Int):
+    """A whole number as a query parameter."""
+
+    default: int = 0
+
+    def take(self, members: Values, limits: object = None, item: int | None = None) -> int:
+        """The number."""
+        text = members.get(self.name)
+        if text is None:
+            return self.default
+        # Python reads "1_0", " 1" and other scripts' digits as numbers too.
+        if not _WHOLE.match(text):
+            raise self.wrong("must be an integer", item)
+        return self.check(int(text), limits, item)
+
+    def _kind(self, limits: object) -> Schema:
+        return {**Int._kind(self, limits), "type": "integer", "default": self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Member[bytes]):
+    """A text, as UTF-8 bytes."""
+
+    bytes_max: int | None = None
+    pattern: str | None = None
+    """What a legal text looks like, for the schema; the caller checks it."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
+        """The text."""
+        if not isinstance(value, str):
+            raise self.wrong_type("text", value, item)
+        try:
+            raw = value.encode()
+        except UnicodeEncodeError:
+            raise self.wrong("must be valid Unicode", item) from None
+        if self.bytes_max is not None and len(raw) > self.bytes_max:
+            raise self.wrong(f"has at most {self.bytes_max} bytes, not {len(raw)}", item)
+        return raw
+
+    def _kind(self, limits: object) -> Schema:
+        kind: Schema = {"type": ["string", "null"]}
+        if self.bytes_max is not None:
+            kind["maxLength"] = self.bytes_max
+        if self.pattern is not None:
+            kind["pattern"] = self.pattern
+        return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Base64(Member[bytes]):
+    """Bytes as base64 text."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
+        """The bytes."""
+        if not isinstance(value, str):
+            raise self.wrong_type("text", value, item)
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            raise self.wrong("is not base64", item) from None
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": ["string", "null"], "contentEncoding": "base64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Member[bool]):
+    """True or false."""
+
+    default: bool = False
+
+    def take(self, members: Values, limits: object = None, item: int | None = None) -> bool:
+        """The flag."""
+        value = members.get(self.name)
+        return self.default if value is None else self.check(value, limits, item)
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bool:
+        """The flag."""
+        if not isinstance(value, bool):
+            raise self.wrong_type("true or false", value, item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": ["boolean", "null"], "default": self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFlag(Flag):
+    """The same as a query parameter; named without a value it is true."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bool:
+        """The flag."""
+        known = {"true": True, "1": True, "": True, "false": False, "0": False}
+        if value.lower() not in known:
+            raise self.wrong("must be true or false", item)
+        return known[value.lower()]
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": "boolean", "default": self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Member[str]):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> str:
+        """The word."""
+        if not isinstance(value, str) or value not in self.words:
+            raise self.wrong(f"must be one of {', '.join(self.words)}, not {value!r:.64}", item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {"enum": [*self.words, None]}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWords(Member[frozenset[str]]):
+    """Some of a few words, as a query parameter: separated by commas."""
+
+    words: tuple[str, ...]
+
+    def take(
+        self, members: Values, limits: object = None, item: int | None = None
+    ) -> frozenset[str]:
+        """The words; all of them when absent."""
+        text = members.get(self.name)
+        return frozenset(self.words) if text is None else self.check(text, limits, item)
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> frozenset[str]:
+        """The words."""
+        found = frozenset(value.split(","))
+        if not found <= set(self.words):
+            raise self.wrong(f"names some of {', '.join(self.words)}, with commas between", item)
+        return found
+
+    def _kind(self, limits: object) -> Schema:
+        word = f"({'|'.join(self.words)})"
+        return {"type": "string", "pattern": f"^{word}(,{word})*$"}
+
+
+@dataclass(frozen=True, slots=True)
+class TextList(Member[list[str]]):
+    """A list of texts."""
+
+    count_min: int
+    count_max: int | str
+    words: tuple[str, ...] | None = None
+    """The only texts that are known, if they are."""
+    pattern: str | None = None
+    length_max: int | None = None
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> list[str]:
+        """The texts. The letters of one text are no list of texts."""
+        wanted = "a list of texts"
+        if not isinstance(value, list):
+            if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+                raise self.wrong_type(wanted, value, item)
+            value = list(value)
+        texts: list[str] = value
+        for at, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise self.wrong_type(wanted, text, at if item is None else item)
+        low, high = self.count_min, bound(self.count_max, limits)
+        if not low <= len(value) <= high:
+            raise self.wrong(f"must be a list of {low} to {high} texts, not {len(value)}", item)
+        if self.words is not None and not set(value) <= set(self.words):
+            raise self.wrong(f"may hold {', '.join(self.words)}", item)
+        return texts
+
+    def _kind(self, limits: object) -> Schema:
+        each: Schema = {"type": "string"}
+        if self.words is not None:
+            each = {"enum": list(self.words)}
+        if self.pattern is not None:
+            each["pattern"] = self.pattern
+        if self.length_max is not None:
+            each |= {"minLength": 1, "maxLength": self.length_max}
+        return {
+            "type": ["array", "null"],
+            "items": each,
+            "minItems": self.count_min,
+            "maxItems": bound(self.count_max, limits),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TextMap(Member[dict[str, str]]):
+    """An object of texts."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> dict[str, str]:
+        """The texts by name."""
+        wanted = "an object of texts"
+        if not isinstance(value, Mapping):
+            raise self.wrong_type(wanted, value, item)
+        for name, text in value.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise self.wrong_type(wanted, name if isinstance(text, str) else text, item)
+        return dict(value)
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+
+
+class Shape:
+    """An object of declared members; others are refused."""
+
+    def __init__(
+        self, title: str, doc: str, *members: Member[Any], rules: Schema | None = None
+    ) -> None:
+        self.title = title
+        self.doc = doc
+        self.members = members
+        self.names = frozenset(member.name for member in members)
+        self._rules = rules or {}
+        """What the schema says beyond the members, such as which are needed."""
+
+    def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
+        """The values, if they are an object without unknown members."""
+        if not isinstance(members, dict):
+            raise MemberTypeError(f"{self.doc} must be an object", item=item)
+        if not members.keys() <= self.names:
+            name = next(name for name in members if name not in self.names)
+            known = f"known are {', '.join(sorted(self.names))}" if self.names else "it has none"
+            raise MemberError(f"unknown member {name!r}; {known}", field=str(name)[:64], item=item)
+        return members
+
+    def schema(self, limits: object) -> Schema:
+        """Its JSON schema."""
+        return {
+            "type": "object",
+            "title": self.title,
+            "properties": {member.name: member.schema(limits) for member in self.members},
+            "additionalProperties": False,
+            **self._rules,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Nested(Member[dict[str, Any]]):
+    """An object of declared members."""
+
+    shape: Shape
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
+        """Its values that are present, each of them checked."""
+        if not isinstance(value, Mapping):
+            raise self.wrong_type("an object", value, item)
+        members = self.shape.check(dict(value), item)
+        taken = {each.name: each.take(members, limits, item) for each in self.shape.members}
+        return {name: part for name, part in taken.items() if part is not None}
+
+    def _kind(self, limits: object) -> Schema:
+        return {**self.shape.schema(limits), "type": ["object", "null"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList(Member[list[dict[str, Any]]]):
+    """A list of objects of declared members; whoever takes it checks their values."""
+
+    shape: Shape
+    count_max: int | str
+
+    def check(
+        self, value: Any, limits: object = None, item: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The objects."""
+        if not isinstance(value, list):
+            raise self.wrong_type("a list of objects", value, item)
+        most = bound(self.count_max, limits)
+        if len(value) > most:
+            raise self.wrong(f"holds at most {most} objects", item)
+        return [self.shape.check(each, at) for at, each in enumerate(value)]
+
+    def _kind(self, limits: object) -> Schema:
+        return {
+            "type": ["array", "null"],
+            "items": self.shape.schema(limits),
+            "maxItems": bound(self.count_max, limits),
+        }

@@ -1,0 +1,293 @@
+"""The fields of a message: one row each, from which every face takes its names, bounds and words.
+
+HTTP, msgpack, bulk and Arrow bodies, `DL.SEND`, the command line, the SDK and the OpenAPI document
+read this table; an engine module gives a field its meaning. Body and due time are apart, since each
+face has its own way to say them.
+
+A field's value has two forms. A program or a JSON body says it as a Python value, which its member
+checks. `packed` makes of that what a column of a bulk body holds: an integer, or bytes. Bulk bodies
+bring the packed form, which `check_packed` checks for texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+import msgpack
+import numpy as np
+
+from delaylog.storage.members import (
+    INT64_MAX,
+    Base64,
+    Choice,
+    Int,
+    Member,
+    Nested,
+    Number,
+    Shape,
+    Text,
+    TextList,
+    TextMap,
+)
+from delaylog.storage.own_backoff import encode_own_backoff, split_own_backoff
+
+ID_BYTES_MAX: Final = 255
+ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+KEY_BYTES_MAX: Final = 255
+TAGS_MAX: Final = 16
+TAG_BYTES_MAX: Final = 64
+HEADERS_BYTES_MAX: Final = 16_384
+TTL_MS_MAX: Final = 2**53
+BACKOFF_FIRST_MS_MAX: Final = 86_400_000
+BACKOFF_MS_MAX: Final = 30 * 86_400_000
+MERGE_MODES: Final = ("keep", "replace", "reject")
+DEFAULT_I64: Final = -(2**63)
+DEFAULT_I32: Final = -(2**31)
+DEFAULT_U16: Final = 2**16 - 1
+
+BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
+BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
+DELIVER_AT_MS: Final = Int(
+    "deliver_at_ms", "Due at this Unix time in ms; a past one means now.", 0, INT64_MAX
+)
+DELAY_MS: Final = Int("delay_ms", "Due so many ms from now.", 0, INT64_MAX)
+ID: Final = Text(
+    "id",
+    "Your own id, unique among living messages of the topic; absent or empty: one is made.",
+    ID_BYTES_MAX,
+    f"^$|{ID_PATTERN}",
+)
+KEY: Final = Text("key", "Ordering key.", KEY_BYTES_MAX)
+TAGS: Final = TextList(
+    "tags", "Tags, without newlines.", 0, TAGS_MAX, pattern=r"^[^\n]+$", length_max=TAG_BYTES_MAX
+)
+HEADERS: Final = TextMap("headers", "Texts that are carried along.")
+PRIORITY: Final = Int("priority", "Higher first.", DEFAULT_I32 + 1, 2**31 - 1)
+TTL_MS: Final = Int(
+    "ttl_ms", "May be delivered so long after it is due; -1: for ever.", -1, TTL_MS_MAX
+)
+MAX_RETRY: Final = Int("max_retry", "Deliveries beyond the first.", 0, DEFAULT_U16 - 1)
+MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
+BACKOFF: Final = Nested(
+    "backoff",
+    "The wait before a retry; what it does not say its topic does.",
+    Shape(
+        "Backoff",
+        "a backoff",
+        Int("first_ms", "Before the first retry; 0: at once.", 0, BACKOFF_FIRST_MS_MAX),
+        Int("max_ms", "Before any retry at most.", 0, BACKOFF_MS_MAX),
+        Number("factor", "So much longer each time.", 1, 100),
+        Number("jitter", "Shortened by up to this share.", 0, 1),
+    ),
+)
+
+
+class SendFields(TypedDict, total=False):
+    """The table's fields as keyword arguments of a program; None and empty ones count as absent."""
+
+    id: str | None
+    key: str | None
+    tags: Sequence[str]
+    headers: Mapping[str, str] | None
+    priority: int | None
+    ttl_ms: int | None
+    max_retry: int | None
+    merge: str | None
+    backoff: Mapping[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row of the table."""
+
+    member: Member[Any]
+    option: bytes
+    """Its word in DL.SEND."""
+    column: str | None = None
+    """Type of its numbers, or of the sizes of its texts, in a bulk body; None: it has none."""
+    absent: int | bytes = b""
+    """What its column holds where a message does not have it: for a number, a mark of its own."""
+    pack: Callable[[Any, int | None], Any] | None = None
+    """Makes the packed form of a checked value; None: they are the same."""
+    check_packed: Callable[[bytes, int | None], None] | None = None
+    """Checks a text as a bulk body brings it. Raises MemberError."""
+
+    @property
+    def name(self) -> str:
+        """Its name everywhere but in DL.SEND."""
+        return self.member.name
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its column is a text column."""
+        return self.column is not None and isinstance(self.absent, bytes)
+
+    def packed(self, value: Any, item: int | None = None) -> Any:
+        """The packed form of a Python value. Raises MemberError."""
+        checked = self.member.check(value, None, item)
+        return checked if self.pack is None else self.pack(checked, item)
+
+
+def check_id(raw: bytes, item: int | None = None) -> None:
+    """Refuse an id that is not 1 to 255 bytes of clean UTF-8, or that looks like a broker's."""
+    text = _text(ID, raw, item)
+    if text.startswith("~"):
+        raise ID.wrong("must not begin with '~': brokers make those", item)
+    if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+        raise ID.wrong("must not hold control characters", item)
+
+
+def _text(member: Text, raw: bytes, item: int | None) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise member.wrong("must be UTF-8", item) from None
+    member.check(text, None, item)
+    return text
+
+
+def _check_key(raw: bytes, item: int | None) -> None:
+    _text(KEY, raw, item)
+
+
+def _check_tags(raw: bytes, item: int | None) -> None:
+    try:
+        tags = raw.decode().split("\n")
+    except UnicodeDecodeError:
+        raise TAGS.wrong("must be UTF-8", item) from None
+    _pack_tags(TAGS.check(tags, None, item), item)
+
+
+def _check_headers(raw: bytes, item: int | None) -> None:
+    """A map of texts, with a backoff in front of it or without."""
+    try:
+        backoff, packed = split_own_backoff(raw)
+        texts = msgpack.unpackb(packed) if packed else {}
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise HEADERS.wrong("must be a msgpack map of texts", item) from None
+    if backoff:
+        BACKOFF.check(backoff, None, item)
+    HEADERS.check(texts, None, item)
+    _check_headers_size(packed, item)
+
+
+def _check_headers_size(packed: bytes, item: int | None) -> None:
+    if len(packed) > HEADERS_BYTES_MAX:
+        raise HEADERS.wrong(f"take at most {HEADERS_BYTES_MAX} bytes, not {len(packed)}", item)
+
+
+def _pack_id(raw: bytes, item: int | None) -> bytes:
+    if raw:
+        check_id(raw, item)
+    return raw
+
+
+def _pack_tags(texts: list[str], item: int | None) -> bytes:
+    """Tags joined by newlines."""
+    try:
+        tags = [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        raise TAGS.wrong("must be valid Unicode", item) from None
+    if any(not 1 <= len(tag) <= TAG_BYTES_MAX or b"\n" in tag for tag in tags):
+        raise TAGS.wrong(f"have 1 to {TAG_BYTES_MAX} bytes each and no newlines", item)
+    return b"\n".join(tags)
+
+
+def _pack_headers(texts: dict[str, str], item: int | None) -> bytes:
+    if not texts:
+        return b""
+    try:
+        packed: bytes = msgpack.packb(texts)
+    except UnicodeEncodeError:
+        raise HEADERS.wrong("must be valid Unicode", item) from None
+    _check_headers_size(packed, item)
+    return packed
+
+
+def _pack_backoff(said: dict[str, Any], _item: int | None) -> bytes:
+    return encode_own_backoff(said) if said else b""
+
+
+_SIZES: Final = "<u2"
+FIELDS: Final = (
+    Field(ID, b"ID", _SIZES, pack=_pack_id, check_packed=check_id),
+    Field(KEY, b"KEY", _SIZES, check_packed=_check_key),
+    Field(TAGS, b"TAGS", _SIZES, pack=_pack_tags, check_packed=_check_tags),
+    Field(HEADERS, b"HEADERS", _SIZES, pack=_pack_headers, check_packed=_check_headers),
+    Field(PRIORITY, b"PRIORITY", "<i4", DEFAULT_I32),
+    Field(TTL_MS, b"TTL", "<i8", DEFAULT_I64),
+    Field(MAX_RETRY, b"RETRIES", "<u2", DEFAULT_U16),
+    Field(MERGE, b"MERGE"),
+    # It has no column of its own: its packed form goes in front of the headers.
+    Field(BACKOFF, b"BACKOFF", pack=_pack_backoff),
+)
+BY_NAME: Final = {field.name: field for field in FIELDS}
+BY_OPTION: Final = {field.option: field for field in FIELDS}
+COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
+TEXT_COLUMNS: Final = {name: field for name, field in COLUMNS.items() if field.is_text}
+assert BY_NAME.keys() == SendFields.__annotations__.keys(), "the table says what there is"
+
+
+def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str, Any]:
+    """The packed form of the fields that are given, by name; `merge` among them.
+
+    A backoff is in front of the headers. Raises MemberError, MemberTypeError, and TypeError for a
+    name that is none of a field.
+    """
+    packed: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        field = BY_NAME.get(name)
+        if field is None:
+            raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
+        made = field.packed(value, item)
+        if made != b"":
+            packed[name] = made
+    if "backoff" in packed:
+        packed["headers"] = packed.pop("backoff") + packed.get("headers", b"")
+    return packed
+
+
+def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None]) -> None:
+    """Add the columns of a bulk body in which any of these packed rows has a value."""
+    for name in set().union(*filter(None, rows)):
+        field = COLUMNS[name]
+        absent = field.absent
+        values: list[Any] = [absent if row is None else row.get(name, absent) for row in rows]
+        if field.is_text:
+            columns[f"{name}_size"] = np.array(list(map(len, values)), field.column)
+            columns[name] = b"".join(values)
+        else:
+            columns[name] = np.array(values, field.column)
+
+
+def from_text(field: Field, text: str) -> Any:
+    """The Python value of a field that is written as a text, for its `packed` to check.
+
+    A backoff is a number of ms before its first retry, or a JSON object; headers are a JSON
+    object, tags have commas between.
+    """
+    member = field.member
+    if isinstance(member, Int):
+        return _whole(text)
+    if isinstance(member, Choice):
+        return text.lower()
+    if isinstance(member, TextList):
+        return text.split(",")
+    if isinstance(member, Text):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise member.wrong("must be a JSON object") from None
+    return {"first_ms": value} if member is BACKOFF and isinstance(value, int) else value
+
+
+def _whole(text: str) -> int | str:
+    """The number that a text is; itself if it is none, for its member to refuse."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else text
