@@ -7,9 +7,9 @@ at once, and those taken together come back in the order of their deadlines.
 from __future__ import annotations
 
 from delaylog.client.queues.dyno.message import Message
-from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.shards import DynoShards
-from delaylog.client.recipes.replies import scored, texts
+from tests.redis.recipes.dyno import scripts
+from tests.redis.recipes.dyno.shards import DynoShards
+from tests.redis.recipes.replies import scored, texts
 
 UNACK_BATCH = 1000
 STALE_BATCH = 10
@@ -23,24 +23,23 @@ class DynoUpkeep(DynoShards):
         a call. Answer how many came back.
         """
         moved = 0
-        for message_id, deadline in self._overdue("process_unacks"):
-            if self._calls.one("process_unacks", "HGET", self._bodies, message_id) is not None:
-                self._calls.one("process_unacks", "ZADD", self._own.queue, deadline, message_id)
+        for message_id, deadline in self._overdue():
+            if self._calls.one("HGET", self._bodies, message_id) is not None:
+                self._calls.one("ZADD", self._own.queue, deadline, message_id)
                 moved += 1
             # Without a body it was acknowledged or removed: only its place is left.
-            self._calls.one("process_unacks", "ZREM", self._own.unack, message_id)
+            self._calls.one("ZREM", self._own.unack, message_id)
         return moved
 
     def atomic_process_unacks(self) -> int:
         """The same by one script; scores are rounded to whole milliseconds, half to even."""
-        overdue = self._overdue("atomic_process_unacks")
+        overdue = self._overdue()
         if not overdue:
             return 0
         entries: list[str | int] = [
             word for member, deadline in overdue for word in (member, round(deadline))
         ]
         moved, _ = self._calls.script(
-            "atomic_process_unacks",
             scripts.PROCESS_UNACKS,
             [self._bodies],
             *(self._own.unack, self._own.queue, len(overdue)),
@@ -57,14 +56,12 @@ class DynoUpkeep(DynoShards):
             due_max = self._clock() + 1
             ids = texts(
                 self._calls.one(
-                    "find_stale_messages",
                     *("ZRANGEBYSCORE", shard.queue, 0, due_max, "LIMIT", 0, STALE_BATCH),
                 )
             )
             if not ids:
                 continue
             found = self._calls.script(
-                "find_stale_messages",
                 scripts.STALE,
                 [self._bodies],
                 *(shard.queue, shard.unack, len(ids)),
@@ -75,13 +72,12 @@ class DynoUpkeep(DynoShards):
 
     def clear(self) -> None:
         """Drop everything, of all shards."""
-        self._calls.one("clear", "DEL", *self._key_pairs(self._all()), self._bodies)
+        self._calls.one("DEL", *self._key_pairs(self._all()), self._bodies)
 
-    def _overdue(self, operation: str) -> list[tuple[str, float]]:
+    def _overdue(self) -> list[tuple[str, float]]:
         """Ids in unack whose time is over, with their deadlines."""
         return scored(
             self._calls.one(
-                operation,
                 *("ZRANGEBYSCORE", self._own.unack, 0, self._clock(), "WITHSCORES"),
                 *("LIMIT", 0, UNACK_BATCH),
             )

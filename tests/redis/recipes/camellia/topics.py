@@ -7,9 +7,9 @@ nothing is lost if one is used in between.
 
 from __future__ import annotations
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
-from delaylog.client.recipes.replies import score, text, texts
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
+from tests.redis.recipes.replies import score, text, texts
 
 PAGE = 100
 
@@ -37,8 +37,6 @@ class TopicKeeper:
             return False
         # In this order it is in one of the sets at least.
         self._calls.many(
-            "park",
-            self._keys.topics,
             [
                 ("PSETEX", keys.inactive_tag, self._settings.tag_ms, now_ms),
                 ("ZADD", self._keys.topics_parked, now_ms, topic),
@@ -52,8 +50,6 @@ class TopicKeeper:
         keys = self._keys.topic(topic)
         if self._in_use(keys, now_ms):
             self._calls.many(
-                "unpark",
-                self._keys.topics,
                 [
                     ("ZADD", self._keys.topics, now_ms, topic),
                     ("ZREM", self._keys.topics_parked, topic),
@@ -61,12 +57,10 @@ class TopicKeeper:
                 ],
             )
             return False
-        parked_at_ms = score(self._calls.one("drop", "ZSCORE", self._keys.topics_parked, topic))
+        parked_at_ms = score(self._calls.one("ZSCORE", self._keys.topics_parked, topic))
         if parked_at_ms is None or now_ms - parked_at_ms < self._settings.topic_period_ms:
             return False
         self._calls.many(
-            "drop",
-            self._keys.topics_parked,
             [
                 ("ZREM", self._keys.topics_parked, topic),
                 ("DEL", keys.inactive_tag, keys.active_tag),
@@ -76,8 +70,6 @@ class TopicKeeper:
 
     def _in_use(self, keys: TopicKeys, now_ms: int) -> bool:
         tag, waiting, ready, ack = self._calls.many(
-            "check_topic",
-            keys.topic,
             [
                 ("GET", keys.active_tag),
                 ("ZCARD", keys.waiting),
@@ -92,9 +84,7 @@ class TopicKeeper:
     def _members(self, key: str) -> list[str]:
         found: list[str] = []
         while True:
-            page = texts(
-                self._calls.one("topics", "ZRANGE", key, len(found), len(found) + PAGE - 1)
-            )
+            page = texts(self._calls.one("ZRANGE", key, len(found), len(found) + PAGE - 1))
             found += page
             if len(page) < PAGE:
                 return found

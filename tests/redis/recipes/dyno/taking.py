@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from delaylog.client.queues.dyno.message import Message
-from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.prefetch import Prefetch
-from delaylog.client.recipes.dyno.shards import DynoShards, Shard
-from delaylog.client.recipes.replies import texts
+from tests.redis.recipes.dyno import scripts
+from tests.redis.recipes.dyno.prefetch import Prefetch
+from tests.redis.recipes.dyno.shards import DynoShards, Shard
+from tests.redis.recipes.replies import texts
 
 POLL_MS = 200
 """Pause between two looks of a pop that waits."""
@@ -63,7 +63,6 @@ class DynoTaking(DynoShards):
             return []
         now_ms = self._clock()
         bodies = self._calls.script(
-            "bulk_pop",
             scripts.BULK_POP,
             [self._bodies],
             *(len(ids), now_ms + 1, now_ms + self.unack_ms, self._own.queue, self._own.unack),
@@ -84,7 +83,6 @@ class DynoTaking(DynoShards):
             return []
         now_ms = self._clock()
         bodies = self._calls.script(
-            "unsafe_bulk_pop",
             scripts.BULK_POP_ALL,
             [self._bodies],
             *(len(ids), len(self._shards), now_ms + 1, now_ms + self.unack_ms),
@@ -95,12 +93,12 @@ class DynoTaking(DynoShards):
 
     def pop_with_msg_id(self, message_id: str) -> Message | None:
         """Take this one from the own shard, whether it is due or not."""
-        return self._pop_id("pop_with_msg_id", self._own, message_id)
+        return self._pop_id(self._own, message_id)
 
     def unsafe_pop_with_msg_id_all_shards(self, message_id: str) -> Message | None:
         """Take this one from the first shard that has it, whether it is due or not."""
         for shard in self._all():
-            taken = self._pop_id("unsafe_pop_with_msg_id_all_shards", shard, message_id)
+            taken = self._pop_id(shard, message_id)
             if taken is not None:
                 return taken
         return None
@@ -109,7 +107,6 @@ class DynoTaking(DynoShards):
         """The same by one script, and only if it is due."""
         now_ms = self._clock()
         body = self._calls.script(
-            "atomic_pop_with_msg_id_all_shards",
             scripts.POP_ID,
             [self._bodies],
             *(message_id, len(self._shards), now_ms + 1, now_ms + self.unack_ms),
@@ -119,13 +116,13 @@ class DynoTaking(DynoShards):
 
     def peek(self, count: int) -> list[Message]:
         """Look at up to `count` due messages of the own shard, in their order; none is taken."""
-        return self._peek("peek", self._own, count)
+        return self._peek(self._own, count)
 
     def unsafe_peek_all_shards(self, count: int) -> list[Message]:
         """Look at up to `count` due messages, the own shard's first; shards are not merged."""
         seen: list[Message] = []
         for shard in self._own_first:
-            seen += self._peek("unsafe_peek_all_shards", shard, count - len(seen))
+            seen += self._peek(shard, count - len(seen))
         return seen
 
     # Reading ahead.
@@ -156,14 +153,12 @@ class DynoTaking(DynoShards):
     def _read_ahead(self, shard: Shard, prefetch: Prefetch) -> None:
         limit = prefetch.read_limit()
         if limit > 0:
-            prefetch.came(self._due_ids("prefetch", shard, limit))
+            prefetch.came(self._due_ids(shard, limit))
 
-    def _due_ids(self, operation: str, shard: Shard, count: int) -> list[str]:
+    def _due_ids(self, shard: Shard, count: int) -> list[str]:
         now_ms = self._clock()
         return texts(
-            self._calls.one(
-                operation, "ZRANGEBYSCORE", shard.queue, 0, now_ms + 1, "LIMIT", 0, count
-            )
+            self._calls.one("ZRANGEBYSCORE", shard.queue, 0, now_ms + 1, "LIMIT", 0, count)
         )
 
     # Taking.
@@ -175,45 +170,41 @@ class DynoTaking(DynoShards):
             ids = prefetch.let_go(count - len(taken))
             if not ids:
                 break
-            taken += self._take("pop", shard, ids)
+            taken += self._take(shard, ids)
         return taken
 
-    def _take(self, operation: str, shard: Shard, ids: Sequence[str]) -> list[Message]:
+    def _take(self, shard: Shard, ids: Sequence[str]) -> list[Message]:
         """Each id by itself: into unack, out of the queue, its body. One trip a step for all."""
         deadline_ms = self._clock() + self.unack_ms
         added = self._calls.many(
-            operation,
-            shard.unack,
             [("ZADD", shard.unack, "NX", deadline_ms, message_id) for message_id in ids],
         )
         ours = [message_id for message_id, was in zip(ids, added, strict=True) if int(was) == 1]
-        removed = self._calls.many(
-            operation, shard.queue, [("ZREM", shard.queue, message_id) for message_id in ours]
-        )
+        removed = self._calls.many([("ZREM", shard.queue, message_id) for message_id in ours])
         ours = [message_id for message_id, was in zip(ours, removed, strict=True) if int(was) == 1]
-        messages = self._read(operation, ours)
+        messages = self._read(ours)
         self._missed(len(ids) - len(messages))
         return messages
 
-    def _pop_id(self, operation: str, shard: Shard, message_id: str) -> Message | None:
-        if self._calls.one(operation, "ZRANK", shard.queue, message_id) is None:
+    def _pop_id(self, shard: Shard, message_id: str) -> Message | None:
+        if self._calls.one("ZRANK", shard.queue, message_id) is None:
             self._missed()
             return None
-        message = self._message(self._calls.one(operation, "HGET", self._bodies, message_id))
+        message = self._message(self._calls.one("HGET", self._bodies, message_id))
         if message is None:
             self._missed()
             return None
         deadline_ms = self._clock() + self.unack_ms
-        added = self._calls.one(operation, "ZADD", shard.unack, "NX", deadline_ms, message_id)
-        if int(added) != 1 or int(self._calls.one(operation, "ZREM", shard.queue, message_id)) != 1:
+        added = self._calls.one("ZADD", shard.unack, "NX", deadline_ms, message_id)
+        if int(added) != 1 or int(self._calls.one("ZREM", shard.queue, message_id)) != 1:
             self._missed()
             return None
         return message
 
-    def _peek(self, operation: str, shard: Shard, count: int) -> list[Message]:
+    def _peek(self, shard: Shard, count: int) -> list[Message]:
         if count < 1:
             return []
-        return self._read(operation, self._due_ids(operation, shard, count))
+        return self._read(self._due_ids(shard, count))
 
     def _delivered(self, bodies: Sequence[bytes | str | None], asked: int) -> list[Message]:
         messages = [found for body in bodies if (found := self._message(body)) is not None]

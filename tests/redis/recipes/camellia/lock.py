@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import uuid
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia import scripts
-from delaylog.client.recipes.camellia.keys import CamelliaSettings
-from delaylog.client.recipes.clock import Clock
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia import scripts
+from tests.redis.recipes.camellia.keys import CamelliaSettings
+from tests.redis.recipes.clock import Clock
 
 
 class Lock:
@@ -27,9 +27,7 @@ class Lock:
 
     def take(self) -> bool:
         """Take it if it is free."""
-        taken = self._calls.one(
-            "lock", "SET", self._key, self._owner, "NX", "PX", self._settings.lock_ms
-        )
+        taken = self._calls.one("SET", self._key, self._owner, "NX", "PX", self._settings.lock_ms)
         self._renewed_at_ms = self._clock()
         return taken is not None
 
@@ -39,11 +37,9 @@ class Lock:
         if now_ms - self._renewed_at_ms < self._settings.lock_renew_ms:
             return True
         self._renewed_at_ms = now_ms
-        kept = self._calls.script(
-            "renew_lock", scripts.RENEW, [self._key], self._owner, self._settings.lock_ms
-        )
+        kept = self._calls.script(scripts.RENEW, [self._key], self._owner, self._settings.lock_ms)
         return int(kept) == 1
 
     def release(self) -> None:
         """Give it back, unless it is another's by now."""
-        self._calls.script("release_lock", scripts.RELEASE, [self._key], self._owner)
+        self._calls.script(scripts.RELEASE, [self._key], self._owner)

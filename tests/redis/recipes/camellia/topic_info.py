@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia.keys import TopicKeys
-from delaylog.client.recipes.connection import Command
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia.keys import TopicKeys
+from tests.redis.recipes.connection import Command
 
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
@@ -52,6 +52,6 @@ def read_topic_info(calls: Calls, keys: TopicKeys, now_ms: int) -> TopicInfo:
         least = "-inf" if least_ms is None else now_ms + least_ms
         most = "+inf" if most_ms is None else now_ms + most_ms
         commands.append(("ZCOUNT", keys.waiting, least, most))
-    waiting, ready, ack, *counts = (int(n) for n in calls.many("topic_info", keys.topic, commands))
+    waiting, ready, ack, *counts = (int(n) for n in calls.many(commands))
     buckets = {name: count for (name, _, _), count in zip(BUCKETS, counts, strict=True)}
     return TopicInfo(keys.topic, waiting, ready, ack, buckets)

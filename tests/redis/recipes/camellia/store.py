@@ -10,11 +10,11 @@ import json
 import logging
 from collections.abc import Sequence
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
-from delaylog.client.recipes.camellia.message import DelayMessage, check_life, decode, encode
-from delaylog.client.recipes.connection import Reply
-from delaylog.client.recipes.replies import text_or_none
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
+from tests.redis.recipes.camellia.message import DelayMessage, check_life, decode, encode
+from tests.redis.recipes.connection import Reply
+from tests.redis.recipes.replies import text_or_none
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class MessageStore:
         """Store it if there is none of its id."""
         key = self._keys.message(message.msg_id)
         kept_ms = self._kept_ms(message, now_ms)
-        created = self._calls.one("create", "SET", key, encode(message), "NX", "PX", kept_ms)
+        created = self._calls.one("SET", key, encode(message), "NX", "PX", kept_ms)
         return created is not None
 
     def save(self, messages: Sequence[DelayMessage], now_ms: int) -> None:
@@ -43,17 +43,17 @@ class MessageStore:
             )
             for message in messages
         ]
-        self._calls.many("save", self._keys.topic, commands)
+        self._calls.many(commands)
 
     def read(self, msg_id: str) -> DelayMessage | None:
         """One message, as stored."""
-        return self._message(self._calls.one("read", "GET", self._keys.message(msg_id)))
+        return self._message(self._calls.one("GET", self._keys.message(msg_id)))
 
     def read_all(self, ids: Sequence[str]) -> list[DelayMessage | None]:
         """Messages in this order."""
         if not ids:
             return []
-        found = self._calls.one("read", "MGET", *(self._keys.message(msg_id) for msg_id in ids))
+        found = self._calls.one("MGET", *(self._keys.message(msg_id) for msg_id in ids))
         return [self._message(stored) for stored in found]
 
     def split_by_life(
@@ -119,4 +119,4 @@ class ReadyEvents:
             self._noted.discard(topic)
             self._published_at_ms[topic] = now_ms
             event = json.dumps({"topic": topic}, ensure_ascii=False, separators=(",", ":"))
-            self._calls.one("publish", "PUBLISH", self._keys.channel, event)
+            self._calls.one("PUBLISH", self._keys.channel, event)

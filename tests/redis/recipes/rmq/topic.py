@@ -17,12 +17,12 @@ from delaylog.client.queues.rmq.messages import (
     RangeMergeMessage,
     RmqMessage,
 )
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.clock import Clock, wall_clock_ms
-from delaylog.client.recipes.connection import Connection
-from delaylog.client.recipes.replies import scored, text
-from delaylog.client.recipes.rmq import scripts
-from delaylog.client.recipes.rmq.deliveries import DeadLetter, Delivery
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.clock import Clock, wall_clock_ms
+from tests.redis.recipes.connection import Connection
+from tests.redis.recipes.replies import scored, text
+from tests.redis.recipes.rmq import scripts
+from tests.redis.recipes.rmq.deliveries import DeadLetter, Delivery
 
 TIMEOUT_S = 60
 """Default time to commit."""
@@ -102,7 +102,7 @@ class RmqTopic:
         now_ms = self._clock()
         if isinstance(message, RangeMergeMessage):
             added = self._calls.script(
-                "send", scripts.SEND_MERGED, [store], message.body, now_ms + message.time_range_ms
+                scripts.SEND_MERGED, [store], message.body, now_ms + message.time_range_ms
             )
             return int(added) == 1
         if isinstance(message, PriorityMessage):
@@ -111,7 +111,7 @@ class RmqTopic:
             score = message.fixed_time_ms
             if score <= now_ms:
                 raise ValueError(f"a fixed time lies ahead: {score} is not after {now_ms}")
-        return int(self._calls.one("send", "ZADD", store, score, message.body)) == 1
+        return int(self._calls.one("ZADD", store, score, message.body)) == 1
 
     def pop(self, slot: int) -> Delivery | None:
         """Take the next message of a slot: the longest overdue, or the highest priority."""
@@ -121,7 +121,7 @@ class RmqTopic:
         else:
             script, times = scripts.POP_DUE, [now_ms // 1000, now_ms]
         keys = [self._store(slot), self._prepare(slot)]
-        found = self._calls.script("pop", script, keys, RETRIES_MAX, *times)
+        found = self._calls.script(script, keys, RETRIES_MAX, *times)
         return Delivery(text(found[0]), slot, int(found[1])) if found else None
 
     def pop_any(self, slots: Sequence[int] | None = None) -> Delivery | None:
@@ -138,13 +138,12 @@ class RmqTopic:
     def commit(self, delivery: Delivery) -> bool:
         """The message is done with. False if it was not in work any more."""
         key = self._prepare(delivery.slot)
-        return int(self._calls.one("commit", "ZREM", key, delivery.body)) == 1
+        return int(self._calls.one("ZREM", key, delivery.body)) == 1
 
     def roll_back(self, delivery: Delivery) -> RolledBack:
         """The message failed: it comes again, or is dead after its last retry."""
         slot = delivery.slot
         answer = self._calls.script(
-            "roll_back",
             scripts.ROLL_BACK,
             [self._store(slot), self._prepare(slot), self._dead(slot)],
             *(delivery.body, delivery.prepare_score, self._clock()),
@@ -158,7 +157,6 @@ class RmqTopic:
         while True:
             page = scored(
                 self._calls.one(
-                    "scan_timeouts",
                     *("ZRANGEBYSCORE", self._prepare(slot), 0, deadline, "WITHSCORES"),
                     *("LIMIT", 0, SCAN_BATCH),
                 )
@@ -173,7 +171,7 @@ class RmqTopic:
     def dead_letters(self, slot: int, count: int = 100) -> list[DeadLetter]:
         """The first of a slot that failed too often, oldest first."""
         key = self._dead(slot)
-        found = self._calls.one("dead_letters", "ZRANGE", key, 0, count - 1, "WITHSCORES")
+        found = self._calls.one("ZRANGE", key, 0, count - 1, "WITHSCORES")
         return [DeadLetter(body, slot, int(score)) for body, score in scored(found)]
 
     def revive(self, letter: DeadLetter, *, score: int | None = None) -> bool:
@@ -186,12 +184,12 @@ class RmqTopic:
         elif score <= RETRIES_MAX:
             raise ValueError(f"a time or a priority is more than {RETRIES_MAX}, not {score}")
         keys = [self._store(letter.slot), self._dead(letter.slot)]
-        return int(self._calls.script("revive", scripts.REVIVE, keys, letter.body, score)) == 1
+        return int(self._calls.script(scripts.REVIVE, keys, letter.body, score)) == 1
 
     def depth(self) -> int:
         """How many wait in all slots, due or not."""
         stores = [("ZCARD", self._store(slot)) for slot in range(self.slots)]
-        return sum(int(size) for size in self._calls.many("depth", self.name, stores))
+        return sum(int(size) for size in self._calls.many(stores))
 
     def _store(self, slot: int) -> str:
         return f"{self.name}_{slot}"

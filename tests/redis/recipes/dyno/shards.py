@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from delaylog.client.queues.dyno.message import Message, decode
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.clock import Clock, Sleep, sleep_ms, wall_clock_ms
-from delaylog.client.recipes.connection import Connection, Reply
-from delaylog.client.recipes.dyno.prefetch import Prefetch
-from delaylog.client.recipes.replies import text_or_none
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.clock import Clock, Sleep, sleep_ms, wall_clock_ms
+from tests.redis.recipes.connection import Connection, Reply
+from tests.redis.recipes.dyno.prefetch import Prefetch
+from tests.redis.recipes.replies import text_or_none
 
 logger = logging.getLogger(__name__)
 
 UNACK_MS = 60_000
 """Default time to acknowledge, as the original's builders set it (its bare class says 60 ms)."""
-
-ShardStrategy = Callable[[Sequence[str], Message], str]
-"""Chooses the shard of a message that is pushed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +31,6 @@ class Shard:
     name: str
     queue: str
     unack: str
-
-
-class RoundRobin:
-    """One shard after the other. The counter moves before it is used: the first is shard 1."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, shards: Sequence[str], _message: Message) -> str:
-        with self._lock:
-            self._last = (self._last + 1) % len(shards)
-            return shards[self._last]
 
 
 class DynoShards:
@@ -61,7 +45,6 @@ class DynoShards:
         own_shard: str,
         prefix: str = "dynoQueue",
         unack_ms: int = UNACK_MS,
-        strategy: ShardStrategy | None = None,
         clock: Clock = wall_clock_ms,
         sleep: Sleep = sleep_ms,
     ) -> None:
@@ -82,7 +65,7 @@ class DynoShards:
         self._own = self._shards[own_shard]
         self._own_first = (self._own, *(s for s in self._shards.values() if s is not self._own))
         self._bodies = f"{prefix}.MESSAGE.{name}"
-        self._strategy = strategy or RoundRobin()
+        self._last_pushed = 0
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -92,6 +75,12 @@ class DynoShards:
 
     def _all(self) -> tuple[Shard, ...]:
         return tuple(self._shards.values())
+
+    def _next_shard(self) -> Shard:
+        """Round robin. The counter moves before it is used: the first is shard 1."""
+        with self._lock:
+            self._last_pushed = (self._last_pushed + 1) % len(self._shard_names)
+            return self._shards[self._shard_names[self._last_pushed]]
 
     def _key_pairs(self, shards: Sequence[Shard]) -> list[str]:
         """What scripts take: queue and unack of each shard."""
@@ -112,9 +101,7 @@ class DynoShards:
             logger.warning("%s holds a body that is no message: %.200r", self._bodies, stored)
             return None
 
-    def _read(self, operation: str, ids: Sequence[str]) -> list[Message]:
+    def _read(self, ids: Sequence[str]) -> list[Message]:
         """The messages of these ids that have a body, in this order."""
-        bodies = self._calls.many(
-            operation, self._bodies, [("HGET", self._bodies, message_id) for message_id in ids]
-        )
+        bodies = self._calls.many([("HGET", self._bodies, message_id) for message_id in ids])
         return [found for body in bodies if (found := self._message(body)) is not None]

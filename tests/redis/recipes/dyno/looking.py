@@ -7,9 +7,9 @@ Predicates are Lua patterns, matched against the whole JSON text of a body.
 from __future__ import annotations
 
 from delaylog.client.queues.dyno.message import Message
-from delaylog.client.recipes.dyno import scripts
-from delaylog.client.recipes.dyno.shards import DynoShards
-from delaylog.client.recipes.replies import mapping, text, text_or_none
+from tests.redis.recipes.dyno import scripts
+from tests.redis.recipes.dyno.shards import DynoShards
+from tests.redis.recipes.replies import mapping, text, text_or_none
 
 
 class DynoLooking(DynoShards):
@@ -17,26 +17,26 @@ class DynoLooking(DynoShards):
 
     def get(self, message_id: str) -> Message | None:
         """The message, queued or taken; none after it was acknowledged."""
-        return self._message(self._calls.one("get", "HGET", self._bodies, message_id))
+        return self._message(self._calls.one("HGET", self._bodies, message_id))
 
     def local_get(self, message_id: str) -> Message | None:
         """As `get`. Where each zone has its own endpoint, this one's."""
-        return self._message(self._calls.one("local_get", "HGET", self._bodies, message_id))
+        return self._message(self._calls.one("HGET", self._bodies, message_id))
 
     def get_all_messages(self) -> list[Message]:
         """All of them, queued or taken; the payload of each is its whole JSON text."""
-        bodies = mapping(self._calls.one("get_all_messages", "HGETALL", self._bodies))
+        bodies = mapping(self._calls.one("HGETALL", self._bodies))
         return [Message(message_id, body) for message_id, body in bodies.items()]
 
     def size(self) -> int:
         """How many wait in all queues, due or not; taken ones do not count."""
         queues = [("ZCARD", shard.queue) for shard in self._all()]
-        return sum(int(size) for size in self._calls.many("size", self._bodies, queues))
+        return sum(int(size) for size in self._calls.many(queues))
 
     def shard_sizes(self) -> dict[str, dict[str, int]]:
         """Of each shard how many are queued, `size`, and taken, `uacked`."""
         sets = [("ZCARD", key) for key in self._key_pairs(self._all())]
-        sizes = [int(size) for size in self._calls.many("shard_sizes", self._bodies, sets)]
+        sizes = [int(size) for size in self._calls.many(sets)]
         return {
             name: {"size": sizes[2 * at], "uacked": sizes[2 * at + 1]}
             for at, name in enumerate(self._shard_names)
@@ -44,18 +44,17 @@ class DynoLooking(DynoShards):
 
     def contains_predicate(self, pattern: str, *, local: bool = False) -> bool:
         """Whether any body matches; with `local`, one that is queued in the own shard."""
-        return self._find("contains_predicate", pattern, local=local) is not None
+        return self._find(pattern, local=local) is not None
 
     def get_msg_with_predicate(self, pattern: str, *, local: bool = False) -> str | None:
         """The id of the first match in the order of the hash."""
-        return self._find("get_msg_with_predicate", pattern, local=local)
+        return self._find(pattern, local=local)
 
     def pop_msg_with_predicate(self, pattern: str, *, local: bool = False) -> Message | None:
         """Take the due match that comes first; its payload is its whole JSON text."""
         shards = (self._own,) if local else self._all()
         now_ms = self._clock()
         found = self._calls.script(
-            "pop_msg_with_predicate",
             scripts.POP_MATCHING,
             [self._bodies],
             *(pattern, len(shards), now_ms + 1, now_ms + self.unack_ms),
@@ -63,11 +62,9 @@ class DynoLooking(DynoShards):
         )
         return Message(text(found[0]), text(found[1])) if found else None
 
-    def _find(self, operation: str, pattern: str, *, local: bool) -> str | None:
+    def _find(self, pattern: str, *, local: bool) -> str | None:
         if local:
-            found = self._calls.script(
-                operation, scripts.FIND_LOCAL, [self._bodies], pattern, self._own.queue
-            )
+            found = self._calls.script(scripts.FIND_LOCAL, [self._bodies], pattern, self._own.queue)
         else:
-            found = self._calls.script(operation, scripts.FIND, [self._bodies], pattern)
+            found = self._calls.script(scripts.FIND, [self._bodies], pattern)
         return text_or_none(found)

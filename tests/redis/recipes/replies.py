@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from delaylog.client.recipes.connection import Reply
+from tests.redis.recipes.connection import Reply
 
 
 def text(reply: Reply) -> str:

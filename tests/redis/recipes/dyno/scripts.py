@@ -11,7 +11,7 @@ the recipe and are kept on purpose, so that queues shared with the original beha
 
 from __future__ import annotations
 
-from delaylog.client.recipes.calls import Script
+from tests.redis.recipes.calls import Script
 
 REMOVE = Script("""\
 local id = ARGV[1]

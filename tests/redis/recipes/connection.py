@@ -1,17 +1,16 @@
 """What a recipe asks of a Redis endpoint, and how an endpoint fails.
 
-The one rule: a recipe needs two calls only, one command and many commands in one trip, so anything
-that speaks the protocol can carry it. `RedisPyConnection` makes a client of redis-py into that; the
-library itself is imported when one is made, not before.
+The one rule: a recipe needs two calls only, one command and many commands in one trip, so a test
+can record, break or watch what goes over a connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    import redis
+import redis
+from redis import exceptions
 
 Argument = str | bytes | int | float
 """One word of a command; numbers travel as their shortest text."""
@@ -21,16 +20,14 @@ Command = Sequence[Argument]
 Reply = Any
 """What came back, in the shape of RESP2 or RESP3; `replies` reads either."""
 
-
-class EndpointError(Exception):
-    """Base of what a connection raises."""
+LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
 
-class EndpointUnreachable(EndpointError):
+class EndpointUnreachable(Exception):
     """The connection broke or was never made; the command may or may not have been carried out."""
 
 
-class CommandRefused(EndpointError):
+class CommandRefused(Exception):
     """The endpoint answered with an error; `code` is its first word, such as NOSCRIPT."""
 
     def __init__(self, text: str) -> None:
@@ -54,49 +51,38 @@ class Connection(Protocol):
 
 
 class RedisPyConnection:
-    """A sync client of redis-py (`delaylog[recipes]`), decoding or not, with either protocol."""
+    """A sync client of redis-py, decoding or not, with either protocol."""
 
     def __init__(self, client: redis.Redis) -> None:
-        from redis import exceptions
-
-        # Its execute_command has no types.
         self._client: Any = client
-        self._lost = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
-        self._refused = exceptions.RedisError
 
     def execute(self, *args: Argument) -> Reply:
         try:
             return self._client.execute_command(*args)
-        except self._lost as error:
+        except LOST as error:
             raise EndpointUnreachable(str(error)) from error
-        except self._refused as error:
+        except exceptions.RedisError as error:
             raise _refusal(error) from error
 
     def pipeline(self, commands: Sequence[Command]) -> list[Reply]:
-        if not commands:
-            return []
         try:
             with self._client.pipeline(transaction=False) as pipe:
                 for command in commands:
                     pipe.execute_command(*command)
                 replies: list[Reply] = list(pipe.execute(raise_on_error=False))
-        except self._lost as error:
+        except LOST as error:
             raise EndpointUnreachable(str(error)) from error
-        except self._refused as error:
+        except exceptions.RedisError as error:
             raise _refusal(error) from error
         for reply in replies:
-            if isinstance(reply, self._lost):
+            if isinstance(reply, LOST):
                 raise EndpointUnreachable(str(reply)) from reply
-            if isinstance(reply, self._refused):
+            if isinstance(reply, exceptions.RedisError):
                 raise _refusal(reply) from reply
         return replies
 
 
 def _refusal(error: Exception) -> CommandRefused:
     """The endpoint's own words: redis-py cuts the code off where it knows it."""
-    text = str(error)
     code = getattr(error, "status_code", None)
-    if code is None and not text.partition(" ")[0].isupper():
-        # Before version 6 only the class tells.
-        code = "NOSCRIPT" if type(error).__name__ == "NoScriptError" else "ERR"
-    return CommandRefused(f"{code} {text}" if code else text)
+    return CommandRefused(f"{code} {error}" if code else str(error))

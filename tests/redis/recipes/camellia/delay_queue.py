@@ -10,15 +10,15 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia import scripts
-from delaylog.client.recipes.camellia.keys import CamelliaSettings, NamespaceKeys
-from delaylog.client.recipes.camellia.message import DelayMessage, Status, check_life
-from delaylog.client.recipes.camellia.store import MessageStore, ReadyEvents
-from delaylog.client.recipes.camellia.topic_info import TopicInfo, read_topic_info
-from delaylog.client.recipes.clock import Clock, wall_clock_ms
-from delaylog.client.recipes.connection import Command, Connection
-from delaylog.client.recipes.replies import text_or_none
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia import scripts
+from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys
+from tests.redis.recipes.camellia.message import DelayMessage, Status, check_life
+from tests.redis.recipes.camellia.store import MessageStore, ReadyEvents
+from tests.redis.recipes.camellia.topic_info import TopicInfo, read_topic_info
+from tests.redis.recipes.clock import Clock, wall_clock_ms
+from tests.redis.recipes.connection import Command, Connection
+from tests.redis.recipes.replies import text_or_none
 
 PULL_PAGE = 100
 """Scripts of a pull sent in one trip."""
@@ -28,7 +28,7 @@ class CamelliaQueue:
     """A topic of a namespace, for producers and consumers. Delivery is at least once.
 
     A pulled message must be acknowledged within its ack timeout, else it comes back, at most
-    `max_retry` times and not after its time to live. Failures are `RecipeFailed`.
+    `max_retry` times and not after its time to live.
     """
 
     def __init__(
@@ -75,11 +75,9 @@ class CamelliaQueue:
         if living is not None:
             return living
         if message.status == Status.WAITING:
-            self._calls.one(
-                "send", "ZADD", self._keys.waiting, message.trigger_time, message.msg_id
-            )
+            self._calls.one("ZADD", self._keys.waiting, message.trigger_time, message.msg_id)
         else:
-            self._calls.one("send", "LPUSH", self._keys.ready, message.msg_id)
+            self._calls.one("LPUSH", self._keys.ready, message.msg_id)
             self._events.note(self.topic, now_ms)
         return message
 
@@ -96,7 +94,7 @@ class CamelliaQueue:
             ids = self._take(batch, now_ms + timeout_ms)
             living, ended = self._store.split_by_life(ids, now_ms, pulled=True)
             if ended:
-                self._calls.one("pull", "ZREM", self._keys.ack, *ended)
+                self._calls.one("ZREM", self._keys.ack, *ended)
             if living or not ids:
                 return living
         return []
@@ -108,7 +106,7 @@ class CamelliaQueue:
         message = self._store.read(msg_id)
         if message is not None:
             self._store.save([replace(message, status=int(Status.CONSUMED))], now_ms)
-        self._calls.one("ack", "ZREM", self._keys.ack, msg_id)
+        self._calls.one("ZREM", self._keys.ack, msg_id)
         return message is not None
 
     def nack(self, msg_id: str) -> bool:
@@ -116,7 +114,7 @@ class CamelliaQueue:
         now_ms = self._clock()
         self._note_use(now_ms)
         keys = [self._keys.ack, self._keys.ready]
-        if int(self._calls.script("nack", scripts.GIVE_BACK, keys, msg_id)) == 0:
+        if int(self._calls.script(scripts.GIVE_BACK, keys, msg_id)) == 0:
             return False
         self._events.note(self.topic, now_ms)
         return True
@@ -146,7 +144,7 @@ class CamelliaQueue:
                 ("ZREM", self._keys.waiting, msg_id),
                 ("LREM", self._keys.ready, 1, msg_id),
             ]
-            self._calls.many("delete", self._keys.message(msg_id), commands)
+            self._calls.many(commands)
         elif checked is not None and lived:
             self._store.save([replace(checked, status=int(Status.DELETED))], now_ms)
         elif checked is not None and checked is not message:
@@ -211,7 +209,7 @@ class CamelliaQueue:
             # The text goes along: a trip with digests would fail half-way on a fresh endpoint.
             size = min(PULL_PAGE, batch - len(ids))
             commands = [("EVAL", scripts.PULL.lua, *keys, deadline_ms)] * size
-            page = [text_or_none(taken) for taken in self._calls.many("pull", keys[1], commands)]
+            page = [text_or_none(taken) for taken in self._calls.many(commands)]
             found = [msg_id for msg_id in page if msg_id is not None]
             ids += found
             if len(found) < size:
@@ -221,8 +219,6 @@ class CamelliaQueue:
     def _drop_entries(self, msg_id: str) -> None:
         """Forget where an ended message still stands, or its successor would be in two queues."""
         self._calls.many(
-            "send",
-            self._keys.message(msg_id),
             [
                 ("ZREM", self._keys.waiting, msg_id),
                 ("LREM", self._keys.ready, 0, msg_id),
@@ -233,14 +229,14 @@ class CamelliaQueue:
     def _register(self, now_ms: int) -> None:
         """Make the topic known before it holds anything, so that no scan passes it over."""
         topics = self._namespace_keys.topics
-        if self._calls.one("send", "ZSCORE", topics, self.topic) is None:
-            self._calls.one("send", "ZADD", topics, now_ms, self.topic)
-            self._calls.one("send", "ZREM", self._namespace_keys.topics_parked, self.topic)
+        if self._calls.one("ZSCORE", topics, self.topic) is None:
+            self._calls.one("ZADD", topics, now_ms, self.topic)
+            self._calls.one("ZREM", self._namespace_keys.topics_parked, self.topic)
 
     def _note_use(self, now_ms: int) -> None:
         """Leave word that the topic is in use."""
         tagged_at_ms = self._tagged_at_ms
         if tagged_at_ms is not None and now_ms - tagged_at_ms < self.settings.tag_cache_ms:
             return
-        self._calls.one("note_use", "PSETEX", self._keys.active_tag, self.settings.tag_ms, now_ms)
+        self._calls.one("PSETEX", self._keys.active_tag, self.settings.tag_ms, now_ms)
         self._tagged_at_ms = now_ms

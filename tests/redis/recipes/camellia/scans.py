@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia import scripts
-from delaylog.client.recipes.camellia.keys import CamelliaSettings, TopicKeys
-from delaylog.client.recipes.camellia.lock import Lock
-from delaylog.client.recipes.camellia.message import DelayMessage
-from delaylog.client.recipes.camellia.store import MessageStore
-from delaylog.client.recipes.replies import texts
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia import scripts
+from tests.redis.recipes.camellia.keys import CamelliaSettings, TopicKeys
+from tests.redis.recipes.camellia.lock import Lock
+from tests.redis.recipes.camellia.message import DelayMessage
+from tests.redis.recipes.camellia.store import MessageStore
+from tests.redis.recipes.replies import texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,9 @@ class TopicScans:
         page_size = self._settings.page
         while lock.keep():
             # From the end that is delivered from: new ids come in at the other.
-            ids = texts(
-                self._calls.one("scan", "LRANGE", self._keys.ready, -at - page_size, -at - 1)
-            )
+            ids = texts(self._calls.one("LRANGE", self._keys.ready, -at - page_size, -at - 1))
             _, ended = self._store.split_by_life(ids, now_ms)
             self._calls.many(
-                "scan",
-                self._keys.ready,
                 [("LREM", self._keys.ready, 0, msg_id) for msg_id in dict.fromkeys(ended)],
             )
             dropped += len(ended)
@@ -72,14 +68,14 @@ class TopicScans:
         while lock.keep():
             ids = texts(
                 self._calls.one(
-                    "scan", "ZRANGEBYSCORE", source, 0, due_max, "LIMIT", 0, self._settings.page
+                    "ZRANGEBYSCORE", source, 0, due_max, "LIMIT", 0, self._settings.page
                 )
             )
             if not ids:
                 break
             living, ended = self._store.split_by_life(ids, now_ms)
             if ended:
-                self._calls.one("scan", "ZREM", source, *ended)
+                self._calls.one("ZREM", source, *ended)
             if living:
                 self._to_ready(source, living)
             moved += len(living)
@@ -88,4 +84,4 @@ class TopicScans:
 
     def _to_ready(self, source: str, messages: list[DelayMessage]) -> None:
         ids = [message.msg_id for message in messages]
-        self._calls.script("scan", scripts.MOVE, [source, self._keys.ready], len(ids), *ids)
+        self._calls.script(scripts.MOVE, [source, self._keys.ready], len(ids), *ids)

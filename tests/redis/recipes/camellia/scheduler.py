@@ -1,9 +1,8 @@
 """What moves the messages of a namespace: the scans of its topics.
 
-The one rule: a round is told the time and does all that is due then, so a test, or a program with
-an own loop, calls `run_round` by hand; `CamelliaRunner` calls it from a thread. Any number of
-schedulers may serve one namespace: each chore of a topic is done under a lock of that topic, and
-who finds it taken leaves the chore to its holder.
+The one rule: a round is given the time and does all that is due then. Any number of schedulers may
+serve one namespace: each chore of a topic is done under a lock of that topic, and who finds it
+taken leaves the chore to its holder.
 """
 
 from __future__ import annotations
@@ -12,18 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from delaylog.client.recipes.calls import Calls
-from delaylog.client.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
-from delaylog.client.recipes.camellia.lock import Lock
-from delaylog.client.recipes.camellia.scans import TopicScans
-from delaylog.client.recipes.camellia.store import ReadyEvents
-from delaylog.client.recipes.camellia.topics import TopicKeeper
-from delaylog.client.recipes.clock import Clock, wall_clock_ms
-from delaylog.client.recipes.connection import Connection
-from delaylog.client.recipes.repeating import Repeating
-
-SCHEDULE_MS = 100
-"""Default period of rounds."""
+from tests.redis.recipes.calls import Calls
+from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
+from tests.redis.recipes.camellia.lock import Lock
+from tests.redis.recipes.camellia.scans import TopicScans
+from tests.redis.recipes.camellia.store import ReadyEvents
+from tests.redis.recipes.camellia.topics import TopicKeeper
+from tests.redis.recipes.clock import Clock, wall_clock_ms
+from tests.redis.recipes.connection import Connection
 
 
 @dataclass(slots=True)
@@ -126,24 +121,3 @@ class CamelliaScheduler:
             yield lock
         finally:
             lock.release()
-
-
-class CamelliaRunner:
-    """Runs the rounds of a scheduler in a thread until it is closed."""
-
-    def __init__(
-        self,
-        scheduler: CamelliaScheduler,
-        *,
-        period_ms: int = SCHEDULE_MS,
-        clock: Clock = wall_clock_ms,
-    ) -> None:
-        self._turns = Repeating(
-            f"camellia-{scheduler.namespace}",
-            lambda: scheduler.run_round(clock()),
-            period_ms=period_ms,
-        )
-
-    def close(self) -> None:
-        """Stop after the round in hand."""
-        self._turns.stop()

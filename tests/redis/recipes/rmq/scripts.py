@@ -7,7 +7,7 @@ failed timed message is due at once and first, and below every priority, so a fa
 
 from __future__ import annotations
 
-from delaylog.client.recipes.calls import Script
+from tests.redis.recipes.calls import Script
 
 SEND_MERGED = Script("""\
 if redis.call('ZSCORE', KEYS[1], ARGV[1]) then

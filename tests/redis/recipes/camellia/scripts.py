@@ -5,7 +5,7 @@ The one rule: an id goes from one queue to the next inside a script, so it is ne
 
 from __future__ import annotations
 
-from delaylog.client.recipes.calls import Script
+from tests.redis.recipes.calls import Script
 
 PULL = Script("""\
 local id = redis.call('RPOP', KEYS[1])
