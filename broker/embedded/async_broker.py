@@ -26,6 +26,9 @@ from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.broker.embedded.taking import Taking
+from delaylog.client._async.workers.consuming import AsyncConsuming
+from delaylog.client._async.workers.queue_ports import async_queue_ports
+from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call
 from delaylog.client.errors import ClientError, SendFailed
@@ -38,9 +41,6 @@ from delaylog.client.models import (
     Settled,
 )
 from delaylog.client.receiving import Wanted
-from delaylog.client.workers.async_worker import AsyncWorker
-from delaylog.client.workers.consuming import AsyncConsuming
-from delaylog.client.workers.queue_ports import async_queue_ports
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient

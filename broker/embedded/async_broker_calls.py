@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
 from delaylog.broker.embedded.direct import async_plain_client
+from delaylog.client import AsyncPlainClient
+from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client.calls import Call, topics
 from delaylog.client.models import Forecast, GroupInfo, Stats, TopicInfo
-from delaylog.client.plain_client import PlainClient
-from delaylog.client.transaction import AsyncTransaction
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class AsyncBrokerCalls(ABC):
         """Drop a group. NotFound."""
         await self.call(topics.drop_group(self._calls.places, topic, group))
 
-    def broker(self) -> PlainClient:
+    def broker(self) -> AsyncPlainClient:
         """The calls about the broker itself: jobs, transactions, its clock. Answers are JSON."""
         return async_plain_client(self, self._calls.places)
 

@@ -22,6 +22,9 @@ from delaylog.broker.embedded.driving import run
 from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
+from delaylog.client._sync.workers.consuming import Consuming
+from delaylog.client._sync.workers.queue_ports import queue_ports
+from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls import Call
 from delaylog.client.errors import ClientError
@@ -34,9 +37,6 @@ from delaylog.client.models import (
     Settled,
 )
 from delaylog.client.receiving import Wanted
-from delaylog.client.workers.consuming import Consuming
-from delaylog.client.workers.queue_ports import queue_ports
-from delaylog.client.workers.thread_worker import ThreadWorker
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient

@@ -2,7 +2,7 @@
 
 The one rule: all of them go the way of the API, so that there is one reading of each call.
 
-Made from async_broker_calls.py by `make twins`: change that one.
+Made from broker/embedded/async_broker_calls.py by `make twins`: change that one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
 from delaylog.broker.embedded.direct import plain_client
+from delaylog.client import PlainClient
+from delaylog.client._sync.transaction import Transaction
 from delaylog.client.calls import Call, topics
 from delaylog.client.models import Forecast, GroupInfo, Stats, TopicInfo
-from delaylog.client.plain_sync_client import PlainSyncClient
-from delaylog.client.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class BrokerCalls(ABC):
         """Drop a group. NotFound."""
         self.call(topics.drop_group(self._calls.places, topic, group))
 
-    def broker(self) -> PlainSyncClient:
+    def broker(self) -> PlainClient:
         """The calls about the broker itself: jobs, transactions, its clock. Answers are JSON."""
         return plain_client(self, self._calls.places)
 

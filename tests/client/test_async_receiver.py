@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgpack
 
-from delaylog.client.async_receiver import AsyncReceiver
+from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client.bulk import decode_received
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.receiving import Wanted

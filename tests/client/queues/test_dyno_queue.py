@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.errors import NotReached
 from delaylog.client.models import NewMessage
 from delaylog.client.queues import DynoMessage, DynoQueue, TopicMismatch, by_id

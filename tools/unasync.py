@@ -1,0 +1,120 @@
+"""Generate the modules for threads from those for asyncio: `make twins`, or `--check` to compare.
+
+`client/_async/` is the source and `client/_sync/` is made from it, module by module. Only words are
+replaced, in texts as in code, and ruff lays the result out. So a module is fit for it if threads
+and tasks do the same thing there. What they do differently has the same name in a module of each
+side that is written by hand (`BY_HAND`):
+
+    concurrency             locks, sleeps, events, several things at once
+    transport               aiohttp, and sockets
+    send_calls              tasks gather messages by the turn of a loop; threads send at once, or
+                            leave it to one thread for all
+    workers/shift           handler tasks are cancelled and woken by futures; handler threads share
+                            a lock, and go on as daemons
+
+So do `sending/async_sender` and `sending/thread_sender`, which share a fifth of their lines, and
+the embedded brokers, of which only the one for threads has calls that do not wait for the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = Path("client/_async")
+MADE: Final = Path("client/_sync")
+BY_HAND: Final = frozenset(
+    {
+        "__init__.py",
+        "concurrency.py",
+        "send_calls.py",
+        "transport.py",
+        "workers/__init__.py",
+        "workers/shift.py",
+    }
+)
+"""On both sides."""
+
+ALONE: Final = {"broker/embedded/async_broker_calls.py": "broker/embedded/broker_calls.py"}
+"""Modules that are made from one beside them."""
+
+RULES: Final = (
+    (r"\basync def\b", "def"),
+    (r"\basync (for|with)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\b__a(enter|exit)__\b", r"__\1__"),
+    (r"\b_async\b", "_sync"),
+    (r"\basync_(?=[a-z])", ""),
+    (r"\bAsync(?=(Shift|Worker)\b)", "Thread"),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\b(a|A)n Async(?=[A-Z])", r"\1 "),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"\bevent loops\b", "threads"),
+    (r"\ban asyncio client\b", "a client with threads"),
+    (r"\basyncio programs\b", "programs with threads"),
+    (r"\bone task\b", "one thread"),
+)
+"""In this order."""
+
+
+def twins() -> dict[Path, Path]:
+    """What is made, and from what."""
+    made = {Path(twin): Path(source) for source, twin in ALONE.items()}
+    for path in sorted((ROOT / SOURCE).rglob("*.py")):
+        name = path.relative_to(ROOT / SOURCE)
+        if str(name) not in BY_HAND:
+            made[MADE / name] = SOURCE / name
+    return made
+
+
+def made_of(source: Path) -> str:
+    """The twin of a module: its text, with imports and lines as ruff lays them out."""
+    text = (ROOT / source).read_text()
+    for pattern, replacement in RULES:
+        text = re.sub(pattern, replacement, text)
+    head, quotes, rest = text.partition('"""\n')
+    said = f"Made from {source} by `make twins`: change that one."
+    text = f"{head.rstrip()}\n\n{said}\n{quotes}{rest}"
+    for command in (["check", "--select", "F401,I", "--fix"], ["format"]):
+        name = str(source)
+        run = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", name, "-"]
+        text = subprocess.run(
+            run, cwd=ROOT, input=text, capture_output=True, text=True, check=True
+        ).stdout
+    return text
+
+
+def unlike() -> list[Path]:
+    """Twins that are not as they are made, and modules beside them that nothing makes."""
+    made = twins()
+    wrong = [
+        twin
+        for twin, source in made.items()
+        if not (ROOT / twin).exists() or (ROOT / twin).read_text() != made_of(source)
+    ]
+    for path in sorted((ROOT / MADE).rglob("*.py")):
+        twin = path.relative_to(ROOT)
+        if twin not in made and str(twin.relative_to(MADE)) not in BY_HAND:
+            wrong.append(twin)
+    return wrong
+
+
+def main() -> None:
+    """Write all of them, or say which are not as they are made."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if one differs")
+    if parser.parse_args().check:
+        wrong = unlike()
+        print(*wrong, sep="\n", end="\n" if wrong else "")
+        sys.exit(bool(wrong))
+    for twin, source in twins().items():
+        (ROOT / twin).write_text(made_of(source))
+
+
+if __name__ == "__main__":
+    main()
