@@ -1,19 +1,19 @@
-"""Generate the modules for threads from those for asyncio: `make twins`, or `--check` to compare.
+"""Generate the modules for threads from the modules for asyncio: `make twins`, or `--check`.
 
-`client/_async/` is the source and `client/_sync/` is made from it, module by module. Only words are
-replaced, in texts as in code, and ruff lays the result out. So a module is fit for it if threads
-and tasks do the same thing there. What they do differently has the same name in a module of each
-side that is written by hand (`BY_HAND`):
+`client/_async/` is the source, and each module of `client/_sync/` is generated from the module of
+the same name. The tool replaces words, in code and in text, and ruff formats the result; this works
+where threads and tasks do the same thing. What they do differently is written by hand on both sides
+under the same names (`BY_HAND`):
 
-    concurrency             locks, sleeps, events, several things at once
-    transport               aiohttp, and sockets
-    send_calls              tasks gather messages by the turn of a loop; threads send at once, or
-                            leave it to one thread for all
-    workers/shift           handler tasks are cancelled and woken by futures; handler threads share
-                            a lock, and go on as daemons
+    concurrency      locks, sleeps, events, background calls
+    transport        aiohttp or sockets
+    send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
+                     messages to one sending thread
+    workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
+                     cancelled
 
-So do `sending/async_sender` and `sending/thread_sender`, which share a fifth of their lines, and
-the embedded brokers, of which only the one for threads has calls that do not wait for the disk.
+Outside the two folders, `sending/async_sender` and `sending/thread_sender` share a fifth of their
+lines, and the embedded brokers have different methods, so these pairs are written by hand too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BY_HAND: Final = frozenset(
 """On both sides."""
 
 ALONE: Final = {"broker/embedded/async_broker_calls.py": "broker/embedded/broker_calls.py"}
-"""Modules that are made from one beside them."""
+"""Modules that are generated from a neighbour: twin, source."""
 
 RULES: Final = (
     (r"\basync def\b", "def"),
@@ -63,7 +63,7 @@ RULES: Final = (
 
 
 def twins() -> dict[Path, Path]:
-    """What is made, and from what."""
+    """All generated modules and their sources."""
     made = {Path(twin): Path(source) for source, twin in ALONE.items()}
     for path in sorted((ROOT / SOURCE).rglob("*.py")):
         name = path.relative_to(ROOT / SOURCE)
@@ -73,7 +73,7 @@ def twins() -> dict[Path, Path]:
 
 
 def made_of(source: Path) -> str:
-    """The twin of a module: its text, with imports and lines as ruff lays them out."""
+    """The text of a module's twin, formatted by ruff."""
     text = (ROOT / source).read_text()
     for pattern, replacement in RULES:
         text = re.sub(pattern, replacement, text)
@@ -90,7 +90,7 @@ def made_of(source: Path) -> str:
 
 
 def unlike() -> list[Path]:
-    """Twins that are not as they are made, and modules beside them that nothing makes."""
+    """Twins that differ from what is generated, and modules in `MADE` that have no source."""
     made = twins()
     wrong = [
         twin
@@ -105,7 +105,7 @@ def unlike() -> list[Path]:
 
 
 def main() -> None:
-    """Write all of them, or say which are not as they are made."""
+    """Write all twins, or with `--check` print those that differ."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if one differs")
     if parser.parse_args().check:

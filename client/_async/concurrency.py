@@ -1,6 +1,7 @@
-"""What tasks do differently from threads, by the names that both sides have; here tasks.
+"""Tasks, locks and waiting for asyncio.
 
-The one rule: `_sync/concurrency.py` offers the same names, so that what uses them is written once.
+The one rule: `_sync/concurrency.py` has the same names for threads, so code that uses them is
+written once.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ T = TypeVar("T")
 Event = asyncio.Event
 Task = asyncio.Task
 Cancelled = asyncio.CancelledError
-"""How a caller is told to end."""
+"""Raised in a task that is cancelled."""
 
 INTERRUPTS: Final = (KeyboardInterrupt, Cancelled)
-"""What ends a block before its time without being an error of it."""
+"""Exceptions by which a block is left early, though nothing in it failed."""
 
 sleep = asyncio.sleep
 
 
 class Lock:
-    """Nothing to do: in one loop nobody else runs where nothing is awaited."""
+    """Does nothing: in one event loop no other task runs until the holder awaits."""
 
     def __enter__(self) -> None:
         pass
@@ -33,41 +34,41 @@ class Lock:
 
 
 class Aside:
-    """Calls that nobody waits for, but `wait`."""
+    """Calls in the background, which only `wait` waits for."""
 
     def __init__(self) -> None:
         self._tasks: set[Task[None]] = set()
 
     def begin(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have it done."""
+        """Start a call."""
         task = asyncio.create_task(call())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Until all of them are done, by whatever end."""
+        """Wait until all calls have ended; their exceptions are dropped."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def spawn(call: Callable[[], Coroutine[Any, Any, T]], name: str) -> Task[T]:
-    """Begin a call beside the caller."""
+    """Start a call as a task."""
     return asyncio.create_task(call(), name=name)
 
 
 async def wait_first(tasks: Collection[Task[T]], timeout_s: float) -> None:
-    """Until one of them is done, or for so long."""
+    """Wait until one task is done, at most `timeout_s`."""
     await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def wait_all(tasks: Collection[Task[T]], timeout_s: float) -> None:
-    """Until all of them are done, or for so long."""
+    """Wait until all tasks are done, at most `timeout_s`."""
     if tasks:
         await asyncio.wait(tasks, timeout=timeout_s)
 
 
 async def cancel(tasks: Collection[Task[T]]) -> None:
-    """End them, as far as that can be."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -75,11 +76,11 @@ async def cancel(tasks: Collection[Task[T]]) -> None:
 
 
 async def together(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Make calls at once, and wait for all."""
+    """Run calls concurrently and wait for all of them."""
     await asyncio.gather(*(call() for call in calls))
 
 
 def from_any_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """The call, for a thread that is not the caller's."""
+    """The call in a form that any thread may use."""
     loop = asyncio.get_running_loop()
     return lambda: loop.call_soon_threadsafe(call)

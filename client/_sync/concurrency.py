@@ -1,6 +1,7 @@
-"""What threads do differently from tasks, by the names that both sides have; here threads.
+"""Tasks, locks and waiting for threads.
 
-The one rule: `_async/concurrency.py` offers the same names, so that what uses them is written once.
+The one rule: `_async/concurrency.py` has the same names for asyncio, so code that uses them is
+written once.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ T = TypeVar("T")
 Event = threading.Event
 Lock = threading.Lock
 Task = Future
-"""A call in a daemon thread of its own, which cannot be cancelled."""
+"""A call in its own daemon thread; it cannot be cancelled."""
 
 
 class Cancelled(BaseException):
-    """Never raised: nobody can tell a thread to end."""
+    """Never raised: threads cannot be cancelled."""
 
 
 INTERRUPTS: Final = (KeyboardInterrupt,)
-"""What ends a block before its time without being an error of it."""
+"""Exceptions by which a block is left early, though nothing in it failed."""
 
 sleep = time.sleep
 
 
 class Aside:
-    """Calls that the caller makes itself: a thread for each would cost more."""
+    """Calls that run at once, in the caller: a thread for each would cost more."""
 
     def begin(self, call: Callable[[], None]) -> None:
-        """Do it."""
+        """Make a call."""
         call()
 
     def wait(self) -> None:
-        """All of them are done."""
+        """Return at once: no call is left."""
 
 
 def spawn(call: Callable[[], T], name: str) -> Task[T]:
-    """Begin a call beside the caller."""
+    """Start a call in a thread."""
     task: Task[T] = Future()
     task.set_running_or_notify_cancel()
 
@@ -58,21 +59,21 @@ def spawn(call: Callable[[], T], name: str) -> Task[T]:
 
 
 def wait_first(tasks: Collection[Task[T]], timeout_s: float) -> None:
-    """Until one of them is done, or for so long."""
+    """Wait until one task is done, at most `timeout_s`."""
     wait(tasks, timeout=timeout_s, return_when=FIRST_COMPLETED)
 
 
 def wait_all(tasks: Collection[Task[T]], timeout_s: float) -> None:
-    """Until all of them are done, or for so long."""
+    """Wait until all tasks are done, at most `timeout_s`."""
     wait(tasks, timeout=timeout_s)
 
 
 def cancel(tasks: Collection[Task[T]]) -> None:
-    """End them, as far as that can be: they end by themselves."""
+    """Do nothing: the calls go on until they end by themselves."""
 
 
 def together(calls: Iterable[Callable[[], None]]) -> None:
-    """Make calls at once, and wait for all."""
+    """Run calls concurrently and wait for all of them."""
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
         thread.start()
@@ -81,5 +82,5 @@ def together(calls: Iterable[Callable[[], None]]) -> None:
 
 
 def from_any_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """The call, for a thread that is not the caller's."""
+    """The call itself: any thread may use it."""
     return call
