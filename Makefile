@@ -83,10 +83,11 @@ lint: venv  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+	$(BIN)/mypy --strict tools
 	$(BIN)/lint-imports
 
 twins: venv  ## make modules for threads from those for asyncio
-	$(BIN)/python -m tests.twins
+	$(BIN)/python tools/unasync.py
 
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .

@@ -1,7 +1,9 @@
 """The SDK: clients of the broker's HTTP API for threads and asyncio; nothing of the server's."""
 
-from delaylog.client.async_client import AsyncClient
-from delaylog.client.client import Client
+from delaylog.client._async.client import AsyncClient
+from delaylog.client._async.plain_client import AsyncPlainClient
+from delaylog.client._sync.client import Client
+from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client.errors import (
     AnswerLost,
     ApiError,
@@ -40,8 +42,6 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
-from delaylog.client.plain_client import PlainClient
-from delaylog.client.plain_sync_client import PlainSyncClient
 from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
 from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 from delaylog.client.workers.backoff import Backoff
@@ -51,6 +51,7 @@ __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncPlainClient",
     "AsyncSending",
     "Backoff",
     "BadRequest",
@@ -76,7 +77,6 @@ __all__ = [
     "NotReady",
     "OutboxFull",
     "PlainClient",
-    "PlainSyncClient",
     "QuotaExceeded",
     "ReplayFailed",
     "Retry",

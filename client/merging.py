@@ -22,7 +22,7 @@ def merged(lists: Sequence[Iterator[MessageInfo]]) -> Iterator[MessageInfo]:
     return merge(*lists, key=_due_ms)
 
 
-async def merged_async(lists: Sequence[AsyncIterator[MessageInfo]]) -> AsyncIterator[MessageInfo]:
+async def async_merged(lists: Sequence[AsyncIterator[MessageInfo]]) -> AsyncIterator[MessageInfo]:
     """The same of asynchronous lists."""
     heads: list[tuple[int, int, MessageInfo]] = []
     for number, each in enumerate(lists):

@@ -18,7 +18,7 @@ import numpy as np
 from stage import TOPIC, keep_saying, now_ms, pause_after, say, stdin_closed, was_possibly_done
 
 from delaylog.broker.history.recorder import HistoryRecorder, body_hash
-from delaylog.client import ClientError, PlainClient
+from delaylog.client import AsyncPlainClient, ClientError
 from delaylog.client.bulk import ReceivedBatch
 
 WAIT_MS = 500
@@ -30,7 +30,7 @@ ACKS_OPEN_MAX = 8
 class Consumer:
     """Receives until told to stop; all loops share one history and one list of receipts."""
 
-    def __init__(self, client: PlainClient, recorder: HistoryRecorder, lease_ms: int) -> None:
+    def __init__(self, client: AsyncPlainClient, recorder: HistoryRecorder, lease_ms: int) -> None:
         self._client = client
         self._recorder = recorder
         self._lease_ms = lease_ms
@@ -107,7 +107,7 @@ async def run(options: argparse.Namespace) -> None:
     """Receive until standard input closes, then leave the receipts in files."""
     name = f"consumer-{options.number}"
     with HistoryRecorder(options.folder / f"{name}.jsonl", client=name) as recorder:
-        async with PlainClient(options.url) as client:
+        async with AsyncPlainClient(options.url) as client:
             consumer = Consumer(client, recorder, options.lease_ms)
             saying = asyncio.create_task(keep_saying(lambda: {"received": consumer.received}))
             loops = [asyncio.create_task(consumer.loop()) for _ in range(options.loops)]

@@ -29,7 +29,7 @@ from stage import (
 )
 
 from delaylog.broker.history.recorder import HistoryRecorder, body_hash
-from delaylog.client import ClientError, PlainClient
+from delaylog.client import AsyncPlainClient, ClientError
 from delaylog.client.bulk import CREATED, SendAnswer, ref_to_id
 
 OPEN_MAX = 4
@@ -39,7 +39,7 @@ OPEN_MAX = 4
 class Producer:
     """Sends batches in the order of their time and keeps the answers."""
 
-    def __init__(self, client: PlainClient, recorder: HistoryRecorder) -> None:
+    def __init__(self, client: AsyncPlainClient, recorder: HistoryRecorder) -> None:
         self._client = client
         self._recorder = recorder
         self.sent = 0
@@ -96,7 +96,7 @@ async def run(options: argparse.Namespace) -> None:
     dues_ms = day_start_ms + (flights.minute_of_day * scale_ms).astype(np.int64)
     recorder = HistoryRecorder(options.folder / "producer.jsonl", client="producer")
     with recorder:
-        async with PlainClient(options.url) as client:
+        async with AsyncPlainClient(options.url) as client:
             producer = Producer(client, recorder)
             saying = asyncio.create_task(keep_saying(lambda: {"sent": producer.sent}))
             sending = asyncio.create_task(send_all(producer, dues_ms, flights.bodies, options))

@@ -26,7 +26,7 @@ from proof import Outage, Proof, prove
 from stage import TOPIC, now_ms
 
 from delaylog.broker.history import RULES, HistoryRecorder
-from delaylog.client import ClientError, PlainClient
+from delaylog.client import AsyncPlainClient, ClientError
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 
 CONSUMERS = 2
@@ -63,7 +63,7 @@ class Demo:
         """The whole day; the files for the proof are complete when it returns."""
         async with self._broker:
             say(f"broker    {self._broker.url}, started in {self._broker.started_in_s:.2f} s")
-            async with PlainClient(self._broker.url) as client:
+            async with AsyncPlainClient(self._broker.url) as client:
                 # Without backoff what was leased at the kill is ready again as its lease ends.
                 await client.put_topic(TOPIC, {"backoff": {"first_ms": 0}})
             try:
@@ -143,7 +143,7 @@ class Demo:
         say(f"{clock:>9}  sent {sent:>7,}  received {received:>7,}  broker {self._broker_state}")
 
     async def _is_drained(self) -> bool:
-        async with PlainClient(self._broker.url) as client:
+        async with AsyncPlainClient(self._broker.url) as client:
             try:
                 counts = (await client.stats(TOPIC))["counts"]
             except ClientError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from delaylog.client import ClientError, PlainClient
+from delaylog.client import AsyncPlainClient, ClientError
 
 ROWS_MAX = 5_000
 LEASE_MS = 30_000
@@ -40,13 +40,13 @@ class Deadline:
 async def consume(url: str, topic: str, count: int, ends: Deadline, loops: int = 2) -> Arrivals:
     """Arrivals of `count` different ids, or as many as came in time."""
     found = Arrivals()
-    async with PlainClient(url) as client:
+    async with AsyncPlainClient(url) as client:
         await asyncio.gather(*(_loop(client, topic, count, ends, found) for _ in range(loops)))
     return found
 
 
 async def _loop(
-    client: PlainClient, topic: str, count: int, ends: Deadline, found: Arrivals
+    client: AsyncPlainClient, topic: str, count: int, ends: Deadline, found: Arrivals
 ) -> None:
     while len(found.ids) < count and time.monotonic() < ends.at_s:
         try:

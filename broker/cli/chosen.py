@@ -15,8 +15,8 @@ from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.remote import emit
 from delaylog.broker.config import ConfigError
+from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
-from delaylog.client.plain_client import PlainClient
 
 LOOK_SECONDS: Final = 0.1
 _FILTERS: Final = ("state", "due_from", "due_to", "tag", "key")
@@ -28,7 +28,7 @@ async def cancel_command(args: argparse.Namespace) -> int:
     if args.state == "dead" and not args.force:
         raise ConfigError("to cancel dead messages takes them out of the dead letters: add --force")
 
-    def cancel(client: PlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
+    def cancel(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.cancel(args.topic, message_id, force=args.force)
 
     return await _control(args, cancel, {"force": True} if args.force else {})
@@ -37,7 +37,7 @@ async def cancel_command(args: argparse.Namespace) -> int:
 async def reschedule_command(args: argparse.Namespace) -> int:
     """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
 
-    def reschedule(client: PlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
+    def reschedule(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.reschedule(
             args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
         )
@@ -48,7 +48,7 @@ async def reschedule_command(args: argparse.Namespace) -> int:
 async def replay_command(args: argparse.Namespace) -> int:
     """`delaylog replay`: 0 when all live again, 1 otherwise."""
 
-    async def replay(client: PlainClient, message_id: str) -> dict[str, Any]:
+    async def replay(client: AsyncPlainClient, message_id: str) -> dict[str, Any]:
         (result,) = await client.replay(args.topic, [message_id], **_time(args))
         return result
 
@@ -62,7 +62,7 @@ def _time(args: argparse.Namespace) -> dict[str, Any]:
 
 async def _control(
     args: argparse.Namespace,
-    act: Callable[[PlainClient, str], Awaitable[dict[str, Any]]],
+    act: Callable[[AsyncPlainClient, str], Awaitable[dict[str, Any]]],
     members: dict[str, Any],
 ) -> int:
     wanted = {name: value for name in _FILTERS if (value := getattr(args, name)) is not None}
@@ -80,11 +80,11 @@ async def _control(
 
 
 async def _by_ids(
-    args: argparse.Namespace, act: Callable[[PlainClient, str], Awaitable[dict[str, Any]]]
+    args: argparse.Namespace, act: Callable[[AsyncPlainClient, str], Awaitable[dict[str, Any]]]
 ) -> int:
     """One line an id: done, too_late with the state, or unknown."""
     status = DONE
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         for message_id in args.id:
             try:
                 answer = await act(client, message_id)
@@ -108,7 +108,7 @@ async def _by_filter(
     args: argparse.Namespace, wanted: dict[str, Any], members: dict[str, Any]
 ) -> int:
     """A job: its progress, and in the end one line of what it did."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
         with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
             while job["state"] == "running" and not args.no_wait:

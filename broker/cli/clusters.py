@@ -17,8 +17,8 @@ from delaylog.broker.cli.local import held_folder
 from delaylog.broker.cli.remote import emit
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
 from delaylog.broker.cluster.recovering import Survivor, look_at_survivor, recover_alone
+from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
-from delaylog.client.plain_client import PlainClient
 from delaylog.storage.file_system import OsFileSystem
 
 CONTACT: Final = ("name", "peer", "election_port", "http", "resp")
@@ -30,7 +30,7 @@ async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
     if args.action == "doctor":
         return await doctor_command(args)
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         if args.action in CHANGES:
             _print_change(await _change(client, args), args)
         elif args.action == "handover":
@@ -80,7 +80,7 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
     )
 
 
-async def _change(client: PlainClient, args: argparse.Namespace) -> dict[str, Any]:
+async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[str, Any]:
     contact = {name: getattr(args, name, None) for name in CONTACT}
     given = {name: value for name, value in contact.items() if value is not None}
     answer = await client.change_members(args.action, args.nodes, **given)

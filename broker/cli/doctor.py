@@ -13,7 +13,7 @@ from typing import Any, Final
 from delaylog.broker.cli.doctor_checks import Asked, Finding, Mark, examine
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.remote import emit
-from delaylog.client.async_transport import AsyncTransport
+from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
 from delaylog.client.errors import ApiError, ClientError

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import emit
-from delaylog.client.plain_client import PlainClient
+from delaylog.client import AsyncPlainClient
 
 _PAGE: Final = 1_000
 
@@ -25,7 +25,7 @@ async def list_command(args: argparse.Namespace) -> int:
     }
     cursor: str | None = None
     left: int = args.max
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         while True:
             limit = min(left, _PAGE) if args.max else _PAGE
             page = await client.page(args.topic, **query, cursor=cursor, limit=limit)
@@ -51,7 +51,7 @@ def _print_line(message: dict[str, Any], args: argparse.Namespace) -> None:
 
 async def show_command(args: argparse.Namespace) -> int:
     """`delaylog show`: a line a member, and with --life a line a step."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         message = await client.get(args.topic, args.id, life=args.life, group=args.group)
     if args.json:
         emit(message)

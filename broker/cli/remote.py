@@ -13,8 +13,8 @@ import orjson
 from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
+from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
-from delaylog.client.plain_client import PlainClient
 from delaylog.storage.errors import MemberError
 from delaylog.storage.message_fields import FIELDS, from_text
 
@@ -60,7 +60,7 @@ async def send_command(args: argparse.Namespace) -> int:
     one = args.body is not None and args.body != "-"
     if args.id is not None and not one:
         raise ConfigError("--id goes with one body, not with lines")
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         if one:
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
             return _print_sent(sent, args)
@@ -99,7 +99,7 @@ async def receive_command(args: argparse.Namespace) -> int:
         options |= {"tags": args.tag, "tags_mode": "all" if args.all_tags else "any"}
     elif args.all_tags:
         raise ConfigError("--all-tags goes with --tag")
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         while True:
             received = await client.receive(args.topic, max=args.max, **options)
             for message in received.messages:
@@ -124,7 +124,7 @@ def _print_message(message: Delivered, args: argparse.Namespace) -> None:
         sys.stdout.buffer.flush()
 
 
-async def _all_topics(client: PlainClient) -> list[dict[str, Any]]:
+async def _all_topics(client: AsyncPlainClient) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     cursor = None
     while True:
@@ -139,7 +139,7 @@ async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
     if args.group is not None and args.topic is None:
         raise ConfigError("--group goes with a topic")
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         if args.topic is not None:
             rows = [await client.stats(args.topic, group=args.group)]
         else:
@@ -157,7 +157,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         rows = await _all_topics(client)
     for row in rows:
         if args.json:
@@ -170,7 +170,7 @@ async def topics_command(args: argparse.Namespace) -> int:
 
 async def clock_command(args: argparse.Namespace) -> int:
     """`delaylog clock`."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         shown = await client.clock(accept=args.accept)
     if args.json:
         emit(shown)

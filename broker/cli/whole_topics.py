@@ -7,12 +7,12 @@ from typing import Any
 
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import emit
-from delaylog.client.plain_client import PlainClient
+from delaylog.client import AsyncPlainClient
 
 
 async def groups_command(args: argparse.Namespace) -> int:
     """`delaylog groups list|make|drop`."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         if args.action == "list":
             for group in (await client.groups(args.topic))["groups"]:
                 _print_group(group, args)
@@ -34,7 +34,7 @@ def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
 
 async def purge_command(args: argparse.Namespace) -> int:
     """`delaylog purge`: what waits or is ready has ended; by force what is leased too."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         answer = await client.purge(
             args.topic, group=args.group, force=args.force or args.erase, erase=args.erase
         )
@@ -44,7 +44,7 @@ async def purge_command(args: argparse.Namespace) -> int:
 
 async def pause_command(args: argparse.Namespace) -> int:
     """`delaylog pause`: hand nothing out."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         answer = await client.pause(args.topic)
     _say({"topic": args.topic, **answer}, f"{args.topic} paused", args)
     return DONE
@@ -52,7 +52,7 @@ async def pause_command(args: argparse.Namespace) -> int:
 
 async def resume_command(args: argparse.Namespace) -> int:
     """`delaylog resume`: hand out again."""
-    async with PlainClient(args.url) as client:
+    async with AsyncPlainClient(args.url) as client:
         answer = await client.resume(args.topic)
     _say({"topic": args.topic, **answer}, f"{args.topic} resumed", args)
     return DONE

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -26,21 +26,17 @@ from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.broker.embedded.taking import Taking
+from delaylog.client._async.workers.consuming import AsyncConsuming
+from delaylog.client._async.workers.queue_ports import async_queue_ports
+from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
-    Changed,
-    MessageInfo,
     NewMessage,
     Sent,
     Settled,
 )
-from delaylog.client.receiving import Wanted
-from delaylog.client.workers.async_worker import AsyncWorker
-from delaylog.client.workers.consuming import AsyncConsuming
-from delaylog.client.workers.queue_ports import async_queue_ports
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient
@@ -218,37 +214,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
 
     # ------------------------------------------------------------------ receive and settle
 
-    async def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
-        """Lease up to `max` ready messages; see `EmbeddedBroker.receive`.
-
-        Cancelled, it has taken nothing, or given back what had come.
-        """
-        # It always looks at the tags themselves, but what a client refuses is refused here too.
-        Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
-        batch = await self.receive_columns(
-            topic,
-            max=max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            group=group,
-            tags=tags,
-            tags_mode=tags_mode,
-            ids=ids,
-        )
-        return batch.messages()
-
     async def receive_columns(
         self,
         topic: str,
@@ -298,83 +263,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
     async def extend(self, messages: Settling, *, lease_ms: int) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return await self._run(self._calls.settle("extend", messages, lease_ms=lease_ms))
-
-    async def settle_ids(
-        self, topic: str, verb: str, ids: Sequence[str], **members: int | str | None
-    ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
-        return await self._run(self._calls.settle_ids(topic, verb, ids, members))
-
-    # ------------------------------------------------------------------ look and change
-
-    async def peek(self, topic: str, *, max: int = 1, **members: Any) -> list[MessageInfo]:
-        """What is ready, without leasing it; `members` as of `receive`."""
-        return await self._run(self._calls.peek(topic, {"max": max, **members}))
-
-    async def get(
-        self, topic: str, id: str, *, group: str | None = None, life: bool = False
-    ) -> MessageInfo:
-        """One message as a group sees it; `life` adds its steps. NotFound."""
-        return await self._run(self._calls.get(topic, id, group=group, life=life))
-
-    def messages(self, topic: str, **filter: Any) -> AsyncIterator[MessageInfo]:
-        """The topic's messages in due order, those that a filter wants; see GET …/messages."""
-        return self._pages(topic, "messages", filter)
-
-    def dead(self, topic: str, **filter: Any) -> AsyncIterator[MessageInfo]:
-        """Dead letters, with why and how they died."""
-        return self._pages(topic, "dead", filter)
-
-    async def _pages(
-        self, topic: str, kind: str, filter: dict[str, Any]
-    ) -> AsyncIterator[MessageInfo]:
-        cursor: str | None = None
-        while True:
-            wanted = filter if cursor is None else {**filter, "cursor": cursor}
-            found, cursor = await self._run(self._calls.page(topic, kind, wanted))
-            for each in found:
-                yield each
-            if cursor is None:
-                return
-
-    async def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
-        """End one before its delivery. NotFound, TooLate."""
-        return await self._run(self._calls.cancel(topic, id, force=force))
-
-    async def reschedule(
-        self,
-        topic: str,
-        id: str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        priority: int | None = None,
-    ) -> Changed:
-        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
-        return await self._run(
-            self._calls.reschedule(topic, id, deliver_at_ms, delay_ms, at, delay, priority)
-        )
-
-    async def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-    ) -> list[Changed]:
-        """Let dead ones live again, at a time or now, with a result each."""
-        return await self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
-
-    # ------------------------------------------------------------------ everything else
-
-    async def call(self, call: Call[T]) -> T:
-        """Carry out any call of the API (`delaylog.client.calls`)."""
-        return await self._run(self._calls.carry(call))
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -22,21 +22,17 @@ from delaylog.broker.embedded.driving import run
 from delaylog.broker.embedded.hot import Settling
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
+from delaylog.client._sync.workers.consuming import Consuming
+from delaylog.client._sync.workers.queue_ports import queue_ports
+from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call
 from delaylog.client.errors import ClientError
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
-    Changed,
-    MessageInfo,
     NewMessage,
     Sent,
     Settled,
 )
-from delaylog.client.receiving import Wanted
-from delaylog.client.workers.consuming import Consuming
-from delaylog.client.workers.queue_ports import queue_ports
-from delaylog.client.workers.thread_worker import ThreadWorker
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient
@@ -196,38 +192,6 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
 
     # ------------------------------------------------------------------ receive and settle
 
-    def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
-        """Lease up to `max` ready messages, all under one lease.
-
-        With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
-        too when so much of that clock's time has passed.
-        """
-        # It always looks at the tags themselves, but what a client refuses is refused here too.
-        Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
-        batch = self.receive_columns(
-            topic,
-            max=max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            group=group,
-            tags=tags,
-            tags_mode=tags_mode,
-            ids=ids,
-        )
-        return batch.messages()
-
     def receive_columns(
         self,
         topic: str,
@@ -271,80 +235,6 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
     def extend(self, messages: Settling, *, lease_ms: int, wait: bool = True) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
-
-    def settle_ids(
-        self, topic: str, verb: str, ids: Sequence[str], **members: int | str | None
-    ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
-        return self._run(self._calls.settle_ids(topic, verb, ids, members))
-
-    # ------------------------------------------------------------------ look and change
-
-    def peek(self, topic: str, *, max: int = 1, **members: Any) -> list[MessageInfo]:
-        """What is ready, without leasing it; `members` as of `receive`."""
-        return self._run(self._calls.peek(topic, {"max": max, **members}))
-
-    def get(
-        self, topic: str, id: str, *, group: str | None = None, life: bool = False
-    ) -> MessageInfo:
-        """One message as a group sees it; `life` adds its steps. NotFound."""
-        return self._run(self._calls.get(topic, id, group=group, life=life))
-
-    def messages(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
-        """The topic's messages in due order, those that a filter wants; see GET …/messages."""
-        return self._pages(topic, "messages", filter)
-
-    def dead(self, topic: str, **filter: Any) -> Iterator[MessageInfo]:
-        """Dead letters, with why and how they died."""
-        return self._pages(topic, "dead", filter)
-
-    def _pages(self, topic: str, kind: str, filter: dict[str, Any]) -> Iterator[MessageInfo]:
-        cursor: str | None = None
-        while True:
-            wanted = filter if cursor is None else {**filter, "cursor": cursor}
-            found, cursor = self._run(self._calls.page(topic, kind, wanted))
-            yield from found
-            if cursor is None:
-                return
-
-    def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
-        """End one before its delivery. NotFound, TooLate."""
-        return self._run(self._calls.cancel(topic, id, force=force))
-
-    def reschedule(
-        self,
-        topic: str,
-        id: str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        priority: int | None = None,
-    ) -> Changed:
-        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
-        return self._run(
-            self._calls.reschedule(topic, id, deliver_at_ms, delay_ms, at, delay, priority)
-        )
-
-    def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-    ) -> list[Changed]:
-        """Let dead ones live again, at a time or now, with a result each."""
-        return self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
-
-    # ------------------------------------------------------------------ everything else
-
-    def call(self, call: Call[T]) -> T:
-        """Carry out any call of the API (`delaylog.client.calls`)."""
-        return self._run(self._calls.carry(call))
 
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar, cast
 
-from delaylog.client.async_transport import AsyncTransport
+from delaylog.client import AsyncPlainClient, PlainClient
+from delaylog.client._async.transport import AsyncTransport
+from delaylog.client._sync.transport import Transport
 from delaylog.client.calls import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.plain_client import PlainClient
-from delaylog.client.plain_sync_client import PlainSyncClient
-from delaylog.client.sync_transport import SyncTransport
 
 T = TypeVar("T")
 
@@ -31,14 +30,14 @@ class AsyncCarrier(Protocol):
         """Carry a call out."""
 
 
-def plain_client(broker: Carrier, places: Places) -> PlainSyncClient:
+def plain_client(broker: Carrier, places: Places) -> PlainClient:
     """A plain client of a broker in this process."""
-    return PlainSyncClient.on(cast(SyncTransport, _Direct(broker)), places)
+    return PlainClient.on(cast(Transport, _Direct(broker)), places)
 
 
-def async_plain_client(broker: AsyncCarrier, places: Places) -> PlainClient:
+def async_plain_client(broker: AsyncCarrier, places: Places) -> AsyncPlainClient:
     """The same for event loops."""
-    return PlainClient.on(cast(AsyncTransport, _AsyncDirect(broker)), places)
+    return AsyncPlainClient.on(cast(AsyncTransport, _AsyncDirect(broker)), places)
 
 
 class _Direct:

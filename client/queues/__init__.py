@@ -2,8 +2,7 @@
 own.
 
 The one rule: a recipe is settings of a topic and a choice of calls. It keeps no state that a crash
-could lose, and runs on `Client` as on an embedded broker. The same recipes on Redis commands are in
-`delaylog.client.recipes`.
+could lose, and runs on `Client` as on an embedded broker.
 """
 
 from delaylog.client.queues.dyno import (

@@ -4,10 +4,10 @@ Most programs use the `consumer` decorator of `Client` and `AsyncClient`. The pa
 for each consumer (what to begin, extend, settle and ask for), and a driver of tasks or threads.
 """
 
-from delaylog.client.workers.async_worker import AsyncWorker
+from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.retry import Retry
-from delaylog.client.workers.thread_worker import ThreadWorker
 
 __all__ = ["AsyncWorker", "Backoff", "Consumer", "Retry", "ThreadWorker"]

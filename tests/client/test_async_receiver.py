@@ -6,11 +6,12 @@ import asyncio
 from typing import Any, cast
 
 import msgpack
+import pytest
 
-from delaylog.client.async_receiver import AsyncReceiver
+from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client.bulk import decode_received
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.receiving import Wanted
+from delaylog.client.receiving import Gathering, Wanted
 from delaylog.client.sharding import ByKey, Topology
 
 WANTED = Wanted("t", None, (), "any", False, ())
@@ -139,3 +140,25 @@ def test_a_poll_that_is_not_answered_does_not_hold_up_a_close() -> None:
         assert other.asked[0].cancelled()
 
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_poll_that_fails_unexpectedly_does_not_keep_a_close_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        receiver, (one, other) = receiver_of("a", "b")
+        gathering = Gathering[Any]()
+        receiver._free[WANTED] = [gathering]
+        for at in range(2):
+            gathering.polls[at] = receiver._poll(at, WANTED, 1, 5_000, None)
+        await until(lambda: len(one.asked) == len(other.asked) == 1)
+        one.asked[0].set_exception(ZeroDivisionError())
+        await until(gathering.polls[0].done)
+        again = Gathering[Any]()
+        again.keep(leased(other.name, 2), 0.0)
+        receiver._free[WANTED].append(again)
+        await receiver.close()
+        assert other.given_back == 2
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert "a poll of t failed" in caplog.text

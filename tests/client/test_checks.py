@@ -10,17 +10,18 @@ import pytest
 
 from delaylog.client import (
     AsyncClient,
+    AsyncPlainClient,
     BySlot,
     Client,
     NewMessage,
-    PlainClient,
     Shard,
     TopicSettings,
 )
+from delaylog.client._async.transaction import AsyncTransaction
+from delaylog.client._sync.transaction import Transaction
 from delaylog.client.bulk import encode_send
 from delaylog.client.checks import answer_wait_s
 from delaylog.client.queues import DynoMessage, DynoQueue
-from delaylog.client.transaction import AsyncTransaction, Transaction
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -63,7 +64,7 @@ def test_what_shards_cannot_be() -> None:
     with pytest.raises(ValueError, match="ends before /v1"):
         Shard(f"{NOBODY}/v1/")
     with pytest.raises(ValueError, match="a namespace is named"):
-        PlainClient(NOBODY, namespace="a/b")
+        AsyncPlainClient(NOBODY, namespace="a/b")
 
 
 @pytest.mark.parametrize(

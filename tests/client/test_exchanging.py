@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
+from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.leader_route import LeaderRoute
 from tests.client.threaded import Threaded
 
@@ -22,10 +22,10 @@ SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
 CLUSTER = "/v1/cluster"
 
 
-@pytest.fixture(autouse=True, params=[PlainClient, Threaded], ids=["async", "sync"])
+@pytest.fixture(autouse=True, params=[AsyncPlainClient, Threaded], ids=["async", "sync"])
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs with either client."""
-    monkeypatch.setitem(globals(), "PlainClient", request.param)
+    monkeypatch.setitem(globals(), "AsyncPlainClient", request.param)
 
 
 class Node:
@@ -93,7 +93,7 @@ def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
-        async with PlainClient(one.url, token="secret") as client:
+        async with AsyncPlainClient(one.url, token="secret") as client:
             for _ in range(2):
                 assert (await client.send("t", "x")).id == "~1"
         assert one.calls == [PATH, CLUSTER]
@@ -108,7 +108,7 @@ def test_strangers_get_nothing() -> None:
     async def scene(one: Node, two: Node) -> None:
         one.cluster = {"members": [{"http": one.url}]}
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
-        async with PlainClient(one.url, token="secret") as client:
+        async with AsyncPlainClient(one.url, token="secret") as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
         assert caught.value.status == 307
@@ -123,7 +123,7 @@ def test_nodes_that_name_each_other() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
         assert caught.value.status == 307
@@ -137,10 +137,10 @@ def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)] * 7 + [(200, SENT, {})]
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
-        async with PlainClient(one.url, members=[two.url], failover_s=0.2) as client:
+        async with AsyncPlainClient(one.url, members=[two.url], failover_s=0.2) as client:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x", idempotency_key="k")
             assert caught.value.status == 307
@@ -153,7 +153,7 @@ def test_what_may_be_repeated_waits_for_a_leader() -> None:
 
     async def scene(one: Node, two: Node) -> None:
         two.script = [(503, NOT_READY, {})]
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             one.script = [(503, NOT_READY, {}), (503, NOT_READY, {}), (200, SENT, {})]
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
             one.script = [(503, NOT_READY, {}), (200, {"topics": []}, {})]
@@ -162,7 +162,7 @@ def test_what_may_be_repeated_waits_for_a_leader() -> None:
             with pytest.raises(ApiError) as caught:
                 await client.send("t", "x")
             assert caught.value.code == "not_ready"
-        async with PlainClient(one.url, failover_s=0.3) as client:
+        async with AsyncPlainClient(one.url, failover_s=0.3) as client:
             before = len(one.calls)
             with pytest.raises(ApiError):
                 await client.send("t", "x", idempotency_key="k")
@@ -177,9 +177,9 @@ def test_a_node_that_is_gone() -> None:
     async def scene(one: Node, two: Node) -> None:
         two.script = [(200, SENT, {})]
         await one.stop()
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x")).id == "~1"
-        async with PlainClient(one.url) as client:
+        async with AsyncPlainClient(one.url) as client:
             with pytest.raises(NotReached, match="Connection refused"):
                 await client.send("t", "x", idempotency_key="k")
 
@@ -200,9 +200,9 @@ def test_an_answer_that_was_lost() -> None:
         one.handle = lose  # type: ignore[method-assign]
         await one.stop()
         await one.start()
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
-        async with PlainClient(one.url, members=[two.url]) as client:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(AnswerLost):
                 await client.send("t", "x")
 
@@ -225,7 +225,7 @@ def test_what_was_lost_once_stays_in_doubt() -> None:
         await one.stop()
         await one.start()
         await two.stop()
-        async with PlainClient(one.url, members=[two.url], failover_s=0.5) as client:
+        async with AsyncPlainClient(one.url, members=[two.url], failover_s=0.5) as client:
             with pytest.raises(AnswerLost, match="then"):
                 await client.send("t", "x", idempotency_key="k")
         await asyncio.gather(*ending)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from delaylog.client import AnswerLost, ApiError, NotReached, PlainClient
+from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.bulk import BULK_TYPE
 from tests.client.threaded import Threaded
 
@@ -34,10 +34,10 @@ MESSAGE = {
 }
 
 
-@pytest.fixture(autouse=True, params=[PlainClient, Threaded], ids=["async", "sync"])
+@pytest.fixture(autouse=True, params=[AsyncPlainClient, Threaded], ids=["async", "sync"])
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs with either client."""
-    monkeypatch.setitem(globals(), "PlainClient", request.param)
+    monkeypatch.setitem(globals(), "AsyncPlainClient", request.param)
 
 
 class Script:
@@ -66,7 +66,9 @@ class Script:
         return msgpack.unpackb(self.seen[-1][2])
 
 
-def play(script: Script, scene: Callable[[PlainClient], Awaitable[Any]], **options: Any) -> Any:
+def play(
+    script: Script, scene: Callable[[AsyncPlainClient], Awaitable[Any]], **options: Any
+) -> Any:
     """Run a scene with a client of a server that follows the script."""
 
     async def run() -> Any:
@@ -78,7 +80,7 @@ def play(script: Script, scene: Callable[[PlainClient], Awaitable[Any]], **optio
         await site.start()
         host, port = runner.addresses[0][:2]
         try:
-            async with PlainClient(f"http://{host}:{port}/", **options) as client:
+            async with AsyncPlainClient(f"http://{host}:{port}/", **options) as client:
                 return await scene(client)
         finally:
             await runner.cleanup()
@@ -89,7 +91,7 @@ def play(script: Script, scene: Callable[[PlainClient], Awaitable[Any]], **optio
 def test_send_puts_text_as_text_and_bytes_as_base64() -> None:
     script = Script({"id": "~1", "deliver_at_ms": 7, "result": "created"})
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         sent = await client.send("t", "hé", deliver_at_ms=7, id="own", idempotency_key="once")
         assert (sent.id, sent.deliver_at_ms, sent.result) == ("~1", 7, "created")
         await client.send("t", b"\xff", delay_ms=0)
@@ -136,7 +138,7 @@ def test_receive_reads_messages_and_the_brokers_clock() -> None:
 
 
 def test_a_lease_of_unsaid_length_is_the_topics() -> None:
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         await client.receive("t")
         assert script.json == {"max": 1, "wait_ms": 0}
         with pytest.raises(AnswerLost):
@@ -158,7 +160,7 @@ def test_receive_bulk_asks_in_json_for_columns() -> None:
 def test_settling_by_receipt() -> None:
     script = Script({"results": ["done"]})
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         assert await client.ack("t", ["r"]) == ["done"]
         assert script.json == {"receipts": ["r"]}
         await client.nack("t", ["r"])
@@ -180,7 +182,7 @@ def test_settling_by_receipt() -> None:
 def test_settling_a_lease_whole() -> None:
     script = Script(msgpack.packb({"n": 3, "done": 3, "gone": b"", "unknown": b""}))
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         assert (await client.ack_bulk("t", 7)).done == 3
         assert script.columns == {"v": 1, "n": 0, "lease": 7, "all": True}
         await client.nack_bulk("t", 7, except_refs=[1], delay_ms=5)
@@ -194,7 +196,7 @@ def test_settling_a_lease_whole() -> None:
 def test_one_message_by_an_awkward_id() -> None:
     script = Script({"result": "done", "state": "deleted"})
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         await client.get("t", "a/b %é")
         assert script.path == "GET /v1/ns/default/topics/t/messages/a%2Fb%20%25%C3%A9"
         await client.cancel("t", "..", force=True)
@@ -209,7 +211,7 @@ def test_one_message_by_an_awkward_id() -> None:
 def test_many_messages_by_ref() -> None:
     script = Script(msgpack.packb({"n": 1, "result": 1}))
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         assert (await client.cancel_bulk("t", refs=[1])).result.tolist() == [1]
         assert script.path.endswith("/topics/t/messages:cancel")
         await client.reschedule_bulk("t", ids=["a"], deliver_at_ms=4)
@@ -221,7 +223,7 @@ def test_many_messages_by_ref() -> None:
 def test_topics_and_stats() -> None:
     script = Script({"counts": {}})
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         await client.put_topic("t", {"lease_ms": 5})
         assert (script.path, script.json) == ("PUT /v1/ns/default/topics/t", {"lease_ms": 5})
         await client.topics()
@@ -270,7 +272,7 @@ def test_no_listener_means_nothing_was_done() -> None:
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        async with PlainClient(f"http://127.0.0.1:{port}") as client:
+        async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
             with pytest.raises(NotReached):
                 await client.topics()
 
@@ -280,7 +282,7 @@ def test_no_listener_means_nothing_was_done() -> None:
 @pytest.mark.parametrize("url", ["localhost:8711", "ftp://localhost", "nonsense", ""])
 def test_an_address_that_is_none_means_nothing_was_done(url: str) -> None:
     async def scene() -> None:
-        async with PlainClient(url) as client:
+        async with AsyncPlainClient(url) as client:
             with pytest.raises(NotReached):
                 await client.topics()
 
@@ -302,7 +304,7 @@ def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with PlainClient(f"http://127.0.0.1:{port}") as client:
+        async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
             await client.get("t", "a")
             with pytest.raises(AnswerLost):
                 await client.cancel("t", "a")
@@ -328,7 +330,7 @@ def test_closing_ends_waiting_calls() -> None:
             await asyncio.sleep(0.5)
             return await super().handle(request)
 
-    async def scene(client: PlainClient) -> None:
+    async def scene(client: AsyncPlainClient) -> None:
         call = asyncio.ensure_future(client.receive("t", wait_ms=400))
         await asyncio.sleep(0.05)
         await client.close()

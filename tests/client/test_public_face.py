@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog import client
-from delaylog.client import AsyncClient, Client, PlainClient, PlainSyncClient
+from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 
 
 def test_each_name_is_there_and_in_order() -> None:
@@ -29,7 +29,7 @@ def calls(kind: type) -> dict[str, list[tuple[str, Any, Any]]]:
 
 
 def test_the_plain_clients_have_the_same_calls() -> None:
-    assert calls(PlainClient) == calls(PlainSyncClient)
+    assert calls(AsyncPlainClient) == calls(PlainClient)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
+from delaylog.client._sync.receiver import Receiver
 from delaylog.client.errors import AnswerLost
 from delaylog.client.message import Message
-from delaylog.client.receiver import Receiver
 from delaylog.client.receiving import Wanted
 from delaylog.client.sharding import ByKey, Topology
 from tests.client.test_async_receiver import leased

@@ -1,4 +1,4 @@
-"""Both clients are what recipes and workers are written against, call by call."""
+"""Both clients are what `queues` and workers are written against, call by call."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
+from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.leader_route import LeaderRoute
-from delaylog.client.sync_transport import SyncTransport
 
 TOKEN = "s3cret-token"
 SAID = b'{"said": 1}'
@@ -119,8 +119,8 @@ def serving(script: Callable[[Wire], object]) -> Iterator[Server]:
 
 
 @contextmanager
-def transport(url: str, **options: Any) -> Iterator[SyncTransport]:
-    opened = SyncTransport(LeaderRoute(url), token=TOKEN, **options)
+def transport(url: str, **options: Any) -> Iterator[Transport]:
+    opened = Transport(LeaderRoute(url), token=TOKEN, **options)
     try:
         yield opened
     finally:
@@ -306,7 +306,7 @@ def test_a_header_cannot_break_out() -> None:
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é"])
 def test_a_token_that_is_none_is_refused_unseen(token: str) -> None:
     with pytest.raises(ValueError, match="token") as caught:
-        SyncTransport(LeaderRoute("http://127.0.0.1:1"), token=token)
+        Transport(LeaderRoute("http://127.0.0.1:1"), token=token)
     assert not token or token not in str(caught.value)
 
 
@@ -374,7 +374,7 @@ def test_close_ends_a_call_that_waits() -> None:
 
     errors: list[BaseException] = []
 
-    def ask(opened: SyncTransport) -> None:
+    def ask(opened: Transport) -> None:
         try:
             opened.carry(CALL)
         except ClientError as error:

@@ -1,18 +1,18 @@
-"""PlainSyncClient as if it were PlainClient, so that one test asks both: each call in a thread."""
+"""PlainClient as if it were AsyncPlainClient, so that one test asks both: each call in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Self
 
-from delaylog.client import PlainSyncClient
+from delaylog.client import PlainClient
 
 
 class Threaded:
     """Its methods are coroutines; each runs the method of that name in a thread."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._client = PlainSyncClient(*arguments, **options)
+        self._client = PlainClient(*arguments, **options)
 
     async def __aenter__(self) -> Self:
         return self

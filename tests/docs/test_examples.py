@@ -23,6 +23,7 @@ PAGES: Final = (
     "docs/HOWTO.md",
     "docs/SDK.md",
     "docs/TESTING.md",
+    "docs/COMING-FROM.md",
 )
 TYPES_OF_OTHERS: Final = ("--ignore-missing-imports", "--follow-untyped-imports")
 CACHE: Final = ROOT / ".mypy_cache" / "examples"

@@ -23,7 +23,7 @@ from judged_run import run_judged
 from recorded_calls import Known, RecordedCalls, now_ms
 
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
-from delaylog.client import PlainClient
+from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import ChildBroker
 
 TOPIC = "race"
@@ -66,7 +66,7 @@ class ControlRace:
         with HistoryRecorder(self.history, client="control-race") as recorder:
             async with (
                 ChildBroker(self.folder / "data") as broker,
-                PlainClient(broker.url) as client,
+                AsyncPlainClient(broker.url) as client,
             ):
                 await client.put_topic(TOPIC, {"max_retry": RETRIES_MAX})
                 calls = RecordedCalls(client, recorder, self.surprises, self.counts)
@@ -150,7 +150,7 @@ class ControlRace:
                 await calls.ack_lease(lease, leased)
             self._living -= len(leased) - len(back)
 
-    async def _drain(self, calls: RecordedCalls, client: PlainClient) -> None:
+    async def _drain(self, calls: RecordedCalls, client: AsyncPlainClient) -> None:
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         while time.monotonic() < deadline:
             lease, leased = await calls.receive_bulk(TOPIC, 1_000, 200, 10_000)

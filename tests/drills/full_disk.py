@@ -27,7 +27,7 @@ from recorded_calls import EXPECTED_CODES, Known, RecordedCalls, now_ms
 from small_mount import free_bytes, mount, own_mounts, take_every_byte, unmount
 
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
-from delaylog.client import PlainClient
+from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import ChildBroker
 
 RULES = frozenset("ABCDEJ")
@@ -79,7 +79,7 @@ class FullDisk:
     async def run(self) -> None:
         """Fill, take the rest, drain, kill, drain, free, send again."""
         with self._recorder:
-            async with self._broker() as broker, PlainClient(broker.url) as client:
+            async with self._broker() as broker, AsyncPlainClient(broker.url) as client:
                 await self._fill(self._calls(client))
                 taken, left = take_every_byte(self._filler)
                 self.notes.append(f"{self._accepted:,} accepted, then {taken:,} bytes taken")
@@ -89,7 +89,7 @@ class FullDisk:
                 await broker.kill()
                 self._recorder.mark("kill", killed_ms, until=now_ms())
             taken, _ = take_every_byte(self._filler)
-            async with self._broker() as broker, PlainClient(broker.url) as client:
+            async with self._broker() as broker, AsyncPlainClient(broker.url) as client:
                 self.notes.append(f"{taken:,} more taken, started in {broker.started_in_s:.2f} s")
                 await self._drain(broker, client, None)
                 await self._expect_refusal(client)
@@ -113,7 +113,7 @@ class FullDisk:
         broker.log_path = self.history.with_name("broker.log")
         return broker
 
-    def _calls(self, client: PlainClient) -> RecordedCalls:
+    def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
         expected = EXPECTED_CODES | {"disk_full"}
         return RecordedCalls(client, self._recorder, self.faults, self.counts, expected)
 
@@ -150,7 +150,7 @@ class FullDisk:
             self._far += [sent[row] for row in far]
         return bool(sent)
 
-    async def _drain(self, broker: ChildBroker, client: PlainClient, upto: int | None) -> None:
+    async def _drain(self, broker: ChildBroker, client: AsyncPlainClient, upto: int | None) -> None:
         """Receive and ack, cancel and bring near, until `upto` acks or until nothing is open."""
         calls = self._calls(client)
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
@@ -187,7 +187,7 @@ class FullDisk:
             if ids[5:]:
                 await calls.change_bulk(TOPIC, ids[5:], now_ms() + 500)
 
-    async def _expect_refusal(self, client: PlainClient) -> None:
+    async def _expect_refusal(self, client: AsyncPlainClient) -> None:
         calls = self._calls(client)
         take_every_byte(self._filler)
         # Old log that went may have made room for a moment: the broker looks twice a second.
@@ -196,7 +196,7 @@ class FullDisk:
         await calls.send(TOPIC, b"one more", now_ms() + 1_000, None)
         self._expect(self.counts["send disk_full"] > refused, "a send found room on a full disk")
 
-    async def _send_again(self, client: PlainClient) -> None:
+    async def _send_again(self, client: AsyncPlainClient) -> None:
         calls = self._calls(client)
         freed = time.monotonic()
         while not await self._send(calls):

@@ -29,7 +29,7 @@ from mixed_load import RETRIES_MAX, TOPICS, MixedLoad
 from recorded_calls import RecordedCalls, now_ms
 
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
-from delaylog.client import PlainClient
+from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 from tests.starts.warm_child import WarmChildBroker
 
@@ -87,7 +87,7 @@ class KillLoop:
             options = ("--config", str(self._busy))
         return self._kind(self.folder / "data", options=options)
 
-    def _calls(self, client: PlainClient) -> RecordedCalls:
+    def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
         return RecordedCalls(client, self._recorder, self.surprises, self.counts)
 
     async def _round(self) -> None:
@@ -96,7 +96,7 @@ class KillLoop:
         up_s = self._random.uniform(*UP_S_RANGE)
         async with self._broker() as broker:
             self.start_times_s.append(broker.started_in_s)
-            async with PlainClient(broker.url) as client:
+            async with AsyncPlainClient(broker.url) as client:
                 if not self._topics_made:
                     await self._make_topics(client)
                 load = asyncio.create_task(self._load.run(self._calls(client)))
@@ -110,7 +110,7 @@ class KillLoop:
                 self.kills += 1
                 await load
 
-    async def _make_topics(self, client: PlainClient) -> None:
+    async def _make_topics(self, client: AsyncPlainClient) -> None:
         # A retry with backoff moves to a row of its own, one without goes back where it was.
         for topic, first_ms in zip(TOPICS, (0, 100), strict=True):
             backoff = {"first_ms": first_ms, "max_ms": BACKOFF_MS_MAX}
@@ -132,7 +132,7 @@ class KillLoop:
 
     async def _finish(self) -> None:
         """No more kills: settle, bring near, drain until the broker says that nothing is open."""
-        async with self._broker() as broker, PlainClient(broker.url) as client:
+        async with self._broker() as broker, AsyncPlainClient(broker.url) as client:
             calls = self._calls(client)
             await self._load.finish(calls)
             deadline = time.monotonic() + DRAIN_TIMEOUT_S

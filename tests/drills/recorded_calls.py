@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from delaylog.broker.history import HistoryRecorder, body_hash
-from delaylog.client import AnswerLost, ApiError, ClientError, NotReached, PlainClient
+from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, ClientError, NotReached
 from delaylog.client.bulk import DONE, REJECTED, ref_to_id
 
 RESULTS = ("created", "kept", "replaced", "rejected")
@@ -59,7 +59,7 @@ class Pending:
 class RecordedCalls:
     """One client of one broker run; `surprises` are answers that the contract does not allow."""
 
-    client: PlainClient
+    client: AsyncPlainClient
     recorder: HistoryRecorder
     surprises: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

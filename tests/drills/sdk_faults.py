@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from delaylog.client import NotReached
-from delaylog.client.async_link import AsyncLink
+from delaylog.client._async.link import AsyncLink
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost
 from delaylog.client.exchanging import OnRepeat

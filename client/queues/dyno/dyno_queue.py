@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Self
 
 from delaylog.client.queues.dyno.looking import DynoLooking
-from delaylog.client.queues.dyno.message import Message
 from delaylog.client.queues.dyno.settling import DynoSettling
 
 
@@ -45,10 +44,6 @@ class DynoQueue(DynoSettling, DynoLooking):
     def atomic_process_unacks(self) -> int:
         """As `process_unacks`."""
         return self.process_unacks()
-
-    def find_stale_messages(self) -> list[Message]:
-        """None: a message and its place in the queue are one row, so neither is there alone."""
-        return []
 
     def clear(self) -> None:
         """End everything, queued or taken, of all shards."""

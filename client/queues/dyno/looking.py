@@ -12,14 +12,13 @@ from itertools import groupby
 
 from delaylog.client.errors import NotFound
 from delaylog.client.models import MessageInfo
-from delaylog.client.queues.dyno.lua_pattern import LuaPattern
 from delaylog.client.queues.dyno.message import Message, encode
 from delaylog.client.queues.dyno.settling import ENDED
 from delaylog.client.queues.dyno.shards import Shard, dyno_priority, message_of
 from delaylog.client.queues.dyno.taking import DynoTaking
 
-Predicate = str | Callable[[str], object]
-"""A Lua pattern, or a function of the JSON text whose answer counts as true or false."""
+Predicate = Callable[[str], object]
+"""A function of the JSON text whose answer counts as true or false."""
 
 QUEUED = "waiting,ready"
 LIVING = "waiting,ready,leased"
@@ -67,11 +66,10 @@ class DynoLooking(DynoTaking):
 
     def get_msg_with_predicate(self, predicate: Predicate, *, local: bool = False) -> str | None:
         """The id of the first match in the order of due times, shard by shard."""
-        matches = _matcher(predicate)
         shards, states = ((self._own,), QUEUED) if local else (self._all(), LIVING)
         for shard, info in self._listed(shards, states):
             found = message_of(shard, info)
-            if matches(encode(found)):
+            if predicate(encode(found)):
                 return found.id
         return None
 
@@ -82,11 +80,10 @@ class DynoLooking(DynoTaking):
 
         If somebody else takes it in this moment the next match is taken.
         """
-        matches = _matcher(predicate)
         shards = (self._own,) if local else self._all()
         for shard, info in _in_order([self._listed([shard], "ready") for shard in shards]):
             text = encode(message_of(shard, info))
-            if matches(text) and self._take_due(shard, info.id) is not None:
+            if predicate(text) and self._take_due(shard, info.id) is not None:
                 return Message(info.id, text, shard=shard.name)
         self.stats.missed()
         return None
@@ -105,10 +102,6 @@ class DynoLooking(DynoTaking):
         for shard in shards:
             for info in shard.client.messages(shard.topic, state=states, bodies=True):
                 yield shard, info
-
-
-def _matcher(predicate: Predicate) -> Callable[[str], object]:
-    return LuaPattern(predicate).matches if isinstance(predicate, str) else predicate
 
 
 def _in_order(

@@ -1,7 +1,7 @@
 """A message of Dyno-queues and its JSON, which other programs read and write too.
 
-The recipe on Redis commands stores that JSON; the native one stores the payload, and makes the JSON
-for those calls that answer or search it.
+The original stores that JSON; here a message stores the payload, and the JSON is made for those
+calls that answer or search it.
 
 The one rule: the text is what Jackson makes of the original's class: compact, empty and null
 members left out, `timeout` and `priority` always there, unknown members passed over.
@@ -37,11 +37,6 @@ class Message:
             f"DynoMessage(id={self.id!r}, timeout_ms={self.timeout_ms}, "
             f"priority={self.priority}, shard={self.shard!r}, {len(self.payload)} characters)"
         )
-
-
-def due_score(message: Message, now_ms: int) -> float:
-    """Where a message stands in its queue: its time, and its priority as a fraction of one."""
-    return now_ms + message.timeout_ms + message.priority / 100
 
 
 def encode(message: Message) -> str:

@@ -16,7 +16,7 @@ from delaylog.client.checks import check_texts, check_topic
 from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo
 from delaylog.client.queues.dyno.held import Held
-from delaylog.client.queues.dyno.message import PRIORITY_MAX, encode
+from delaylog.client.queues.dyno.message import PRIORITY_MAX
 from delaylog.client.queues.dyno.message import Message as DynoMessage
 from delaylog.client.queues.dyno.stats import DynoStats
 from delaylog.client.queues.opening import NO_BACKOFF, open_topic
@@ -131,11 +131,6 @@ def broker_priority(priority: int) -> int:
 def dyno_priority(priority: int) -> int:
     """The other way round; what others sent with a priority beyond 0..99 counts as its end."""
     return min(max(-priority, 0), PRIORITY_MAX)
-
-
-def json_of(message: DynoMessage) -> str:
-    """The JSON that the original stores: of it, predicates and `get_all_messages` speak."""
-    return encode(message)
 
 
 def _shards_of(

@@ -20,7 +20,7 @@ import msgpack
 import pytest
 
 from delaylog.broker.cli.main import main
-from delaylog.client import PlainClient
+from delaylog.client import AsyncPlainClient
 from tests.broker.cluster.three_nodes import NAMES, NODES, Answer, ThreeNodes
 
 BULK = "application/vnd.delaylog.batch"
@@ -324,7 +324,7 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
     got: list[str] = []
 
     async def sender(number: int) -> None:
-        async with PlainClient(three.url(number)) as client:
+        async with AsyncPlainClient(three.url(number)) as client:
             n = 0
             while not stop.is_set():
                 body = f"{number}-{n}"
@@ -333,7 +333,7 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
                 n += 1
 
     async def receiver() -> None:
-        async with PlainClient(three.url(1)) as client:
+        async with AsyncPlainClient(three.url(1)) as client:
             idle = 0
             while idle < 3:
                 try:
@@ -492,7 +492,7 @@ def test_a_client_finds_the_next_leader(three: ThreeNodes) -> None:
 
     async def scene() -> tuple[float, list[Any]]:
         leader = three.leader()
-        async with PlainClient(three.url(leader)) as client:
+        async with AsyncPlainClient(three.url(leader)) as client:
             await client.cluster()
             answers = []
             longest = 0.0

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
-from delaylog.client import PlainClient
+from delaylog.client import AsyncPlainClient
 from tests.broker.shapes.limited import FILES_MAX, Watch, disk_use, limited_broker
 from tests.broker.shapes.shape import FAR_MS_MIN, Planned, Shape, Size, plan
 from tests.drills.recorded_calls import Known, RecordedCalls, now_ms
@@ -121,9 +121,9 @@ class ShapeRun:
     # ------------------------------------------------------------------ a life of the broker
 
     @asynccontextmanager
-    async def _life(self) -> AsyncIterator[tuple[PlainClient, RecordedCalls]]:
+    async def _life(self) -> AsyncIterator[tuple[AsyncPlainClient, RecordedCalls]]:
         broker = limited_broker(self.data, self._config)
-        async with broker, PlainClient(broker.url, failover_s=0) as client:
+        async with broker, AsyncPlainClient(broker.url, failover_s=0) as client:
             assert broker.process_id is not None
             watching = asyncio.create_task(self._watch.run(broker.process_id))
             try:
@@ -143,7 +143,7 @@ class ShapeRun:
 
     # ------------------------------------------------------------------ the load
 
-    async def _make_groups(self, client: PlainClient, batches: list[list[Planned]]) -> None:
+    async def _make_groups(self, client: AsyncPlainClient, batches: list[list[Planned]]) -> None:
         if self._shape.use != "groups":
             return
         topics = {batch[0].topic for batch in batches}
@@ -251,7 +251,7 @@ class ShapeRun:
 
     # ------------------------------------------------------------------ what is far ahead
 
-    async def _check_far(self, client: PlainClient) -> None:
+    async def _check_far(self, client: AsyncPlainClient) -> None:
         """Messages one by one, by their ids."""
         far = [name for name, entry in self._entries.items() if self._is_far(entry)]
         names = self._random.sample(far, min(len(far), self._size.lookups))
@@ -271,7 +271,7 @@ class ShapeRun:
     def _is_far(self, entry: Entry) -> bool:
         return entry.due_ms > now_ms() + FAR_MS_MIN // 4
 
-    async def _check_counts(self, client: PlainClient) -> None:
+    async def _check_counts(self, client: AsyncPlainClient) -> None:
         wanted: dict[str, Counter[str]] = {}
         for entry in self._entries.values():
             counts = wanted.setdefault(entry.topic, Counter())
@@ -287,7 +287,7 @@ class ShapeRun:
 
         await _each(topics, look)
 
-    async def _check_lists(self, client: PlainClient) -> None:
+    async def _check_lists(self, client: AsyncPlainClient) -> None:
         topics = sorted({entry.topic for entry in self._entries.values()})
         for topic in topics[:LISTED_TOPICS]:
             listed: list[str] = []

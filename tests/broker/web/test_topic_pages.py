@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.client import Client, PlainClient
+from delaylog.client import AsyncPlainClient, Client
 from tests.broker.conftest import Broker
 
 NAMES = sorted([*(f"a{k}" for k in range(5)), "b", "ba", "bb", "z"])
@@ -75,7 +75,7 @@ def test_clients_follow_pages(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker()
 
     async def make() -> None:
-        async with PlainClient(broker.url) as client:
+        async with AsyncPlainClient(broker.url) as client:
             for first in range(0, 1_100, 50):
                 calls = (client.put_topic(f"t{k:05}", {}) for k in range(first, first + 50))
                 await asyncio.gather(*calls)

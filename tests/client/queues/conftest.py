@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from tests.broker.conftest import Broker
 
 _numbers = count()

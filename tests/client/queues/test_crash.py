@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
 from delaylog.client.models import Settled
 from delaylog.client.queues import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.message import Message
 from delaylog.client.queues import DynoMessage, DynoQueue
 from delaylog.client.queues.dyno.held import Held

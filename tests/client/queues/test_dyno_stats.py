@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.queues import DynoMessage, DynoQueue, DynoStats
 from delaylog.client.queues.dyno.stats import STATISTICS, TIMERS
 

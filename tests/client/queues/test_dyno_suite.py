@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.queues import DynoMessage, DynoQueue
 from tests.broker.conftest import Broker
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
 from delaylog.client.queues.opening import change_topic, open_topic

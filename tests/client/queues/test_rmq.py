@@ -12,7 +12,7 @@ from zlib import crc32
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
     FixedTimeMessage,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delaylog.client.client import Client
+from delaylog.client import Client
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
     DynoMessage,

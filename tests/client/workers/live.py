@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from delaylog.client import AsyncClient, Client, PlainSyncClient
+from delaylog.client import AsyncClient, Client, PlainClient
 from delaylog.client.hooks import Hooks
 from tests.broker.conftest import Broker
 
@@ -31,7 +31,7 @@ class Live:
         self._broker = broker
         self.namespace = namespace
         self.url = broker.url
-        self.client = PlainSyncClient(broker.url, namespace=namespace)
+        self.client = PlainClient(broker.url, namespace=namespace)
 
     def kill(self) -> None:
         self._broker.crash()

@@ -6,8 +6,9 @@ import asyncio
 import threading
 
 from delaylog.client import AsyncClient, Client, Message
+from delaylog.client._async.workers.queue_ports import async_queue_ports
+from delaylog.client._sync.workers.queue_ports import queue_ports
 from delaylog.client.workers import AsyncWorker, ThreadWorker
-from delaylog.client.workers.queue_ports import async_queue_ports, queue_ports
 from tests.client.workers.live import Live
 
 

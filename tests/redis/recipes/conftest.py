@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from delaylog.client.recipes import RedisPyConnection
+from tests.redis.recipes.connection import RedisPyConnection
 from tests.redis.recipes.support import Endpoint, HandClock
 from tests.redis.servers import REFERENCE, RedisServer
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from delaylog.client.recipes import Connection, DynoMessage, DynoQueue
+from delaylog.client.queues import DynoMessage
+from tests.redis.recipes.connection import Connection
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
 from tests.redis.recipes.support import HandClock
 
 BODIES = "dq.MESSAGE.jobs"

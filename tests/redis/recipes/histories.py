@@ -12,25 +12,16 @@ from typing import Any
 
 import redis
 
-from delaylog.client.recipes import (
-    Argument,
-    CamelliaQueue,
-    CamelliaScheduler,
-    Command,
-    CommandRefused,
-    DynoMessage,
-    DynoQueue,
-    FixedTimeMessage,
-    PriorityMessage,
-    RangeMergeMessage,
-    RedisPyConnection,
-    RmqTopic,
-    TopicKind,
-)
-from delaylog.client.recipes.calls import Script
-from delaylog.client.recipes.camellia import scripts as camellia_scripts
-from delaylog.client.recipes.dyno import scripts as dyno_scripts
-from delaylog.client.recipes.rmq import scripts as rmq_scripts
+from delaylog.client.queues import DynoMessage, FixedTimeMessage, PriorityMessage, RangeMergeMessage
+from tests.redis.recipes.calls import Script
+from tests.redis.recipes.camellia import scripts as camellia_scripts
+from tests.redis.recipes.camellia.delay_queue import CamelliaQueue
+from tests.redis.recipes.camellia.scheduler import CamelliaScheduler
+from tests.redis.recipes.connection import Argument, Command, CommandRefused, RedisPyConnection
+from tests.redis.recipes.dyno import scripts as dyno_scripts
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
+from tests.redis.recipes.rmq import scripts as rmq_scripts
+from tests.redis.recipes.rmq.topic import RmqTopic, TopicKind
 from tests.redis.recipes.support import HandClock
 
 Answer = Any

@@ -10,12 +10,7 @@ from typing import Any
 
 import redis
 
-from delaylog.client.recipes import (
-    Argument,
-    Command,
-    Connection,
-    EndpointUnreachable,
-)
+from tests.redis.recipes.connection import Argument, Command, Connection, EndpointUnreachable
 
 NOW_MS = 1_658_492_212_132
 

@@ -10,14 +10,11 @@ import json
 import pytest
 import redis
 
-from delaylog.client.recipes import (
-    CamelliaQueue,
-    CamelliaScheduler,
-    CamelliaSettings,
-    DelayMessage,
-    RedisPyConnection,
-    Status,
-)
+from tests.redis.recipes.camellia.delay_queue import CamelliaQueue
+from tests.redis.recipes.camellia.keys import CamelliaSettings
+from tests.redis.recipes.camellia.message import DelayMessage, Status
+from tests.redis.recipes.camellia.scheduler import CamelliaScheduler
+from tests.redis.recipes.connection import RedisPyConnection
 from tests.redis.recipes.support import NOW_MS, HandClock, contents
 from tests.redis.servers import TIMEOUT_S
 

@@ -1,27 +1,19 @@
-"""CamelliaScheduler: the scans, their locks, topics that are forgotten, the runner.
+"""CamelliaScheduler: the scans, their locks, topics that are forgotten.
 
-Method: rounds by hand on a clock that stands; the runner alone meets the real clock, and waits for
-what must come.
+Method: rounds by hand on a clock that stands.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 import redis
 
-from delaylog.client.recipes import (
-    Argument,
-    CamelliaQueue,
-    CamelliaRunner,
-    CamelliaScheduler,
-    CamelliaSettings,
-    RedisPyConnection,
-    Round,
-    Status,
-)
+from tests.redis.recipes.camellia.delay_queue import CamelliaQueue
+from tests.redis.recipes.camellia.message import Status
+from tests.redis.recipes.camellia.scheduler import CamelliaScheduler, Round
+from tests.redis.recipes.connection import Argument, RedisPyConnection
 from tests.redis.recipes.support import NOW_MS, FaultyConnection, HandClock, contents
 from tests.redis.servers import TIMEOUT_S
 
@@ -333,23 +325,3 @@ class BreakOne(FaultyConnection):
     def _call(self, call: object) -> object:
         self.breaks = 1 if self.calls + 1 == self.number else 0
         return super()._call(call)
-
-
-def test_the_runner_runs_until_it_is_closed(connection: RedisPyConnection) -> None:
-    settings = CamelliaSettings(early_ms=0)
-    queue = CamelliaQueue(connection, "t", namespace="ns", settings=settings)
-    scheduler = CamelliaScheduler(connection, namespace="ns", settings=settings)
-    runner = CamelliaRunner(scheduler, period_ms=10)
-    try:
-        sent = queue.send("body", delay_ms=200)
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (taken := queue.pull()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert time.time() * 1000 >= sent.trigger_time
-        assert taken[0].msg_id == sent.msg_id
-    finally:
-        runner.close()
-    queue.send("body", delay_ms=1)
-    time.sleep(0.1)
-    assert queue.topic_info().waiting == 1

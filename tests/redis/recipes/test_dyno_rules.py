@@ -9,7 +9,9 @@ from __future__ import annotations
 import pytest
 import redis
 
-from delaylog.client.recipes import DynoMessage, DynoQueue, RedisPyConnection
+from delaylog.client.queues import DynoMessage
+from tests.redis.recipes.connection import RedisPyConnection
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
 from tests.redis.recipes.dyno_queues import BODIES, UNACK_MS, ids, make_queue, queue_key, unack_key
 from tests.redis.recipes.support import NOW_MS, HandClock, contents
 

@@ -1,4 +1,4 @@
-"""The checks that Dyno-queues' own tests make, and the timer.
+"""The checks that Dyno-queues' own tests make.
 
 Method: the clock is moved by hand but where threads compete; those wait for what must come, never
 for a length of time.
@@ -13,10 +13,11 @@ from collections import Counter
 import pytest
 import redis
 
-from delaylog.client.recipes import DynoMessage, DynoQueue, RedisPyConnection
-from delaylog.client.recipes.clock import wall_clock_ms
+from delaylog.client.queues import DynoMessage
+from tests.redis.recipes.clock import wall_clock_ms
+from tests.redis.recipes.connection import RedisPyConnection
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
 from tests.redis.recipes.support import Endpoint, HandClock, contents
-from tests.redis.servers import TIMEOUT_S
 
 BODIES = "dynoQueue.MESSAGE.q"
 
@@ -161,42 +162,3 @@ def test_each_message_once_among_many_hands(endpoint: Endpoint) -> None:
             later.process_unacks()
         assert later.pop(1) == []
         assert contents(client) == {}
-
-
-@pytest.mark.parametrize("shards", [["a"], ["a", "b", "c"]])
-def test_the_timer_brings_back_what_was_not_acknowledged(
-    connection: RedisPyConnection, shards: list[str]
-) -> None:
-    """By both of its ways; close ends it."""
-    with DynoQueue(connection, "q", shards=shards, own_shard="a", unack_ms=1) as queue:
-        queue.push([DynoMessage(str(n)) for n in range(3)])
-        taken = queue.pop(3)
-        assert taken
-        queue.start(period_ms=10)
-        with pytest.raises(RuntimeError, match="already"):
-            queue.start()
-        deadline = time.monotonic() + TIMEOUT_S
-        while queue.shard_sizes()["a"]["uacked"] > 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    assert len(queue.peek(3)) == len(taken)
-    assert not any(thread.name == "dyno-unacks-q" for thread in threading.enumerate())
-    queue.close()
-
-
-def test_a_failing_turn_does_not_end_the_timer(
-    connection: RedisPyConnection, client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    with DynoQueue(connection, "q", shards=["a"], own_shard="a") as queue:
-        client.set("dynoQueue.UNACK.q.a", "no set")
-        queue.start(period_ms=5)
-        deadline = time.monotonic() + TIMEOUT_S
-        while "process_unacks of dynoQueue.UNACK.q.a failed" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        client.delete("dynoQueue.UNACK.q.a")
-        client.hset(BODIES, "m", "{}")
-        client.zadd("dynoQueue.UNACK.q.a", {"m": 5})
-        while queue.size() == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from delaylog.client.recipes import DynoMessage, DynoQueue, RedisPyConnection
-from delaylog.client.recipes.dyno import scripts
+from delaylog.client.queues import DynoMessage
+from tests.redis.recipes.connection import RedisPyConnection
+from tests.redis.recipes.dyno import scripts
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
 from tests.redis.recipes.support import Endpoint, HandClock, contents
 
 BODIES = "dynoQueue.MESSAGE.q"

@@ -10,7 +10,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from delaylog.client.recipes import DynoMessage, DynoQueue, RedisPyConnection
+from delaylog.client.queues import DynoMessage
+from tests.redis.recipes.connection import RedisPyConnection
+from tests.redis.recipes.dyno.dyno_queue import DynoQueue
 from tests.redis.recipes.dyno_queues import BODIES, UNACK_MS, make_queue, queue_key, unack_key
 from tests.redis.recipes.support import NOW_MS, HandClock, contents
 
@@ -144,19 +146,6 @@ def test_clear(queue: DynoQueue, client: redis.Redis) -> None:
     queue.clear()
     assert contents(client) == {}
     assert queue.size() == 0
-
-
-def test_a_strategy_of_ones_own(connection: RedisPyConnection, clock: HandClock) -> None:
-    queue = DynoQueue(
-        connection,
-        "jobs",
-        shards=["a", "b"],
-        own_shard="a",
-        strategy=lambda shards, message: shards[-1] if message.id > "m" else shards[0],
-        clock=clock,
-    )
-    queue.push([DynoMessage("a"), DynoMessage("z"), DynoMessage("y")])
-    assert queue.shard_sizes()["b"]["size"] == 2
 
 
 def test_shards_must_make_sense(connection: RedisPyConnection) -> None:

@@ -10,17 +10,10 @@ from zlib import crc32
 import pytest
 import redis
 
-from delaylog.client.recipes import (
-    Delivery,
-    FixedTimeMessage,
-    PriorityMessage,
-    RangeMergeMessage,
-    RedisPyConnection,
-    RmqMessage,
-    RmqTopic,
-    RolledBack,
-    TopicKind,
-)
+from delaylog.client.queues import FixedTimeMessage, PriorityMessage, RangeMergeMessage, RmqMessage
+from tests.redis.recipes.connection import RedisPyConnection
+from tests.redis.recipes.rmq.deliveries import Delivery
+from tests.redis.recipes.rmq.topic import RmqTopic, RolledBack, TopicKind
 from tests.redis.recipes.support import NOW_MS, HandClock, contents
 
 NOW_S = NOW_MS // 1000

@@ -1,0 +1,178 @@
+"""How AsyncClient sends: one call for a message, gathered with others of its topic and shard.
+
+The one rule: a message goes to its home if it has one and nowhere else; what any shard may have
+goes round robin, and past shards that cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from delaylog.client._async.link import AsyncLink
+from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.models import NewMessage, Sent
+from delaylog.client.sending.async_sender import AsyncSender
+from delaylog.client.sending.many import all_sent
+from delaylog.client.sending.outbox import Outbox
+from delaylog.client.sending.row import Row, check_several, make_row, row_of
+from delaylog.client.sending.sending import AsyncSending
+from delaylog.client.sharding import Topology
+
+
+class AsyncSendCalls:
+    """The sending part of an AsyncClient."""
+
+    _topology: Topology
+    _outbox: Outbox
+    _senders: tuple[AsyncSender, ...]
+
+    def _begin_sending(self, links: Sequence[AsyncLink], outbox: Outbox) -> None:
+        self._outbox = outbox
+        spare = self._spare_sender if len(links) > 1 else None
+        self._senders = tuple(
+            AsyncSender(link.post, outbox, shard=link.name, spare=spare) for link in links
+        )
+        self._only_sender = self._senders[0] if len(links) == 1 else None
+        self._closed = False
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        # The loop does not wait for what was only queued. One that could not be made owes nothing.
+        if getattr(self, "_closed", True):
+            return
+        if unsent := self._outbox.unsent:
+            warn(
+                f"unclosed {self!r}: {unsent} messages were not sent; use it in `async with`, or "
+                "await its close()",
+                ResourceWarning,
+                source=self,
+            )
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        max_retry: int | None = None,
+        merge: str | None = None,
+    ) -> AsyncSending:
+        """Send one message: `await client.send(…)` gives a Sent when it is on the broker's disk.
+
+        It is queued by the call itself, so sends may also be begun in a loop and awaited later, or
+        left to `flush()`; such a loop awaits `room()` now and then, or OutboxFull is raised. What
+        is wrong with the message is raised at once, as ValueError or TypeError. It is repeated for
+        `retry_for_s` while the broker is away, and is there once, however often. After that:
+        NotReached (it was not sent), AnswerLost (it may have been), or the broker's refusal.
+        """
+        if self._outbox.hooks is not None:
+            headers = self._outbox.headers(topic, headers)
+        row = make_row(
+            body,
+            deliver_at_ms,
+            delay_ms,
+            at,
+            delay,
+            id=id,
+            key=key,
+            tags=tags,
+            headers=headers,
+            priority=priority,
+            ttl_ms=ttl_ms,
+            max_retry=max_retry,
+            merge=merge,
+        )
+        sender = self._only_sender
+        if sender is not None:
+            return sender.put(topic, row)
+        return self._put(topic, row, id, key)
+
+    async def send_many(
+        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+    ) -> list[Sent]:
+        """Send these in order; `defaults` are members as `send` takes them.
+
+        They are judged before the first is sent. They may come to be in several requests: where
+        some fail the others are there, and SendFailed says how many are not, and why.
+        """
+        sendings = []
+        if self._outbox.hooks is not None:
+            defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
+        check_several(messages, "send_many")
+        for row in [row_of(message, defaults) for message in messages]:
+            await self.room()
+            members = row[3]
+            if members is None:
+                sendings.append(self._put(topic, row, None, None))
+            else:
+                own, key = (members.get(name, b"").decode() or None for name in ("id", "key"))
+                sendings.append(self._put(topic, row, own, key))
+        outcomes: list[Sent | BaseException] = []
+        for sending in sendings:
+            try:
+                outcomes.append(await sending)
+            except Exception as error:
+                outcomes.append(error)
+        return all_sent(outcomes)
+
+    async def room(self) -> None:
+        """Wait until another message may be queued: at once unless `pending_max` are waiting."""
+        await self._senders[0].room()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that is queued now was sent or given up.
+
+        SendFailed tells of messages that were given up, now or before, and whose sends nobody
+        awaited. TimeoutError after `timeout_s`: it goes on.
+        """
+        async with asyncio.timeout(timeout_s):
+            for sender in self._senders:
+                await sender.flush()
+        failed = self._outbox.take_unseen()
+        if failed is not None:
+            raise failed
+
+    async def _end_sending(self, within_s: float | None) -> SendFailed | None:
+        """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
+        self._closed = True
+        limits = self._outbox.limits
+        error = ClientError("the client was closed before the message was sent")
+        # Else what others send meanwhile would be taken behind the flush, and dropped untried.
+        for sender in self._senders:
+            sender.refuse()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limits.close_for_s if within_s is None else within_s):
+                    for sender in self._senders:
+                        await sender.flush()
+        finally:
+            for sender in self._senders:
+                await sender.abandon(error)
+        return self._outbox.take_unseen()
+
+    def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> AsyncSending:
+        home = self._topology.home(id, key)
+        if home is not None:
+            return self._senders[home].put(topic, row)
+        order = self._topology.order()
+        at = next((each for each in order if self._senders[each].reachable), order[0])
+        return self._senders[at].put(topic, row, free=True)
+
+    def _spare_sender(self, tried: set[str]) -> AsyncSender | None:
+        for at in self._topology.order():
+            if self._senders[at].shard not in tried:
+                return self._senders[at]
+        return None

@@ -1,0 +1,157 @@
+"""What `queues` and workers need of a client, as a Protocol.
+
+The one rule: what is written against these runs on a client of brokers and on an embedded broker
+alike; names, values and failures are those of the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+    TopicSettings,
+)
+
+
+class AsyncQueueClient(Protocol):
+    """One namespace of one broker, of several as shards, or of an embedded one."""
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        max_retry: int | None = None,
+        merge: str | None = None,
+    ) -> Awaitable[Sent]:
+        """Send one message; without a time it is due now. Answered when it is on disk."""
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        exact_tags: bool = False,
+        ids: Sequence[str] = (),
+    ) -> list[Message]:
+        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+
+    async def send_many(
+        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+    ) -> list[Sent]:
+        """Send all of them; what became of each, in their order."""
+
+    async def peek(
+        self, topic: str, *, max: int = 1, group: str | None = None
+    ) -> list[MessageInfo]:
+        """What is ready now, without leasing it."""
+
+    async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+        """They are done with."""
+
+    async def nack(
+        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+    ) -> list[Settled]:
+        """They failed, and come again after `delay_ms`, or the backoff."""
+
+    async def extend(
+        self, messages: Message | Iterable[Message], *, lease_ms: int
+    ) -> list[Settled]:
+        """They are held `lease_ms` from now; 0 gives them back."""
+
+    async def get(
+        self, topic: str, id: str, *, group: str | None = None, life: bool = False
+    ) -> MessageInfo:
+        """One message as a group sees it. NotFound."""
+
+    async def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
+        """End one before delivery. NotFound, TooLate."""
+
+    async def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int | None = None,
+    ) -> Changed:
+        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
+
+    async def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[Changed]:
+        """Let dead messages live again, with a result each."""
+
+    def messages(
+        self,
+        topic: str,
+        *,
+        state: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+    ) -> AsyncIterator[MessageInfo]:
+        """The topic's messages in due order."""
+
+    def dead(
+        self, topic: str, *, group: str | None = None, bodies: bool = False
+    ) -> AsyncIterator[MessageInfo]:
+        """Dead letters in due order."""
+
+    async def topics(self) -> list[TopicInfo]:
+        """The topics of the namespace."""
+
+    async def get_topic(self, topic: str) -> TopicInfo:
+        """A topic and its settings. NotFound."""
+
+    async def put_topic(
+        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+    ) -> TopicInfo:
+        """Make a topic, or replace its settings. Conflict where `slots` differ."""
+
+    async def drop_topic(self, topic: str, *, force: bool = False) -> None:
+        """Delete a topic: an empty one, or by force any."""
+
+    async def stats(self, topic: str, *, group: str | None = None) -> Stats:
+        """Counts by state as a group sees them. NotFound."""
+
+    async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+        """End what waits or is ready; `force`: what is leased too. How many that were."""
+
+    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
+        """Make a group, which sees what is sent from now on."""

@@ -1,0 +1,1 @@
+"""Workers in an event loop, see `delaylog.client.workers`."""

@@ -1,0 +1,461 @@
+"""AsyncShift: one consumer at work in an event loop.
+
+N runners take messages from the desk; for each shard a fetcher, a settler and an extender talk to
+the broker. No task is made for a message. The one rule: whatever a handler does, the others and
+the shutdown go on, unless it blocks the loop itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from delaylog.client._async.workers.ports import AsyncPort, async_settle
+from delaylog.client.errors import NotReached
+from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.workers.backoff import FETCHING, SETTLING
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.contexts import begin, in_own_context
+from delaylog.client.workers.desk import Desk
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
+from delaylog.client.workers.held import Held, Hold
+from delaylog.client.workers.key_gate import KeyGate
+from delaylog.client.workers.retry import Retry
+from delaylog.client.workers.settling import Settlement
+
+logger = logging.getLogger(__name__)
+
+# Handlers that never wait for anything leave the loop to others after so long, all together.
+TURN_S: Final = 0.002
+# A call that takes longer is given up and made again.
+CALL_S: Final = 10.0
+CALLS_MAX: Final = 4
+# A receive that is called off may have been answered: what it leased would be nobody's until the
+# lease is over. Where messages are ready the answer comes at once, so it is waited for so long.
+ANSWER_S: Final = 0.25
+# How long a cancelled handler may take to end.
+CANCEL_S: Final = 1.0
+# How long the last settling calls may take, beyond the grace of handlers.
+FLUSH_S: Final = 5.0
+# How long all of a stop may take, beyond the grace of handlers.
+STOP_S: Final = FLUSH_S + 4 * CANCEL_S
+# An empty answer that came at once is not asked for again at once.
+EMPTY_S: Final = 0.02
+
+clock = time.monotonic
+
+
+SharedGate = KeyGate
+"""Consumers of one topic and group share one."""
+
+
+def check_handler(consumer: Consumer) -> None:
+    """TypeError for a handler that cannot run here."""
+    if not consumer.is_async:
+        raise TypeError(
+            f"the handler of {consumer.name} is no coroutine function: write `async def`, or "
+            "use Client, whose handlers run in threads"
+        )
+
+
+class AsyncShift:
+    """Runs from `start` to `stop`; a shift is not started twice."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ports: Sequence[AsyncPort],
+        *,
+        gate: SharedGate,
+        hooks: Hooks,
+        end: asyncio.Event,
+    ) -> None:
+        """`end` is set when a handler wants the program to end, or the broker does not let it
+        begin.
+        """
+        self.ended_by: BaseException | None = None
+        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume."""
+        self._end = end
+        self._consumer = consumer
+        self._ports = ports
+        self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
+        self._room = [asyncio.Event() for _ in ports]
+        self._settle = [asyncio.Event() for _ in ports]
+        self._lease = [asyncio.Event() for _ in ports]
+        self._desk.on_ready = self._wake
+        self._desk.on_room = lambda port: self._room[port].set()
+        self._desk.on_settle = lambda port: self._settle[port].set()
+        self._desk.on_lease = lambda port: self._lease[port].set()
+        self._hooks = hooks
+        self._on_handled = overridden(hooks, "on_handled")
+        self._on_handler_error = overridden(hooks, "on_handler_error")
+        self._on_settled = overridden(hooks, "on_settled")
+        self._around = overridden(hooks, "handling") is not None
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._begun: dict[asyncio.Task[None], list[Held]] = {}
+        self._stopping = False
+        self._fetchers: list[asyncio.Task[None]] = []
+        self._keepers: list[asyncio.Task[None]] = []
+        self._runners: list[asyncio.Task[None]] = []
+        self._calls: set[asyncio.Task[None]] = set()
+        self._lanes = [asyncio.Semaphore(CALLS_MAX) for _ in ports]
+
+    def start(self) -> None:
+        """Begin to fetch and to handle."""
+        name = f"delaylog {self._consumer.name}"
+        for number in range(self._consumer.concurrency):
+            self._hire(f"{name} runner {number}")
+        for port in range(len(self._ports)):
+            self._fetchers.append(asyncio.create_task(self._fetch(port), name=f"{name} fetch"))
+            self._keepers.append(asyncio.create_task(self._settle_all(port), name=f"{name} settle"))
+            self._keepers.append(asyncio.create_task(self._extend_all(port), name=f"{name} lease"))
+
+    async def stop(self, grace_s: float) -> None:
+        """Fetch no more, give back what is not begun, wait for handlers, then give back theirs."""
+        self._stopping = True
+        for room in self._room:
+            room.set()
+        await asyncio.wait(self._fetchers, timeout=ANSWER_S)
+        await _cancelled(self._fetchers)
+        self._desk.give_back_waiting(clock())
+        self._wake(len(self._runners))
+        _, late = await asyncio.wait(self._runners, timeout=grace_s)
+        if late:
+            logger.warning(
+                "%s: %d handlers have not ended within %.1f s; their messages come again",
+                self._consumer.name,
+                len(late),
+                grace_s,
+            )
+            abandoned: list[Held] = []
+            for task in late:
+                abandoned += self._desk.abandon(self._begun.get(task, ()))
+                task.cancel()
+            # First they end, then others may begin with the same.
+            _, deaf = await asyncio.wait(late, timeout=CANCEL_S)
+            self._desk.give_back(abandoned, clock())
+            if deaf:
+                logger.error("%s: %d handlers cannot be cancelled", self._consumer.name, len(deaf))
+        await self._flush()
+        await _cancelled([*self._keepers, *self._calls])
+
+    # Handling
+
+    def _hire(self, name: str) -> None:
+        """Have one more runner."""
+        run = self._run_batches if self._consumer.batch else self._run
+        runner = asyncio.create_task(run(), name=name)
+        self._runners.append(runner)
+        runner.add_done_callback(self._runner_ended)
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        """Replace a runner that a handler has cancelled, which only `stop` may."""
+        self._begun.pop(runner, None)
+        # Whoever ends the loop cancels all its tasks in one go: then there is nothing to replace.
+        if self._stopping or any(each.done() or each.cancelling() for each in self._fetchers):
+            return
+        logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
+        self._runners.remove(runner)
+        self._hire(runner.get_name())
+
+    async def _run(self) -> None:
+        """One runner of handlers that take one message."""
+        consumer, desk, on_handled = self._consumer, self._desk, self._on_handled
+        handler, around = consumer.handler, self._around
+        task = asyncio.current_task()
+        assert task is not None
+        mine: list[Held] = []
+        self._begun[task] = mine
+        share_s = TURN_S / consumer.concurrency
+        now_s = turned_at_s = clock()
+        while not self._stopping:
+            held = desk.begin(now_s)
+            if held is None:
+                await self._rest()
+                now_s = turned_at_s = clock()
+                continue
+            mine[:] = (held,)
+            try:
+                if around:
+                    rest = begin(self._inside, mine, held.message)
+                else:
+                    rest = begin(handler, held.message)
+                if rest is not None:
+                    await rest
+            except BaseException as error:
+                # Whoever catches everything has to be certain that a cancelled runner ends.
+                await self._failed(mine, error, clock() - now_s, task)
+                now_s = clock()
+            else:
+                ended_s = clock()
+                desk.done(held, ended_s - now_s, ended_s)
+                if on_handled:
+                    on_handled(held.message, ended_s - now_s)
+                now_s = ended_s
+            mine.clear()
+            if now_s - turned_at_s > share_s:
+                await asyncio.sleep(0)
+                now_s = turned_at_s = clock()
+
+    async def _run_batches(self) -> None:
+        """One runner of handlers that take lists."""
+        desk = self._desk
+        task = asyncio.current_task()
+        assert task is not None
+        while not self._stopping:
+            now_s = clock()
+            batch = desk.begin_batch(now_s)
+            if not batch:
+                await self._rest()
+                continue
+            self._begun[task] = batch
+            messages = [held.message for held in batch]
+            try:
+                await in_own_context(self._inside, batch, messages)
+            except BaseException as error:
+                await self._failed(batch, error, clock() - now_s, task)
+            else:
+                ended_s = clock()
+                desk.batch_done(batch, ended_s - now_s, ended_s)
+                if self._on_handled:
+                    for message in messages:
+                        self._on_handled(message, ended_s - now_s)
+            self._begun[task] = []
+            await asyncio.sleep(0)
+
+    async def _inside(self, batch: Sequence[Held], argument: Any) -> None:
+        """The handler inside of what the hooks put around it."""
+        if not self._around:
+            await self._consumer.handler(argument)
+            return
+        around = Around(self._hooks, [held.message for held in batch])
+        try:
+            await self._consumer.handler(argument)
+        except BaseException as error:
+            around.leave(error)
+            raise
+        around.leave(None)
+
+    async def _failed(
+        self,
+        batch: Sequence[Held],
+        error: BaseException,
+        seconds: float,
+        task: asyncio.Task[None],
+    ) -> None:
+        """A handler raised: back with its messages, and on, unless it was told to end."""
+        if _called_off(error, task):
+            self._desk.failed(batch, error, seconds, clock())
+            raise error
+        if self._on_handler_error:
+            for held in batch:
+                self._on_handler_error(held.message, error, seconds)
+        delay_ms = None
+        if not isinstance(error, Retry):
+            logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+            delay_ms = await in_own_context(self._asked, batch, error, task)
+        self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        self._heed(error)
+
+    def _heed(self, error: BaseException) -> None:
+        """End the worker if what was raised says so."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self.ended_by = error
+            self._end.set()
+
+    async def _asked(
+        self, batch: Sequence[Held], error: BaseException, task: asyncio.Task[None]
+    ) -> int | None:
+        """What `on_error` wants; of a batch the shortest wait that it says."""
+        on_error = self._consumer.on_error
+        if on_error is None:
+            return None
+        wanted: list[int] = []
+        for held in batch:
+            try:
+                said = on_error(held.message, error)
+                if inspect.isawaitable(said):
+                    said = await said
+                if said is not None:
+                    wanted.append(max(0, int(said)))
+            except BaseException as raised:
+                if _called_off(raised, task):
+                    raise
+                # As with handlers: a runner that ended would keep its messages for ever.
+                logger.exception("%s: on_error failed", self._consumer.name)
+                self._heed(raised)
+        return min(wanted, default=None)
+
+    async def _rest(self) -> None:
+        """Until there may be something to do."""
+        if self._stopping:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._idle.append(future)
+        await future
+
+    def _wake(self, count: int) -> None:
+        idle = self._idle
+        while count > 0 and idle:
+            future = idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+
+    # The broker
+
+    async def _fetch(self, number: int) -> None:
+        """One shard's fetcher."""
+        port, wait_ms = self._ports[number], self._consumer.wait_ms
+        outages = Outages(f"{self._consumer.name}: cannot receive from {port.name}")
+        while not self._stopping:
+            n = self._desk.ask(number)
+            if n == 0:
+                self._room[number].clear()
+                await self._room[number].wait()
+                continue
+            asked_at_s = clock()
+            try:
+                messages = await port.receive(max=n, wait_ms=wait_ms)
+            except Exception as error:
+                failures = outages.failed(error, clock())
+                if self.beginning.refused(number, error):
+                    self._end.set()
+                await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
+                continue
+            outages.over()
+            self.beginning.answered(number)
+            self._desk.take_in(number, messages, clock())
+            if not messages and clock() - asked_at_s < EMPTY_S:
+                await asyncio.sleep(EMPTY_S)
+
+    async def _settle_all(self, number: int) -> None:
+        """One shard's settler: it makes the calls that are due."""
+        signal = self._settle[number]
+        while True:
+            at_s = self._desk.settle_at_s(number)
+            if at_s is None or at_s > clock():
+                signal.clear()
+                await _signalled(signal, None if at_s is None else at_s - clock())
+                continue
+            for settlement in self._desk.settlements(number, clock()):
+                self._call(self._settle_one(number, settlement))
+
+    async def _settle_one(self, number: int, settlement: Settlement) -> None:
+        """One settling call, repeated until it is answered or its leases are over."""
+        port, desk = self._ports[number], self._desk
+        messages = [held.message for held in settlement.held]
+        began_s = clock()
+        while (left_s := settlement.until_s - clock()) > 0:
+            try:
+                async with self._lanes[number], asyncio.timeout(min(left_s, CALL_S)):
+                    results = await async_settle(
+                        port, settlement.verb, messages, settlement.delay_ms
+                    )
+            except Exception as error:
+                if is_refusal(error):
+                    desk.refused(settlement, error)
+                    return
+                settlement.attempts += 1
+                settlement.maybe_done |= not isinstance(error, NotReached)
+                wait_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
+                await asyncio.sleep(wait_s)
+            else:
+                desk.settled(settlement, results)
+                if self._on_settled:
+                    topic = self._consumer.topic
+                    self._on_settled(topic, str(settlement.verb), len(messages), clock() - began_s)
+                return
+        desk.given_up(settlement)
+
+    async def _extend_all(self, number: int) -> None:
+        """One shard's extender: it holds leases of what waits or runs."""
+        signal = self._lease[number]
+        while True:
+            at_s = self._desk.lease_at_s(number)
+            if at_s is None or at_s > clock():
+                signal.clear()
+                await _signalled(signal, None if at_s is None else at_s - clock())
+                continue
+            for hold, asked in self._desk.extensions(number, clock()):
+                self._call(self._extend_one(number, hold, asked))
+
+    async def _extend_one(self, number: int, hold: Hold, asked: Sequence[Held]) -> None:
+        messages = [held.message for held in asked]
+        asked_at_s = clock()
+        try:
+            async with asyncio.timeout(min(max(0.0, hold.until_s - asked_at_s), CALL_S)):
+                results = await self._ports[number].extend(
+                    messages, lease_ms=self._consumer.lease_ms
+                )
+        except Exception as error:
+            logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
+            self._desk.not_extended(hold, clock())
+        else:
+            self._desk.extended(hold, asked, results, asked_at_s)
+            if self._on_settled:
+                topic = self._consumer.topic
+                self._on_settled(topic, "extend", len(messages), clock() - asked_at_s)
+        self._lease[number].set()
+
+    async def _flush(self) -> None:
+        """Make the last settling calls, and wait for their answers for a while."""
+        for number in range(len(self._ports)):
+            for settlement in self._desk.settlements(number, clock(), everything=True):
+                self._call(self._settle_one(number, settlement))
+        if self._calls:
+            _, late = await asyncio.wait(self._calls, timeout=FLUSH_S)
+            if late:
+                logger.warning(
+                    "%s: %d calls have no answer after %.0f s; their messages come again",
+                    self._consumer.name,
+                    len(late),
+                    FLUSH_S,
+                )
+
+    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+
+def _called_off(error: BaseException, task: asyncio.Task[None]) -> bool:
+    """Whether a runner is told to end by what was raised in it, rather than by its handler."""
+    if isinstance(error, asyncio.CancelledError):
+        return bool(task.cancelling())
+    return isinstance(error, GeneratorExit) and not _runs(task)
+
+
+def _runs(task: asyncio.Task[None]) -> bool:
+    """Whether a task is being run, rather than thrown away with its loop."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
+
+
+async def _signalled(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Until it is set, or for so long."""
+    if timeout_s is None:
+        await event.wait()
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CANCEL_S)

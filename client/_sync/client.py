@@ -1,0 +1,342 @@
+"""Client: delayed messages for programs with threads, on one broker or on several as shards.
+
+The one rule: what a method says it did is on the broker's disk, and what it cannot know it says as
+an error. Everything that can be judged without the broker is refused at once, by ValueError or
+TypeError, and nothing is sent.
+
+Made from client/_async/client.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from random import Random
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from delaylog.client._sync.concurrency import INTERRUPTS, sleep
+from delaylog.client._sync.control_calls import ControlCalls
+from delaylog.client._sync.link import Link
+from delaylog.client._sync.plain_client import PlainClient
+from delaylog.client._sync.receiver import Receiver
+from delaylog.client._sync.send_calls import SendCalls
+from delaylog.client._sync.topic_calls import TopicCalls
+from delaylog.client._sync.transaction import Transaction
+from delaylog.client._sync.transport import Transport
+from delaylog.client._sync.workers.consuming import Consuming
+from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
+from delaylog.client.calls import messages as message_calls
+from delaylog.client.calls.places import Places
+from delaylog.client.checks import check_text, check_whole
+from delaylog.client.errors import ClientError, NotReached
+from delaylog.client.exchanging import CALL_TIMEOUT_S
+from delaylog.client.hooks import Hooks, check_hooks
+from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.message import Message
+from delaylog.client.models import MessageInfo, Settled
+from delaylog.client.patience import Patience
+from delaylog.client.receiving import Wanted, verdict
+from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
+from delaylog.client.sending.producers import Producers
+from delaylog.client.settling import Share, Verb, joined, listed, shares
+from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
+
+T = TypeVar("T")
+log = logging.getLogger("delaylog.client")
+
+
+class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
+    """A client of one broker, one cluster, or several of these as shards.
+
+    `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
+    arguments are shards. Use it as `with Client(…) as client:`, or call `close`.
+    """
+
+    def __init__(
+        self,
+        *endpoints: str | Shard,
+        namespace: str = "default",
+        token: str | None = None,
+        zone: str | None = None,
+        sharding: Sharding | None = None,
+        producer: str | None = None,
+        linger_ms: float = 0,
+        batch_max: int = 10_000,
+        batch_bytes_max: int = 4 << 20,
+        pending_max: int = 100_000,
+        pending_bytes_max: int = 256 << 20,
+        retry_for_s: float = 60.0,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        connections_max: int = 100,
+        tls: ssl.SSLContext | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        """`zone` is where this client stands, `sharding` is by key unless it is given.
+
+        `producer` is how the names begin under which brokers know this client's sends, so that
+        what it repeats is added once; something unique is added. `retry_for_s` is how long sends
+        are repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
+        messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
+        wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
+        `hooks` hear of what happens.
+        """
+        check_hooks(hooks)
+        check_text("zone", zone)
+        check_whole("connections_max", connections_max, 1)
+        self._topology = Topology(endpoints, sharding or ByKey(), zone)
+        self._places = Places(namespace)
+        self._retry_for_s = retry_for_s
+        limits = SendLimits(
+            linger_ms, batch_max, batch_bytes_max, pending_max, pending_bytes_max, retry_for_s
+        )
+        self._links = tuple(
+            Link(
+                shard,
+                self._places,
+                Transport(
+                    LeaderRoute(shard.url, shard.members),
+                    token=token,
+                    call_timeout_s=call_timeout_s,
+                    connections_max=connections_max,
+                    tls=tls,
+                ),
+            )
+            for shard in self._topology.shards
+        )
+        self._receiver = Receiver(self._links, self._topology)
+        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
+        self._random = Random()
+        self._begin_consuming(self._links, hooks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        interrupted = isinstance(error, INTERRUPTS)
+        try:
+            self.close(within_s=INTERRUPTED_S if interrupted else None)
+        except ClientError:
+            # What went wrong inside says more than what it took along.
+            if error is None:
+                raise
+            log.exception("while leaving by an error")
+
+    def __reduce__(self) -> NoReturn:
+        """There is nothing of it that another process could use."""
+        raise TypeError("a Client has connections of its own: make one in each process")
+
+    def __repr__(self) -> str:
+        return f"Client({', '.join(repr(shard.name) for shard in self.shards)})"
+
+    def close(self, *, within_s: float | None = None) -> None:
+        """Stop consuming, send what is queued, for `within_s` at most (None: for `retry_for_s`),
+        give back what was received and not handed out, then drop the connections.
+
+        Leaving the block by Ctrl-C, or with the task cancelled, gives what is queued two seconds.
+
+        SendFailed tells of sends that failed and that nobody asked about. Calls under way end with
+        AnswerLost. Closing twice is fine.
+        """
+        try:
+            try:
+                self.stop()
+            finally:
+                failed = self._end_sending(within_s)
+        finally:
+            self._receiver.close()
+            for link in self._links:
+                link.close()
+        if failed is not None:
+            raise failed
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """The shards, in the order of the arguments."""
+        return self._topology.shards
+
+    @property
+    def mismatched(self) -> int:
+        """Messages that exact tags gave back so far."""
+        return sum(link.mismatched for link in self._links)
+
+    def broker(self, shard: str | None = None) -> PlainClient:
+        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
+
+        ValueError where there are several shards and none is named.
+        """
+        link = self._links[self._topology.one(shard, "broker()")]
+        return PlainClient.on(link.transport, self._places)
+
+    def transaction(
+        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
+    ) -> Transaction:
+        """Messages that become visible together, in one broker.
+
+        `with client.transaction() as together:` commits at its end, or aborts when it is left
+        by an exception.
+        """
+        return Transaction(self.broker(shard), transaction, ttl_ms)
+
+    # Sending
+
+    def send_columns(
+        self,
+        topic: str,
+        bodies: Texts,
+        *,
+        deliver_at_ms: Numbers | None = None,
+        delay_ms: Numbers | None = None,
+        shard: str | None = None,
+        **columns: Any,
+    ) -> SendAnswer:
+        """Send numpy columns, see `bulk.encode_send`, as one request that adds its rows once.
+
+        It is repeated for `retry_for_s`. Without a time it is now. With several shards all rows go
+        to one: the named one, or any where none of them has a home (ValueError otherwise).
+        """
+        if deliver_at_ms is None and delay_ms is None:
+            delay_ms = 0
+        has_home = columns.get("ids") is not None or columns.get("keys") is not None
+        if shard is None and has_home and len(self._links) > 1:
+            if self._topology.home("id") is not None:
+                raise ValueError("rows with ids or keys have different homes: give shard=")
+        order = self._topology.order() if shard is None else [self._topology.at(shard)]
+        numbering = self._outbox.producers.take()
+        try:
+            wire = encode_send(
+                bodies,
+                deliver_at_ms=deliver_at_ms,
+                delay_ms=delay_ms,
+                producer=numbering.producer,
+                sequence=numbering.take(),
+                **columns,
+            )
+            return self._post_columns(topic, wire, order)
+        finally:
+            self._outbox.producers.give_back(numbering)
+
+    def _post_columns(self, topic: str, wire: bytes, order: Sequence[int]) -> SendAnswer:
+        patience = Patience(self._retry_for_s, time.monotonic, self._random)
+        settled: Link | None = None
+        while True:
+            for link in [self._links[at] for at in order] if settled is None else [settled]:
+                try:
+                    answer = link.post(topic, wire)
+                except NotReached as error:
+                    failure: ClientError = error
+                except ClientError as error:
+                    # It may have come through there, so it is repeated there and nowhere else.
+                    settled, failure = link, error
+                    break
+                else:
+                    return replace(answer, shard=link.name)
+            sleep(patience.pause_s(failure))
+
+    # Receiving and settling
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        exact_tags: bool = False,
+        ids: Sequence[str] = (),
+    ) -> list[Message]:
+        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first.
+
+        They are yours for `lease_ms` (None: what the topic says). `tags` are looked at by the
+        broker; with `exact_tags` once more here. From several shards it is whatever comes first;
+        one that cannot be reached is passed over, and NotReached is raised when none can.
+        AnswerLost: what it may have leased comes again when the lease ends; a single broker is not
+        asked again.
+        """
+        wanted = Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
+        return self._receiver.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+
+    def peek(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        ids: Sequence[str] = (),
+    ) -> list[MessageInfo]:
+        """What is ready now, without leasing it; of several shards one after the other.
+
+        One that cannot be reached is passed over, and NotReached is raised when none can.
+        """
+        found: list[MessageInfo] = []
+        errors: list[ClientError] = []
+        for at in self._topology.order():
+            link = self._links[at]
+            members = {"tags": list(tags), "tags_mode": tags_mode} if tags else {}
+            members |= {"ids": list(ids)} if ids else {}
+            members |= {"group": group} if group is not None else {}
+            call = message_calls.peek(self._places, topic, max=max - len(found), **members)
+            try:
+                answer = link.carry(call)
+            except ClientError as error:
+                errors.append(error)
+                continue
+            found += [MessageInfo.of(each, link.name) for each in answer["messages"]]
+            if len(found) >= max:
+                return found
+        wrong = verdict(errors, len(self._links))
+        if wrong is not None:
+            raise wrong
+        return found
+
+    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+        """They are done with: a result for each.
+
+        A lost answer is asked for again, by a cluster's client for ten seconds, else once. Where
+        calls fail after that: the error itself, or SettleFailed of several.
+        """
+        return self._settle("ack", messages)
+
+    def nack(
+        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+    ) -> list[Settled]:
+        """They failed, and come again after `delay_ms` (None: the backoff); fails as `ack` does."""
+        return self._settle("nack", messages, delay_ms=delay_ms)
+
+    def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
+        """They are yours for `lease_ms` from now; 0 gives them back. Fails as `ack` does."""
+        check_whole("lease_ms", lease_ms)
+        return self._settle("extend", messages, lease_ms=lease_ms)
+
+    def _settle(
+        self,
+        verb: Verb,
+        messages: Message | Iterable[Message],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        found = listed(messages)
+        said: list[tuple[Share, Sequence[Settled] | ClientError]] = []
+        for share in shares(found):
+            link = self._links[self._topology.at(share.batch.shard)]
+            try:
+                results = link.settle(verb, share, delay_ms=delay_ms, lease_ms=lease_ms)
+            except ClientError as error:
+                said.append((share, error))
+            else:
+                said.append((share, results))
+        return joined(len(found), said)

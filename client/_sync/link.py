@@ -1,0 +1,129 @@
+"""Link: one shard as a client with threads uses it.
+
+The one rule: a link speaks of one shard only, so nothing that it does waits for another one.
+
+Made from client/_async/link.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TypeVar
+
+from delaylog.client._sync.transport import Transport
+from delaylog.client.bulk import SendAnswer
+from delaylog.client.calls import messages as message_calls
+from delaylog.client.calls.call import Call
+from delaylog.client.calls.places import Places
+from delaylog.client.errors import AnswerLost, ClientError
+from delaylog.client.exact_tags import split_by_tags
+from delaylog.client.exchanging import OnRepeat
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import Settled
+from delaylog.client.receiving import Wanted
+from delaylog.client.settling import Share, Verb, shares
+from delaylog.client.sharding import Shard
+
+T = TypeVar("T")
+log = logging.getLogger("delaylog.client")
+
+
+class Link:
+    """The connections of a shard and the calls that clients are made of."""
+
+    def __init__(self, shard: Shard, places: Places, transport: Transport) -> None:
+        self.shard = shard
+        self.name = shard.name
+        self.places = places
+        self.transport = transport
+        self.mismatched = 0
+        """Messages that were given back because their tags were not the ones asked for."""
+
+    def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
+        """The value of a call. `doubts` gets the failures after which it was asked again."""
+        return self.transport.carry(call, doubts=doubts)
+
+    def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        """One exchange of a bulk send body that has a producer and a sequence.
+
+        `on_repeat` hears of failures after which it goes to a cluster again.
+        """
+        call = message_calls.send_wire(self.places, topic, wire)
+        return self.transport.carry(call, on_repeat=on_repeat)
+
+    def receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
+    ) -> list[Message]:
+        """Lease up to `max` messages of this shard, all under one lease."""
+        call = message_calls.receive_batch(
+            self.places,
+            wanted.topic,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
+            group=wanted.group,
+            tags=wanted.tags,
+            tags_mode=wanted.tags_mode,
+            ids=wanted.ids,
+        )
+        columns = self.carry(call.again())
+        found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
+        if not wanted.exact_tags:
+            return found
+        found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
+        if others:
+            self.mismatched += len(others)
+            self.give_back(others)
+        return found
+
+    def settle(
+        self,
+        verb: Verb,
+        share: Share,
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Settle messages of one lease, with a result each.
+
+        Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
+        broker once, since it may have closed a connection that was kept. AnswerLost after that.
+        """
+        doubts: list[Exception] = []
+        call = message_calls.settle_columns(
+            self.places,
+            share.batch.topic,
+            verb,
+            share.batch.columns.lease,
+            share.refs,
+            delay_ms=delay_ms,
+            lease_ms=lease_ms,
+        )
+        try:
+            answer = self.carry(call.again(), doubts=doubts)
+        except AnswerLost as lost:
+            if self.transport.route.known > 1:
+                raise
+            doubts.append(lost)
+            answer = self._once_more(call, lost)
+        return share.results(answer, doubtful=bool(doubts))
+
+    def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
+        """Whatever this fails by: the first try may have been carried out."""
+        try:
+            return self.carry(call)
+        except ClientError as error:
+            raise AnswerLost(f"{lost}; then {error}") from error
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """End leases at once; where that fails they end by themselves."""
+        for share in shares(messages):
+            try:
+                self.settle("extend", share, lease_ms=0)
+            except ClientError as error:
+                log.info("leases on %s end by themselves: %s", self.name, error)
+
+    def close(self) -> None:
+        """Drop the connections. Calls under way end with AnswerLost."""
+        self.transport.close()

@@ -1,0 +1,235 @@
+"""Receiver: one receive over several shards, asked all at once.
+
+The one rule: a poll that is under way is never thrown away, since it may have leased something. A
+receive that has enough leaves its other polls to the next one of the same kind; `close` ends them.
+A process that was forked off has none of its parent's messages.
+
+Made from client/_async/receiver.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+from delaylog.client._sync.concurrency import (
+    Aside,
+    Cancelled,
+    Lock,
+    Task,
+    cancel,
+    sleep,
+    spawn,
+    wait_all,
+    wait_first,
+)
+from delaylog.client._sync.link import Link
+from delaylog.client.errors import ClientError
+from delaylog.client.message import Message
+from delaylog.client.receiving import (
+    ANSWER_S,
+    PAUSE_S_MAX,
+    REPOLL_S,
+    SWEEP_S,
+    Gathering,
+    Wanted,
+    bearable,
+    cannot_be,
+    verdict,
+)
+from delaylog.client.settling import by_shard
+from delaylog.client.sharding import Topology
+
+log = logging.getLogger("delaylog.client")
+Poll: TypeAlias = "Task[tuple[list[Message], float]]"
+
+
+class Receiver:
+    """Receives of one client; each one under way has a gathering of its own."""
+
+    def __init__(self, links: Sequence[Link], topology: Topology) -> None:
+        self._links = links
+        self._topology = topology
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        self._lock = Lock()
+        self._free: dict[Wanted, list[Gathering[Poll]]] = {}
+        self._giving = Aside()
+        self._sweeper: Task[None] | None = None
+        """There is one while anything is free."""
+
+    def receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
+    ) -> list[Message]:
+        """Up to `max` messages, of whichever shards have some.
+
+        A wish that cannot be is left to one shard to refuse, as it is where there is one.
+        """
+        if len(self._links) == 1 or cannot_be(max, wait_ms):
+            return self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        if self._process_id != os.getpid():
+            self._begin()
+        with self._lock:
+            free = self._free.get(wanted)
+            gathering = free.pop() if free else Gathering[Poll]()
+        try:
+            if wait_ms > 0:
+                return self._gather(gathering, wanted, max, wait_ms, lease_ms)
+            return self._ask_in_turn(gathering, wanted, max, lease_ms)
+        finally:
+            with self._lock:
+                # Looked up again: the list from before may have been dropped by another receive.
+                if gathering.polls or gathering.held:
+                    self._free.setdefault(wanted, []).append(gathering)
+                    if self._sweeper is None:
+                        self._sweeper = spawn(self._sweep, "delaylog receive sweeper")
+                elif not self._free.get(wanted):
+                    self._free.pop(wanted, None)
+
+    def close(self) -> None:
+        """Give back what nobody took. Polls under way are waited for briefly, then cancelled, or
+        end when their connections are dropped.
+        """
+        if self._process_id != os.getpid():
+            return
+        with self._lock:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            gatherings = [(wanted, each) for wanted, free in self._free.items() for each in free]
+            self._free.clear()
+        polls = [poll for _, gathering in gatherings for poll in gathering.polls.values()]
+        wait_all(polls, ANSWER_S)
+        cancel(polls)
+        for wanted, gathering in gatherings:
+            self._harvest_or_log(gathering, wanted)
+            self._give_back(gathering.all_held())
+        self._giving.wait()
+
+    def _gather(
+        self,
+        gathering: Gathering[Poll],
+        wanted: Wanted,
+        max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+    ) -> list[Message]:
+        """Ask all shards at once and wait for the first that has something."""
+        until_s = time.monotonic() + wait_ms / 1000
+        errors: dict[int, ClientError] = {}
+        again_s: dict[int, float] = {}
+        while True:
+            self._harvest(gathering, errors)
+            if found := self._take(gathering, max):
+                return found
+            now_s = time.monotonic()
+            left_s = until_s - now_s
+            wrong = verdict(list(errors.values()), len(self._links))
+            if wrong is not None and (left_s <= 0 or not bearable(wrong)):
+                raise wrong
+            if left_s <= 0:
+                return []
+            for at in self._topology.order():
+                if at in errors:
+                    if now_s < again_s.setdefault(at, now_s + REPOLL_S):
+                        continue
+                    del errors[at], again_s[at]
+                if at not in gathering.polls:
+                    wait_left_ms = round(left_s * 1000) or 1
+                    gathering.polls[at] = self._poll(at, wanted, max, wait_left_ms, lease_ms)
+            pause_s = min([left_s, PAUSE_S_MAX, *(at_s - now_s for at_s in again_s.values())])
+            if gathering.polls:
+                wait_first(gathering.polls.values(), pause_s)
+            else:
+                sleep(pause_s)
+
+    def _ask_in_turn(
+        self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
+    ) -> list[Message]:
+        """What is ready now, from one shard after another until it is enough."""
+        errors: dict[int, ClientError] = {}
+        self._harvest(gathering, errors)
+        found = self._take(gathering, max)
+        for at in self._topology.order():
+            if len(found) >= max:
+                break
+            link = self._links[at]
+            room = max - len(found)
+            try:
+                found += link.receive(wanted, max=room, wait_ms=0, lease_ms=lease_ms)
+            except ClientError as error:
+                errors[at] = error
+            except Cancelled:
+                # Nobody gets what the shards before this one have leased to us.
+                self._give_back(found)
+                raise
+        wrong = verdict(list(errors.values()), len(self._links))
+        if wrong is None or found:
+            return found
+        raise wrong
+
+    def _poll(self, at: int, wanted: Wanted, max: int, wait_ms: int, lease_ms: int | None) -> Poll:
+        link = self._links[at]
+
+        def poll() -> tuple[list[Message], float]:
+            found = link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+            return found, time.monotonic()
+
+        return spawn(poll, f"delaylog receive {link.name}")
+
+    def _harvest(self, gathering: Gathering[Poll], errors: dict[int, ClientError]) -> None:
+        """Take in the polls that are done."""
+        for at, poll in list(gathering.polls.items()):
+            if not poll.done():
+                continue
+            del gathering.polls[at]
+            if poll.cancelled():
+                continue
+            error = poll.exception()
+            if error is None:
+                gathering.keep(*poll.result())
+            elif isinstance(error, ClientError):
+                errors[at] = error
+            else:
+                raise error
+
+    def _harvest_or_log(self, gathering: Gathering[Poll], wanted: Wanted) -> None:
+        """The same where nobody is there to be told."""
+        try:
+            self._harvest(gathering, {})
+        except Exception:
+            log.exception("a poll of %s failed", wanted.topic)
+
+    def _sweep(self) -> None:
+        """Give back what no receive came for, as long as there may be any."""
+        ends = False
+        while not ends:
+            sleep(SWEEP_S)
+            stale: list[Message] = []
+            with self._lock:
+                for wanted, free in list(self._free.items()):
+                    for gathering in free:
+                        self._harvest_or_log(gathering, wanted)
+                        stale += gathering.take(0, time.monotonic())[1]
+                    self._free[wanted] = [each for each in free if each.polls or each.held]
+                    if not self._free[wanted]:
+                        del self._free[wanted]
+                ends = not self._free
+                if ends:
+                    self._sweeper = None
+            self._give_back(stale)
+
+    def _take(self, gathering: Gathering[Poll], max: int) -> list[Message]:
+        found, stale = gathering.take(max, time.monotonic())
+        self._give_back(stale)
+        return found
+
+    def _give_back(self, messages: list[Message]) -> None:
+        for name, share in by_shard(messages).items():
+            link = self._links[self._topology.at(name)]
+            self._giving.begin(partial(link.give_back, share))

@@ -1,0 +1,155 @@
+"""What `queues` and workers need of a client, as a Protocol.
+
+The one rule: what is written against these runs on a client of brokers and on an embedded broker
+alike; names, values and failures are those of the clients.
+
+Made from client/_async/surface.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
+    Sent,
+    Settled,
+    Stats,
+    TopicInfo,
+    TopicSettings,
+)
+
+
+class QueueClient(Protocol):
+    """One namespace of one broker, of several as shards, or of an embedded one."""
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        max_retry: int | None = None,
+        merge: str | None = None,
+    ) -> Sent:
+        """Send one message; without a time it is due now. Answered when it is on disk."""
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        tags_mode: str = "any",
+        exact_tags: bool = False,
+        ids: Sequence[str] = (),
+    ) -> list[Message]:
+        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+
+    def send_many(
+        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+    ) -> list[Sent]:
+        """Send all of them; what became of each, in their order."""
+
+    def peek(self, topic: str, *, max: int = 1, group: str | None = None) -> list[MessageInfo]:
+        """What is ready now, without leasing it."""
+
+    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+        """They are done with."""
+
+    def nack(
+        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+    ) -> list[Settled]:
+        """They failed, and come again after `delay_ms`, or the backoff."""
+
+    def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
+        """They are held `lease_ms` from now; 0 gives them back."""
+
+    def get(
+        self, topic: str, id: str, *, group: str | None = None, life: bool = False
+    ) -> MessageInfo:
+        """One message as a group sees it. NotFound."""
+
+    def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
+        """End one before delivery. NotFound, TooLate."""
+
+    def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int | None = None,
+    ) -> Changed:
+        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
+
+    def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[Changed]:
+        """Let dead messages live again, with a result each."""
+
+    def messages(
+        self,
+        topic: str,
+        *,
+        state: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+    ) -> Iterator[MessageInfo]:
+        """The topic's messages in due order."""
+
+    def dead(
+        self, topic: str, *, group: str | None = None, bodies: bool = False
+    ) -> Iterator[MessageInfo]:
+        """Dead letters in due order."""
+
+    def topics(self) -> list[TopicInfo]:
+        """The topics of the namespace."""
+
+    def get_topic(self, topic: str) -> TopicInfo:
+        """A topic and its settings. NotFound."""
+
+    def put_topic(
+        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+    ) -> TopicInfo:
+        """Make a topic, or replace its settings. Conflict where `slots` differ."""
+
+    def drop_topic(self, topic: str, *, force: bool = False) -> None:
+        """Delete a topic: an empty one, or by force any."""
+
+    def stats(self, topic: str, *, group: str | None = None) -> Stats:
+        """Counts by state as a group sees them. NotFound."""
+
+    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+        """End what waits or is ready; `force`: what is leased too. How many that were."""
+
+    def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
+        """Make a group, which sees what is sent from now on."""

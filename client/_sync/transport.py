@@ -1,0 +1,334 @@
+"""The connections of one broker or cluster for programs with threads, on plain sockets.
+
+The one rule: it carries out the plan of `exchanging` and decides nothing itself; each request goes
+out once, and its failure is told as nothing done or nobody knows. Any number of threads may use it.
+A process that was forked off starts with no connections: those it inherited are its parent's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from delaylog.client.calls.call import Call
+from delaylog.client.checks import check_connection
+from delaylog.client.errors import AnswerLost, ClientError, NotReached
+from delaylog.client.exchanging import (
+    CALL_TIMEOUT_S,
+    FAILOVER_S,
+    Answer,
+    Ask,
+    OnRepeat,
+    Outcome,
+    Pause,
+    exchange,
+)
+from delaylog.client.http_answer import AnswerReader, MalformedAnswer
+from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.tokens import authorization
+
+T = TypeVar("T")
+READ_BYTES: Final = 64 << 10
+READ_BYTES_MAX: Final = 1 << 20
+JOINED_BYTES_MAX: Final = 128 << 10
+"""Up to here head and body are one piece for the kernel; beyond it copying costs more."""
+_NOT_IN_HEADERS: Final = ("\r", "\n", "\0")
+
+
+class Transport:
+    """Carries calls; opens a connection when no kept one is free."""
+
+    def __init__(
+        self,
+        route: LeaderRoute,
+        *,
+        token: str | None = None,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        connections_max: int = 100,
+        failover_s: float = FAILOVER_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`connections_max`: so many are kept while nobody needs them."""
+        check_connection(call_timeout_s, tls)
+        self.route = route
+        self._token_headers = authorization(token)
+        self._call_timeout_s = call_timeout_s
+        self._connections_max = connections_max
+        self._failover_s = failover_s
+        self._tls = tls
+        self._nodes: dict[str, _Node] = {}
+        self._process_id = os.getpid()
+        self._in_use: set[_Connection] = set()
+        self._closed = False
+
+    def open(self) -> None:
+        """Nothing, as long as it is not closed: connections are made as they are needed."""
+        if self._closed:
+            raise ClientError("the client is closed")
+
+    def close(self) -> None:
+        """Drop the connections. Calls under way, in whatever thread, end with AnswerLost."""
+        self._closed = True
+        if self._process_id != os.getpid():
+            return
+        for connection in list(self._in_use):
+            connection.abort()
+        for node in list(self._nodes.values()):
+            node.drop()
+
+    def carry(
+        self,
+        call: Call[T],
+        *,
+        doubts: list[Exception] | None = None,
+        on_repeat: OnRepeat | None = None,
+    ) -> T:
+        """The value of the call's answer. NotReached, AnswerLost, ApiError.
+
+        `doubts` gets the failures after which it was asked again and may have been done before,
+        `on_repeat` hears of each one after which it is asked again.
+        """
+        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                    step = plan.send(None)
+                else:
+                    step = plan.send(self._once(step))
+        except StopIteration as done:
+            wire: bytes = done.value
+        return call.decoded(wire)
+
+    def _once(self, ask: Ask) -> Outcome:
+        """One exchange with one node."""
+        if self._closed:
+            raise ClientError("the client is closed")
+        head = self._node(ask.node)
+        if head is None:
+            return NotReached(f"{ask.name}: not an http address")
+        timeout_s = self._call_timeout_s + ask.extra_s
+        until = time.monotonic() + timeout_s
+        try:
+            connection = head.take() or head.connect(timeout_s)
+        except OSError as error:
+            return _because(NotReached(f"{ask.name}: {error or type(error).__name__}"), error)
+        answered = False
+        self._in_use.add(connection)
+        try:
+            if self._closed:
+                raise ConnectionAbortedError("the client is closed")
+            reader = connection.exchange(head.request(ask), ask.body, until)
+            answered = True
+        except (OSError, MalformedAnswer) as error:
+            return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
+        finally:
+            self._in_use.discard(connection)
+            if answered and reader.reusable and not self._closed:
+                head.give(connection, self._connections_max)
+            else:
+                connection.close()
+        return Answer(
+            reader.status, reader.body, reader.header(b"retry-after"), reader.header(b"location")
+        )
+
+    def _node(self, base: str) -> _Node | None:
+        process_id = os.getpid()
+        if process_id != self._process_id:
+            # Never shut down, only let go: the connections themselves are the parent's.
+            self._nodes, self._in_use = {}, set()
+            self._process_id = process_id
+        node = self._nodes.get(base)
+        if node is None:
+            node = _Node.of(base, self._token_headers, self._tls)
+            if node is not None:
+                node = self._nodes.setdefault(base, node)
+        return node
+
+
+class _Node:
+    """One address: how a request to it begins, and its free connections, the newest used first."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        prefix: str,
+        authority: str,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._prefix = prefix
+        self._headers = "".join(
+            f"{name}: {value}\r\n" for name, value in {"Host": authority, **headers}.items()
+        )
+        self._tls = tls
+        self._free: deque[_Connection] = deque()
+
+    @classmethod
+    def of(cls, base: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> _Node | None:
+        """The node at an address; None where it is no http address."""
+        try:
+            parts = urlsplit(base)
+            port = parts.port
+        except ValueError:
+            return None
+        host = parts.hostname
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            return None
+        if not base.isascii() or not base.isprintable() or " " in base:
+            return None
+        secure = parts.scheme == "https"
+        context = (tls or ssl.create_default_context()) if secure else None
+        authority = parts.netloc.rpartition("@")[2]
+        return cls(host, port or (443 if secure else 80), parts.path, authority, headers, context)
+
+    def request(self, ask: Ask) -> bytes:
+        """The head of a request."""
+        lines = ""
+        for name, value in ask.headers.items():
+            if any(bad in value or bad in name for bad in _NOT_IN_HEADERS):
+                raise ValueError(f"the header {name!r} holds a line break")
+            lines += f"{name}: {value}\r\n"
+        body = ask.body
+        if body is not None:
+            lines += f"Content-Length: {len(body)}\r\n"
+        head = f"{ask.method} {self._prefix}{ask.path} HTTP/1.1\r\n{self._headers}{lines}\r\n"
+        return head.encode()
+
+    def take(self) -> _Connection | None:
+        """A kept connection on which nothing has come meanwhile; None when there is none."""
+        while True:
+            try:
+                connection = self._free.pop()
+            except IndexError:
+                return None
+            if connection.quiet():
+                return connection
+            connection.close()
+
+    def connect(self, timeout_s: float) -> _Connection:
+        """A new connection. OSError (ssl.SSLError is one)."""
+        raw = socket.create_connection((self._host, self._port), timeout_s)
+        try:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return _Connection(raw, timeout_s)
+            return _Connection(self._tls.wrap_socket(raw, server_hostname=self._host), timeout_s)
+        except BaseException:
+            raw.close()
+            raise
+
+    def give(self, connection: _Connection, kept_max: int) -> None:
+        """Keep a connection for the next call."""
+        self._free.append(connection)
+        if len(self._free) > kept_max:
+            try:
+                self._free.popleft().close()
+            except IndexError:
+                # Other threads have taken them all.
+                return
+
+    def drop(self) -> None:
+        """Close what is free."""
+        while True:
+            try:
+                self._free.pop().close()
+            except IndexError:
+                return
+
+
+class _Connection:
+    """A socket that takes one request after another."""
+
+    __slots__ = ("_poll", "_socket", "_timeout_s")
+
+    def __init__(self, connected: socket.socket, timeout_s: float) -> None:
+        self._socket = connected
+        self._timeout_s = timeout_s
+        self._poll: select.poll | None = None
+        if hasattr(select, "poll"):
+            self._poll = select.poll()
+            self._poll.register(connected, select.POLLIN)
+
+    def quiet(self) -> bool:
+        """Whether the peer has said nothing since the last answer, as its goodbye."""
+        if self._poll is not None:
+            return not self._poll.poll(0)
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def close(self) -> None:
+        """Let it go."""
+        self._socket.close()
+
+    def abort(self) -> None:
+        """Break it off under the hands of the thread that uses it, which hears of it at once."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def exchange(self, head: bytes, body: bytes | None, until: float) -> AnswerReader:
+        """Send a request and read its answer. OSError (a TimeoutError too), MalformedAnswer."""
+        self._limit(until)
+        try:
+            if body is None:
+                self._socket.sendall(head)
+            elif len(body) <= JOINED_BYTES_MAX:
+                self._socket.sendall(head + body)
+            else:
+                self._socket.sendall(head)
+                self._socket.sendall(body)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            return self._early_answer(error, until)
+        return self._read(until)
+
+    def _read(self, until: float) -> AnswerReader:
+        reader = AnswerReader()
+        receive, feed = self._socket.recv, reader.feed
+        data = receive(READ_BYTES)
+        while data:
+            if feed(data):
+                return reader
+            self._limit(until)
+            data = receive(max(READ_BYTES, min(reader.wanted, READ_BYTES_MAX)))
+        reader.end()
+        return reader
+
+    def _early_answer(self, error: OSError, until: float) -> AnswerReader:
+        """A peer that refuses a request may answer before it has read all of it, and hang up."""
+        try:
+            reader = self._read(until)
+        except (OSError, MalformedAnswer):
+            raise error from None
+        reader.reusable = False
+        return reader
+
+    def _limit(self, until: float) -> None:
+        """What is waited for next may take as long as the whole call still may."""
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the call took too long")
+        # Setting it costs a system call: a limit that is nearly the one set before stays.
+        if not 0 <= self._timeout_s - left_s < 0.001 * self._timeout_s:
+            self._timeout_s = left_s
+            self._socket.settimeout(left_s)
+
+
+E = TypeVar("E", NotReached, AnswerLost)
+
+
+def _because(error: E, cause: BaseException) -> E:
+    error.__cause__ = cause
+    return error

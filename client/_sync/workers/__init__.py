@@ -1,0 +1,1 @@
+"""Workers in threads, see `delaylog.client.workers`."""

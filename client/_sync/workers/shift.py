@@ -1,0 +1,357 @@
+"""ThreadShift: one consumer at work in threads.
+
+A pool of handler threads takes messages from the desk; for each shard a fetching, a settling and
+an extending thread talk to the broker, so that a shard that hangs holds up nothing else. The one
+rule: no call and no handler runs under the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any, Final
+
+from delaylog.client._sync.workers.ports import Port, settle
+from delaylog.client.errors import NotReached
+from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.workers.backoff import FETCHING, SETTLING
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.desk import Desk
+from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
+from delaylog.client.workers.held import Held, Hold
+from delaylog.client.workers.key_gate import KeyGate
+from delaylog.client.workers.retry import Retry
+from delaylog.client.workers.settling import Settlement
+
+logger = logging.getLogger(__name__)
+
+# A receive that waits cannot be called off, and a stop waits for it: what it leases is given back.
+POLL_MS_MAX: Final = 1_000
+# How long the last settling calls, and receives that are under way, may take in a stop.
+FLUSH_S: Final = 5.0
+# How long all of a stop may take, beyond the grace of handlers.
+STOP_S: Final = 4 * FLUSH_S
+EMPTY_S: Final = 0.02
+
+clock = time.monotonic
+
+
+class SharedGate(KeyGate):
+    """Consumers of one topic and group share one, and its lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.RLock()
+
+
+def check_handler(consumer: Consumer) -> None:
+    """TypeError for a handler that cannot run here."""
+    if consumer.is_async:
+        raise TypeError(
+            f"the handler of {consumer.name} is a coroutine function: write `def`, or use "
+            "AsyncClient, whose handlers run in the event loop"
+        )
+
+
+class ThreadShift:
+    """Runs from `start` to `stop`; a shift is not started twice."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ports: Sequence[Port],
+        *,
+        gate: SharedGate,
+        hooks: Hooks,
+        end: threading.Event,
+    ) -> None:
+        """`end` is set when a handler wants the program to end, or the broker does not let it
+        begin.
+        """
+        self.ended_by: BaseException | None = None
+        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
+        self.beginning = Beginning(len(ports))
+        """Whether the broker lets it consume; changed under the lock."""
+        self._consumer = consumer
+        self._ports = ports
+        self._end = end
+        self._lock = lock = gate.lock
+        self._ready = threading.Condition(lock)
+        self._room = [threading.Condition(lock) for _ in ports]
+        self._settle = [threading.Condition(lock) for _ in ports]
+        self._lease = [threading.Condition(lock) for _ in ports]
+        self._settled = threading.Condition(lock)
+        self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
+        self._desk.on_ready = self._ready.notify
+        self._desk.on_room = lambda port: self._room[port].notify()
+        self._desk.on_settle = lambda port: self._settle[port].notify()
+        self._desk.on_lease = lambda port: self._lease[port].notify()
+        self._hooks = hooks
+        self._around = overridden(hooks, "handling") is not None
+        self._on_handled = overridden(hooks, "on_handled")
+        self._on_handler_error = overridden(hooks, "on_handler_error")
+        self._on_settled = overridden(hooks, "on_settled")
+        self._begun: dict[threading.Thread, list[Held]] = {}
+        self._stopping = threading.Event()
+        self._flushing = False
+        self._over = threading.Event()
+        self._handlers: list[threading.Thread] = []
+        self._fetchers: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to fetch and to handle."""
+        name = f"delaylog {self._consumer.name}"
+        for number in range(self._consumer.concurrency):
+            self._handlers.append(_thread(self._run, name=f"{name} handler {number}"))
+        for port in range(len(self._ports)):
+            self._fetchers.append(_thread(self._fetch, port, name=f"{name} fetch"))
+            _thread(self._settle_all, port, name=f"{name} settle")
+            _thread(self._extend_all, port, name=f"{name} lease")
+
+    def ask_to_stop(self) -> None:
+        """Fetch no more and give back what is not begun."""
+        with self._lock:
+            self._stopping.set()
+            self._desk.give_back_waiting(clock())
+            self._ready.notify_all()
+            for room in self._room:
+                room.notify()
+
+    def stop(self, grace_s: float) -> None:
+        """Wait for handlers; those that take longer go on as daemons, and settle nothing."""
+        self.ask_to_stop()
+        late = _join(self._handlers, grace_s)
+        if late:
+            logger.warning(
+                "%s: %d handlers have not ended within %.1f s; their messages come again",
+                self._consumer.name,
+                len(late),
+                grace_s,
+            )
+        with self._lock:
+            for thread in late:
+                abandoned = self._desk.abandon(self._begun.get(thread, ()))
+                self._desk.give_back(abandoned, clock())
+        _join(self._fetchers, FLUSH_S)
+        self._flush()
+        self._over.set()
+        with self._lock:
+            for each in (*self._settle, *self._lease):
+                each.notify()
+
+    # Handling
+
+    def _run(self) -> None:
+        """One handler thread."""
+        consumer, desk = self._consumer, self._desk
+        begun: list[Held] = []
+        self._begun[threading.current_thread()] = begun
+        while True:
+            with self._lock:
+                while not self._stopping.is_set() and not begun:
+                    now_s = clock()
+                    begun += desk.begin_batch(now_s)
+                    if not begun:
+                        self._ready.wait()
+                if not begun:
+                    return
+            messages = [held.message for held in begun]
+            try:
+                argument = messages if consumer.batch else messages[0]
+                copy_context().run(self._inside, messages, argument)
+            except BaseException as error:
+                # A thread that ended would be missed; what it was told is told to `stop`.
+                self._failed(begun, error, clock() - now_s)
+            else:
+                ended_s = clock()
+                with self._lock:
+                    desk.batch_done(begun, ended_s - now_s, ended_s)
+                if self._on_handled:
+                    for message in messages:
+                        self._on_handled(message, ended_s - now_s)
+            with self._lock:
+                begun.clear()
+
+    def _inside(self, messages: list[Any], argument: Any) -> None:
+        """The handler inside of what the hooks put around it."""
+        if not self._around:
+            self._consumer.handler(argument)
+            return
+        around = Around(self._hooks, messages)
+        try:
+            self._consumer.handler(argument)
+        except BaseException as error:
+            around.leave(error)
+            raise
+        around.leave(None)
+
+    def _failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> None:
+        if self._on_handler_error:
+            for held in batch:
+                self._on_handler_error(held.message, error, seconds)
+        delay_ms = None
+        if not isinstance(error, Retry):
+            logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+            delay_ms = copy_context().run(self._asked, batch, error)
+        with self._lock:
+            self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        self._heed(error)
+
+    def _heed(self, error: BaseException) -> None:
+        """End the worker if what was raised says so."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self.ended_by = error
+            self._end.set()
+
+    def _asked(self, batch: Sequence[Held], error: BaseException) -> int | None:
+        """What `on_error` wants; of a batch the shortest wait that it says."""
+        on_error = self._consumer.on_error
+        if on_error is None:
+            return None
+        wanted: list[int] = []
+        for held in batch:
+            try:
+                said = on_error(held.message, error)
+                if said is not None:
+                    wanted.append(max(0, int(said)))
+            except BaseException as raised:
+                # As with handlers: a thread that ended would keep its messages for ever.
+                logger.exception("%s: on_error failed", self._consumer.name)
+                self._heed(raised)
+        return min(wanted, default=None)
+
+    # The broker
+
+    def _fetch(self, number: int) -> None:
+        """One shard's fetching thread."""
+        port, desk = self._ports[number], self._desk
+        wait_ms = min(self._consumer.wait_ms, POLL_MS_MAX)
+        outages = Outages(f"{self._consumer.name}: cannot receive from {port.name}")
+        while True:
+            with self._lock:
+                while not self._stopping.is_set() and (n := desk.ask(number)) == 0:
+                    self._room[number].wait()
+                if self._stopping.is_set():
+                    return
+            asked_at_s = clock()
+            try:
+                messages = port.receive(max=n, wait_ms=wait_ms)
+            except Exception as error:
+                failures = outages.failed(error, clock())
+                with self._lock:
+                    refused = self.beginning.refused(number, error)
+                if refused:
+                    self._end.set()
+                self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
+                continue
+            outages.over()
+            with self._lock:
+                self.beginning.answered(number)
+                desk.take_in(number, messages, clock())
+                if self._stopping.is_set():
+                    desk.give_back_waiting(clock())
+            if not messages and clock() - asked_at_s < EMPTY_S:
+                self._stopping.wait(EMPTY_S)
+
+    def _settle_all(self, number: int) -> None:
+        """One shard's settling thread."""
+        while not self._over.is_set():
+            with self._lock:
+                due = self._desk.settlements(number, clock(), everything=self._flushing)
+                if not due:
+                    _wait(self._settle[number], self._desk.settle_at_s(number))
+            for settlement in due:
+                self._settle_one(number, settlement)
+
+    def _settle_one(self, number: int, settlement: Settlement) -> None:
+        """One settling call, repeated until it is answered or its leases are over."""
+        port, desk = self._ports[number], self._desk
+        messages = [held.message for held in settlement.held]
+        began_s = clock()
+        while clock() < settlement.until_s:
+            try:
+                results = settle(port, settlement.verb, messages, settlement.delay_ms)
+            except Exception as error:
+                if is_refusal(error):
+                    with self._settled:
+                        desk.refused(settlement, error)
+                        self._settled.notify_all()
+                    return
+                settlement.attempts += 1
+                settlement.maybe_done |= not isinstance(error, NotReached)
+                wait_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
+                if self._over.wait(wait_s):
+                    return
+                continue
+            with self._settled:
+                desk.settled(settlement, results)
+                self._settled.notify_all()
+            if self._on_settled:
+                topic, verb = self._consumer.topic, str(settlement.verb)
+                self._on_settled(topic, verb, len(messages), clock() - began_s)
+            return
+        with self._settled:
+            desk.given_up(settlement)
+            self._settled.notify_all()
+
+    def _extend_all(self, number: int) -> None:
+        """One shard's extending thread."""
+        while not self._over.is_set():
+            with self._lock:
+                extensions = self._desk.extensions(number, clock())
+                if not extensions:
+                    _wait(self._lease[number], self._desk.lease_at_s(number))
+            for hold, asked in extensions:
+                self._extend_one(number, hold, asked)
+
+    def _extend_one(self, number: int, hold: Hold, asked: Sequence[Held]) -> None:
+        messages = [held.message for held in asked]
+        asked_at_s = clock()
+        try:
+            results = self._ports[number].extend(messages, lease_ms=self._consumer.lease_ms)
+        except Exception as error:
+            logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
+            with self._lock:
+                self._desk.not_extended(hold, clock())
+            return
+        with self._lock:
+            self._desk.extended(hold, asked, results, asked_at_s)
+        if self._on_settled:
+            self._on_settled(self._consumer.topic, "extend", len(messages), clock() - asked_at_s)
+
+    def _flush(self) -> None:
+        """Have the last settling calls made, and wait for their answers for a while."""
+        with self._lock:
+            self._flushing = True
+            for each in self._settle:
+                each.notify()
+            if not self._settled.wait_for(lambda: not self._desk.unsettled, FLUSH_S):
+                logger.warning(
+                    "%s: %d messages are not settled within %.0f s; they come again",
+                    self._consumer.name,
+                    self._desk.unsettled,
+                    FLUSH_S,
+                )
+
+
+def _thread(target: Callable[..., None], *arguments: object, name: str) -> threading.Thread:
+    # Daemons: a handler that never ends must not keep the interpreter from ending.
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _join(threads: Sequence[threading.Thread], timeout_s: float) -> list[threading.Thread]:
+    """Wait for all of them together; those that are still there."""
+    until_s = clock() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until_s - clock()))
+    return [thread for thread in threads if thread.is_alive()]
+
+
+def _wait(condition: threading.Condition, until_s: float | None) -> None:
+    condition.wait(None if until_s is None else max(0.0, until_s - clock()))

@@ -1,0 +1,99 @@
+"""ThreadWorker: consumers at work, from start to a graceful stop.
+
+The one rule: `stop` returns, whatever handlers do, unless they block its event loop; `run`,
+which watches the signals, ends the process even then.
+
+Made from client/_async/workers/worker.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from delaylog.client._sync.concurrency import Event, from_any_thread, together
+from delaylog.client._sync.workers.ports import Port
+from delaylog.client._sync.workers.shift import STOP_S, SharedGate, ThreadShift, check_handler
+from delaylog.client.hooks import NO_HOOKS, Hooks
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.declaring import Declaring
+from delaylog.client.workers.signals import Signals
+
+
+class ThreadWorker(Declaring):
+    """`ports` gives the shards of a consumer; `Client` has a worker of its own inside."""
+
+    def __init__(
+        self, ports: Callable[[Consumer], Sequence[Port]], *, hooks: Hooks | None = None
+    ) -> None:
+        self._ports = ports
+        self._hooks = hooks or NO_HOOKS
+        self._consumers: list[Consumer] = []
+        self._shifts: list[tuple[Consumer, ThreadShift]] = []
+        self._end = Event()
+
+    def _declare(self, consumer: Consumer) -> None:
+        check_handler(consumer)
+        if self._shifts:
+            raise RuntimeError("declare consumers before the worker is started")
+        self._consumers.append(consumer)
+
+    def start(self) -> None:
+        """Begin to fetch and to handle; returns at once. RuntimeError without any consumer."""
+        if not self._consumers:
+            raise RuntimeError("there is nothing to run: declare a handler with @….consumer(topic)")
+        if self._shifts:
+            raise RuntimeError("the worker is running already")
+        # A new one each time: the client may live longer than the loop of one.
+        self._end = Event()
+        gates: dict[tuple[str, str | None], SharedGate] = {}
+        for consumer in self._consumers:
+            shift = ThreadShift(
+                consumer,
+                self._ports(consumer),
+                gate=gates.setdefault((consumer.topic, consumer.group), SharedGate()),
+                hooks=self._hooks,
+                end=self._end,
+            )
+            self._shifts.append((consumer, shift))
+        for _, shift in self._shifts:
+            shift.start()
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Fetch no more, give back what is not begun, and wait for handlers.
+
+        For `grace_s` (None: each consumer's own); then handlers are given up (tasks are cancelled)
+        and their messages given back. A SystemExit or KeyboardInterrupt that a handler raised is
+        raised here, and the refusal of a consumer that never got to begin. Fine to call when
+        nothing runs.
+        """
+        shifts, self._shifts = self._shifts, []
+        together(
+            partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
+            for consumer, shift in shifts
+        )
+        for _, shift in shifts:
+            if shift.ended_by is not None:
+                raise shift.ended_by
+        for consumer, shift in shifts:
+            if (refused := shift.beginning.error) is not None:
+                refused.add_note(f"the consumer of {consumer.name} was refused from the start")
+                raise refused
+
+    def run(self) -> None:
+        """Start, and stop on SIGTERM or SIGINT; a second signal ends the process at once.
+
+        A consumer that the broker refuses from the start ends it too, by that error. Only in the
+        main thread. When stopping gets nowhere, as where handlers block an event loop, the process
+        is left when their grace and some seconds are over.
+        """
+        longest_s = max((each.grace_s for each in self._consumers), default=0.0)
+        with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):
+            self.start()
+            try:
+                self._end.wait()
+            finally:
+                self.stop()
+
+    def _ask_to_end(self) -> None:
+        self._end.set()
