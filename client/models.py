@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
+
+from delaylog.storage.message_fields import SendFields
 
 MergeMode = Literal["keep", "replace", "reject"]
 TagsMode = Literal["any", "all"]
@@ -38,6 +40,15 @@ class Sent(NamedTuple):
     """The name of the shard that has it."""
 
 
+class SendKeywords(SendFields, total=False):
+    """What `send` takes beside a body: one time at most, and the fields of a message."""
+
+    deliver_at_ms: int | None
+    delay_ms: int | None
+    at: datetime | None
+    delay: timedelta | None
+
+
 @dataclass(frozen=True, slots=True)
 class NewMessage:
     """One message of `send_many`; what is None is as the topic says, no time at all means now."""
@@ -56,6 +67,9 @@ class NewMessage:
     max_retry: int | None = None
     merge: str | None = None
     backoff: Mapping[str, float] | None = None
+
+
+assert {each.name for each in fields(NewMessage)} == SendKeywords.__annotations__.keys() | {"body"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.broker import ClockT
@@ -34,6 +34,7 @@ from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
     NewMessage,
+    SendKeywords,
     Sent,
     Settled,
 )
@@ -132,40 +133,13 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
         self,
         topic: str,
         body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
+        **fields: Unpack[SendKeywords],
     ) -> EmbeddedSending:
         """Hand one message over: await what is returned, or `flush()` after many.
 
         What can be judged without the broker is raised here.
         """
-        steps = self._calls.send(
-            topic,
-            body,
-            deliver_at_ms=deliver_at_ms,
-            delay_ms=delay_ms,
-            at=at,
-            delay=delay,
-            id=id,
-            key=key,
-            tags=tags,
-            headers=headers,
-            priority=priority,
-            ttl_ms=ttl_ms,
-            max_retry=max_retry,
-            merge=merge,
-        )
+        steps = self._calls.send(topic, body, **fields)
         task = self._loop.create_task(self._run(steps))
         sending = EmbeddedSending(task)
         self._sends.add(sending)
@@ -184,7 +158,10 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
             self._failures.append(failure)
 
     async def send_many(
-        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
         return await self._run(self._calls.send_many(topic, messages, **defaults))

@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
@@ -30,6 +29,7 @@ from delaylog.client.errors import ClientError
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
     NewMessage,
+    SendKeywords,
     Sent,
     Settled,
 )
@@ -118,49 +118,22 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
         topic: str,
         body: bytes | str,
         *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
         wait: bool = True,
+        **fields: Unpack[SendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a while, or now."""
-        return self._run(
-            self._calls.send(
-                topic,
-                body,
-                deliver_at_ms=deliver_at_ms,
-                delay_ms=delay_ms,
-                at=at,
-                delay=delay,
-                id=id,
-                key=key,
-                tags=tags,
-                headers=headers,
-                priority=priority,
-                ttl_ms=ttl_ms,
-                max_retry=max_retry,
-                merge=merge,
-                wait=wait,
-            )
-        )
+        return self._run(self._calls.send(topic, body, wait=wait, **fields))
 
-    def send_soon(self, topic: str, body: bytes | str, **members: Any) -> SoonSending:
-        """Send one message as `send` does, without waiting for the disk; `members` are its.
+    def send_soon(
+        self, topic: str, body: bytes | str, **fields: Unpack[SendKeywords]
+    ) -> SoonSending:
+        """Send one message as `send` does, without waiting for the disk.
 
         It stands in the log when this returns; `result()` of what it gives waits for the disk.
         What can be judged without the broker is raised here, and refusals that nobody asks for are
         raised by `flush()` or `close()`.
         """
-        return self._soon.hand_over(self._calls.send(topic, body, wait=False, **members))
+        return self._soon.hand_over(self._calls.send(topic, body, wait=False, **fields))
 
     def send_many(
         self,
@@ -168,7 +141,7 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
         messages: Iterable[NewMessage | bytes | str],
         *,
         wait: bool = True,
-        **defaults: Any,
+        **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
         return self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))

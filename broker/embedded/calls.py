@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
@@ -27,6 +27,7 @@ from delaylog.client.models import (
     GroupInfo,
     MessageInfo,
     NewMessage,
+    SendKeywords,
     Sent,
     Settled,
     Stats,
@@ -56,11 +57,11 @@ class EmbeddedCalls:
     # ------------------------------------------------------------------ send
 
     def send(
-        self, topic: str, body: bytes | str, *, wait: bool = True, **members: Any
+        self, topic: str, body: bytes | str, *, wait: bool = True, **fields: Unpack[SendKeywords]
     ) -> Steps[Sent]:
         """One message. What can be judged without the broker is judged at once."""
         return self._send_one(
-            hot.checked_key(self.namespace, topic), make_row(body, **members), wait
+            hot.checked_key(self.namespace, topic), make_row(body, **fields), wait
         )
 
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
@@ -75,7 +76,7 @@ class EmbeddedCalls:
         messages: Iterable[NewMessage | bytes | str],
         *,
         wait: bool = True,
-        **defaults: Any,
+        **defaults: Unpack[SendKeywords],
     ) -> Steps[list[Sent]]:
         """Many messages: all of them, or none where one is wrong."""
         key = hot.checked_key(self.namespace, topic)

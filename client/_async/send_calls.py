@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.models import NewMessage, Sent
+from delaylog.client.models import NewMessage, SendKeywords, Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
@@ -56,19 +55,7 @@ class AsyncSendCalls:
         self,
         topic: str,
         body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
+        **fields: Unpack[SendKeywords],
     ) -> AsyncSending:
         """Send one message: `await client.send(…)` gives a Sent when it is on the broker's disk.
 
@@ -79,29 +66,18 @@ class AsyncSendCalls:
         NotReached (it was not sent), AnswerLost (it may have been), or the broker's refusal.
         """
         if self._outbox.hooks is not None:
-            headers = self._outbox.headers(topic, headers)
-        row = make_row(
-            body,
-            deliver_at_ms,
-            delay_ms,
-            at,
-            delay,
-            id=id,
-            key=key,
-            tags=tags,
-            headers=headers,
-            priority=priority,
-            ttl_ms=ttl_ms,
-            max_retry=max_retry,
-            merge=merge,
-        )
+            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
+        row = make_row(body, **fields)
         sender = self._only_sender
         if sender is not None:
             return sender.put(topic, row)
-        return self._put(topic, row, id, key)
+        return self._put(topic, row, fields.get("id"), fields.get("key"))
 
     async def send_many(
-        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send these in order; `defaults` are members as `send` takes them.
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.checks import check_topic
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.models import NewMessage, Sent
+from delaylog.client.models import NewMessage, SendKeywords, Sent
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
@@ -52,19 +51,7 @@ class SendCalls:
         self,
         topic: str,
         body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
+        **fields: Unpack[SendKeywords],
     ) -> Sent:
         """Send one message; when this returns it is on the broker's disk.
 
@@ -75,67 +62,34 @@ class SendCalls:
         refusal.
         """
         check_topic(topic)
-        row = make_row(
-            body,
-            deliver_at_ms,
-            delay_ms,
-            at,
-            delay,
-            id=id,
-            key=key,
-            tags=tags,
-            headers=self._outbox.headers(topic, headers),
-            priority=priority,
-            ttl_ms=ttl_ms,
-            max_retry=max_retry,
-            merge=merge,
-        )
+        if self._outbox.hooks is not None:
+            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
+        row = make_row(body, **fields)
         if self._outbox.limits.linger_ms:
-            return self._put(topic, row, id, key).result()
-        return self._direct.send(topic, row, self._places_for(id, key))
+            return self._put(topic, row, fields.get("id"), fields.get("key")).result()
+        return self._direct.send(topic, row, self._places_for(fields.get("id"), fields.get("key")))
 
     def send_soon(
         self,
         topic: str,
         body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
+        **fields: Unpack[SendKeywords],
     ) -> ThreadSending:
         """Queue one message for a thread that sends, and go on; it waits only for room.
 
         `result()` of what it gives waits for the broker. Messages of a topic go in order; `send`
         does not wait for them. Failures that nobody asks for are raised by `flush()` or `close()`.
         """
-        row = make_row(
-            body,
-            deliver_at_ms,
-            delay_ms,
-            at,
-            delay,
-            id=id,
-            key=key,
-            tags=tags,
-            headers=headers if self._outbox.hooks is None else self._outbox.headers(topic, headers),
-            priority=priority,
-            ttl_ms=ttl_ms,
-            max_retry=max_retry,
-            merge=merge,
-        )
-        return self._put(topic, row, id, key)
+        if self._outbox.hooks is not None:
+            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
+        row = make_row(body, **fields)
+        return self._put(topic, row, fields.get("id"), fields.get("key"))
 
     def send_many(
-        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send these in order; `defaults` are members as `send` takes them.
 

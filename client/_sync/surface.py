@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from delaylog.client.message import Message
 from delaylog.client.models import (
@@ -18,6 +18,7 @@ from delaylog.client.models import (
     GroupInfo,
     MessageInfo,
     NewMessage,
+    SendKeywords,
     Sent,
     Settled,
     Stats,
@@ -33,19 +34,7 @@ class QueueClient(Protocol):
         self,
         topic: str,
         body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tags: Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        max_retry: int | None = None,
-        merge: str | None = None,
+        **fields: Unpack[SendKeywords],
     ) -> Sent:
         """Send one message; without a time it is due now. Answered when it is on disk."""
 
@@ -65,7 +54,10 @@ class QueueClient(Protocol):
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
 
     def send_many(
-        self, topic: str, messages: Iterable[NewMessage | bytes | str], **defaults: Any
+        self,
+        topic: str,
+        messages: Iterable[NewMessage | bytes | str],
+        **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send all of them; what became of each, in their order."""
 

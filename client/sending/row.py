@@ -7,13 +7,12 @@ message, of a body and a time, costs two type checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
 from delaylog.client.due import due_of
-from delaylog.client.models import NewMessage
+from delaylog.client.models import NewMessage, SendKeywords
 from delaylog.storage.message_fields import MERGE_MODES, SendFields, pack_fields
 
 INT64_MAX: Final = 2**63 - 1
@@ -57,11 +56,11 @@ def make_row(
     return body, kind, time_ms, packed or None
 
 
-def row_of(message: NewMessage | bytes | str, defaults: Mapping[str, Any]) -> Row:
+def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
     """One of many messages as a row; what it does not say, the members in `defaults` do."""
     if not isinstance(message, NewMessage):
         return make_row(message, **defaults)
-    members = dict(defaults)
+    members: dict[str, Any] = dict(defaults)
     if any(getattr(message, name) is not None for name in _TIMES):
         for name in _TIMES:
             members.pop(name, None)
