@@ -14,9 +14,9 @@ import msgpack
 import numpy as np
 import orjson
 
+from delaylog.broker.calls.codecs.deliveries import body_members, own_backoff, split_record
 from delaylog.broker.config import ConfigError
 from delaylog.broker.verify.id_pages import BadPageError, read_ids
-from delaylog.broker.web.deliveries import body_members, own_backoff, split_record
 from delaylog.storage.file_system import File, ReadOnlyFileSystem
 from delaylog.storage.id_index import KEY, POSITION_KEY, decode_ref
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id

@@ -10,11 +10,11 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar, Unpack
 
+from delaylog.broker.calls.shapes import ReceiveCall, parse_receive
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Step
-from delaylog.broker.web.shapes import ReceiveCall, parse_receive
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
 from delaylog.client.calls import Call, control, messages, topics
 from delaylog.client.calls.places import Places

@@ -5,13 +5,15 @@ The one rule: closing such a client leaves the broker alone.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from delaylog.client import AsyncPlainClient, PlainClient
-from delaylog.client._async.transport import AsyncTransport
-from delaylog.client._sync.transport import Transport
 from delaylog.client.calls import Call
 from delaylog.client.calls.places import Places
+
+if TYPE_CHECKING:
+    from delaylog.client._async.transport import AsyncTransport
+    from delaylog.client._sync.transport import Transport
 
 T = TypeVar("T")
 
@@ -32,12 +34,12 @@ class AsyncCarrier(Protocol):
 
 def plain_client(broker: Carrier, places: Places) -> PlainClient:
     """A plain client of a broker in this process."""
-    return PlainClient.on(cast(Transport, _Direct(broker)), places)
+    return PlainClient.on(cast("Transport", _Direct(broker)), places)
 
 
 def async_plain_client(broker: AsyncCarrier, places: Places) -> AsyncPlainClient:
     """The same for event loops."""
-    return AsyncPlainClient.on(cast(AsyncTransport, _AsyncDirect(broker)), places)
+    return AsyncPlainClient.on(cast("AsyncTransport", _AsyncDirect(broker)), places)
 
 
 class _Direct:

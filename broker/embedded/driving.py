@@ -14,9 +14,9 @@ from functools import partial
 from time import sleep
 from typing import Any, TypeVar
 
+from delaylog.broker.calls.problems import Problem, document_of, problem_of
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
-from delaylog.broker.web.problems import Problem, document_of, problem_of
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import DISTRUSTED
 

@@ -13,6 +13,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.calls.batch_sends import RESULT_NAMES
+from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk
+from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import BACK_MS, EXTEND_MS, ReceiveCall
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, News, Pause, Safe
 from delaylog.broker.engine import settling
@@ -23,11 +28,6 @@ from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.sending import check_batch, send, topic_of_send
 from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web.batch_sends import RESULT_NAMES
-from delaylog.broker.web.deliveries import bulk_delivery, empty_bulk
-from delaylog.broker.web.places import the_group
-from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import BACK_MS, EXTEND_MS, ReceiveCall
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
 from delaylog.client.checks import check_topic
 from delaylog.client.message import Message, MessageBatch

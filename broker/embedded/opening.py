@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, TypeVar, overload
 
 from delaylog.broker import descriptors
+from delaylog.broker.calls.routing import TOPIC_NAME
 from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
@@ -22,7 +23,6 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder
-from delaylog.broker.web.routing import TOPIC_NAME
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.spare_descriptors import hold_spares
 from delaylog.storage.unsynced_files import UnsyncedFileSystem

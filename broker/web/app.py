@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker import descriptors
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.context import JSON, Context
+from delaylog.broker.calls.operations import CLUSTER_CALLS, READS, TAKES_QUERY
+from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
+from delaylog.broker.calls.routing import pick, resolve
+from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
-from delaylog.broker.web.context import JSON, Context
+from delaylog.broker.web.http_context import HttpContext
+from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
 from delaylog.broker.web.openapi import openapi_document
-from delaylog.broker.web.operations import CLUSTER_CALLS, READS, TAKES_QUERY, Handler
-from delaylog.broker.web.problems import Problem, problem_of, problem_response
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
-from delaylog.broker.web.routing import pick, resolve
-from delaylog.broker.web.singles import SingleMerger
 from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
@@ -39,6 +42,8 @@ ROUTES_KEPT: Final = 4_096
 """Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
 """Its clients may add parameters of their own: they were never refused."""
+
+HttpHandler: TypeAlias = Callable[[HttpContext], Awaitable[Answer | Stream]]
 
 log = logging.getLogger("delaylog.web")
 
@@ -71,7 +76,7 @@ class _Protocol(RequestHandler):
         """The last answer of this connection."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
-        response = problem_response(Problem("bad_request", "this is not HTTP as it should be"))
+        response = response_of(problem_answer(Problem("bad_request", "this is not HTTP")))
         response.force_close()
         return response
 
@@ -96,11 +101,9 @@ class Server(web.Server):
 
 def _too_many() -> bytes:
     """The answer to a client that is one too many, before it has asked anything."""
-    answer = problem_response(
+    body = problem_answer(
         Problem("not_ready", "the broker has as many connections as it may have; try again")
-    )
-    body = answer.body
-    assert isinstance(body, bytes)
+    ).body
     return (
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
         b"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -108,6 +111,12 @@ def _too_many() -> bytes:
 
 
 _TOO_MANY: Final = _too_many()
+
+
+def response_of(answer: Answer) -> web.Response:
+    """An answer as aiohttp sends it."""
+    headers = {"Content-Type": answer.kind, **answer.headers}
+    return web.Response(body=answer.body, status=answer.status, headers=headers)
 
 
 class HttpFace:
@@ -128,7 +137,7 @@ class HttpFace:
         self.other_connections: Callable[[], int] = lambda: 0
         """Of Redis clients, which share the descriptors."""
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
-        self._ops: dict[str, Handler] = {
+        self._ops: dict[str, HttpHandler] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/metrics": self._metrics_text,
@@ -139,7 +148,7 @@ class HttpFace:
             [*self._ops.values(), *(operation.handler for operation in CLUSTER_CALLS)]
         )
         """What every node answers for itself."""
-        self._routes: dict[tuple[str, str], tuple[Handler, TopicKey, str]] = {}
+        self._routes: dict[tuple[str, str], tuple[HttpHandler, TopicKey, str]] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
 
@@ -204,12 +213,12 @@ class HttpFace:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        ctx = Context(self._node, self._merger, request, query)
+        ctx = HttpContext(self._node, self._merger, request, query)
         try:
             self._checks.check(request)
         except Problem as refusal:
             self._metrics.problems.labels(refusal.code).inc()
-            response = problem_response(refusal)
+            response = response_of(problem_answer(refusal))
             # Where its body ends may be in doubt, and whoever sent it is no client.
             response.force_close()
             return response
@@ -225,8 +234,8 @@ class HttpFace:
                 await standing.until_settled(SETTLE_SECONDS)
             if path.startswith(CAMELLIA):
                 if not self._node.standing.leading and not path.startswith(CAMELLIA_LOCAL):
-                    return await self._camellia.carry(ctx, path)
-                return await handler(ctx)
+                    return await self._send(request, await self._camellia.carry(ctx, path))
+                return await self._send(request, await handler(ctx))
             if handler not in self._local:
                 ctx.reads = handler in READS
                 ctx.changes = not ctx.reads
@@ -236,25 +245,27 @@ class HttpFace:
             if query and handler not in TAKES_QUERY:
                 # Who asks for what is not there is told, not given something else.
                 ctx.query()
-            return await handler(ctx)
+            return await self._send(request, await handler(ctx))
         except asyncio.CancelledError:
             raise
         except Exception as error:
             problem = problem_of(error)
             if problem is None:
-                if isinstance(error, (ConnectionError, web.HTTPException)):
-                    raise
-                if isinstance(error, web.RequestPayloadError):
+                if isinstance(error, web.HTTPRequestEntityTooLarge):
+                    problem = Problem("too_large", "the request is over the limit")
+                elif isinstance(error, web.RequestPayloadError):
                     problem = Problem("bad_request", "the body could not be read")
                 elif isinstance(error, DISTRUSTED):
                     # Whoever met it: nothing more may be answered from this disk.
                     self._node.fail(error)
                     problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
+                elif isinstance(error, (ConnectionError, web.HTTPException)):
+                    raise
                 else:
                     log.exception("unexpected error", extra={"path": path})
                     raise
             self._metrics.problems.labels(problem.code).inc()
-            response = problem_response(problem)
+            response = response_of(problem_answer(problem))
             if not request.content.is_eof():
                 response.force_close()
             return response
@@ -262,7 +273,34 @@ class HttpFace:
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
 
-    def _route(self, ctx: Context, path: str, method: str) -> Handler:
+    async def _send(self, request: web.BaseRequest, answer: Answer | Stream) -> web.StreamResponse:
+        if isinstance(answer, Stream):
+            return await self._stream(request, answer)
+        if answer.status == 200 and len(answer.body) <= LEAN_BODY_MAX and lean_fits(request):
+            return LeanResponse(answer.body, answer.kind)
+        return response_of(answer)
+
+    async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
+        """Send a body piece by piece. One that has no end is no answer."""
+        response = web.StreamResponse(headers={"Content-Type": answer.kind})
+        try:
+            async for piece in answer.pieces:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(piece)
+        except Exception as error:
+            if not response.prepared:
+                raise
+            if isinstance(error, DISTRUSTED):
+                self._node.fail(error)
+            # Its head has gone out: a connection that ends in the middle says that it is not whole.
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        await response.write_eof()
+        return response
+
+    def _route(self, ctx: HttpContext, path: str, method: str) -> HttpHandler:
         if not path.isascii():
             try:
                 path.encode()
@@ -284,10 +322,10 @@ class HttpFace:
 
     # ------------------------------------------------------------------ operations
 
-    async def _healthz(self, ctx: Context) -> web.StreamResponse:
+    async def _healthz(self, ctx: Context) -> Answer:
         return ctx.answer({"status": "ok"})
 
-    async def _readyz(self, ctx: Context) -> web.StreamResponse:
+    async def _readyz(self, ctx: Context) -> Answer:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
         if self._node.suspended:
@@ -307,15 +345,15 @@ class HttpFace:
             members["leader"] = status["leader"] and status["leader"]["http"]
         return ctx.answer(members)
 
-    async def _metrics_text(self, _ctx: Context) -> web.StreamResponse:
+    async def _metrics_text(self, _ctx: Context) -> Answer:
         body = await self._metrics.text()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        return Answer(body, CONTENT_TYPE)
 
-    async def _openapi(self, _ctx: Context) -> web.StreamResponse:
+    async def _openapi(self, _ctx: Context) -> Answer:
         if self._document is None:
             limits = self._node.engine.limits
             self._document = orjson.dumps(openapi_document(limits), option=orjson.OPT_INDENT_2)
-        return web.Response(body=self._document, content_type=JSON)
+        return Answer(self._document, JSON)
 
-    async def _root(self, ctx: Context) -> web.StreamResponse:
+    async def _root(self, ctx: Context) -> Answer:
         return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})

@@ -6,7 +6,7 @@ takes nothing from others. A body that comes at once with its head does not coun
 
 from __future__ import annotations
 
-from delaylog.broker.web.problems import Problem
+from delaylog.broker.calls.problems import Problem
 
 
 class BodyBudget:
@@ -30,8 +30,3 @@ class BodyBudget:
         """Their request is over."""
         self.bytes_held -= size
         assert self.bytes_held >= 0, "no body gives back what it did not take"
-
-
-def no_memory() -> Problem:
-    """The refusal of a body that the system gives no memory for. Nothing is wrong with the body."""
-    return Problem("not_ready", "the broker has no memory for this body; try again, or send less")

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import aiohttp
-from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.web.context import Context
+from delaylog.broker.web.http_context import HttpContext
 
 CARRIED: Final = "Delaylog-Carried"
 """In a call that another node carries."""
@@ -35,7 +36,7 @@ _REQUEST_ONLY: Final = frozenset(
     {"host", "content-length", "content-encoding", "expect", "origin", "sec-fetch-site"}
 )
 """Made anew: the body was read here, and whoever calls was looked at."""
-_ANSWER_ONLY: Final = frozenset({"content-length", "date", "server"})
+_ANSWER_ONLY: Final = frozenset({"content-length", "content-type", "date", "server"})
 
 
 class LeaderProxy:
@@ -44,7 +45,7 @@ class LeaderProxy:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def carry(self, ctx: Context, url: str) -> web.Response:
+    async def carry(self, ctx: HttpContext, url: str) -> Answer:
         """The leader's answer. Raises NotLeadingError when it cannot be had."""
         request = ctx.request
         if CARRIED in request.headers:
@@ -67,11 +68,8 @@ class LeaderProxy:
             raise NotLeadingError(
                 f"the leader, {url}, did not answer; the call may have been carried out or not"
             ) from None
-        return web.Response(
-            body=answer,
-            status=response.status,
-            headers=_passed_on(response.headers, _ANSWER_ONLY),
-        )
+        kind = response.headers.get("Content-Type", JSON)
+        return Answer(answer, kind, response.status, _passed_on(response.headers, _ANSWER_ONLY))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

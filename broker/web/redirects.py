@@ -10,9 +10,9 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from delaylog.broker.calls.shapes import READ
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.web.context import Context
-from delaylog.broker.web.shapes import READ
+from delaylog.broker.web.http_context import HttpContext
 
 
 def reads_locally(query: str) -> bool:
@@ -26,7 +26,7 @@ def redirect(leader_url: str, raw_path: str) -> web.Response:
     return web.Response(status=307, headers={"Location": leader_url + raw_path})
 
 
-def elsewhere(ctx: Context) -> web.Response | None:
+def elsewhere(ctx: HttpContext) -> web.Response | None:
     """What is answered instead of carrying the call out here; None where this node may."""
     standing = ctx.node.standing
     local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)

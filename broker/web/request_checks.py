@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 from multidict import istr
 
-from delaylog.broker.web.problems import Problem
+from delaylog.broker.calls.problems import Problem
 
 _LOOPBACK: Final = frozenset(
     {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}

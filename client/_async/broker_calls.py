@@ -8,13 +8,15 @@ carried out once, or its failure is shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.bulk import Numbers, Texts, encode_send
 from delaylog.client.calls import control, topics, transactions
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+
+if TYPE_CHECKING:
+    from delaylog.client._async.transport import AsyncTransport
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
 from delaylog.client._async.control_calls import AsyncControlCalls
@@ -24,7 +24,6 @@ from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.transaction import AsyncTransaction
-from delaylog.client._async.transport import AsyncTransport
 from delaylog.client._async.workers.consuming import AsyncConsuming
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
@@ -42,6 +41,9 @@ from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
+
+if TYPE_CHECKING:
+    pass
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
@@ -82,6 +84,9 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
         `hooks` hear of what happens.
         """
+        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        from delaylog.client._async.transport import AsyncTransport
+
         check_hooks(hooks)
         check_text("zone", zone)
         check_whole("connections_max", connections_max, 1)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
@@ -22,6 +21,9 @@ from delaylog.client.models import Settled
 from delaylog.client.receiving import Wanted
 from delaylog.client.settling import Share, Verb, shares
 from delaylog.client.sharding import Shard
+
+if TYPE_CHECKING:
+    from delaylog.client._async.transport import AsyncTransport
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")

@@ -11,10 +11,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from delaylog.client._async.broker_calls import AsyncBrokerCalls
-from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.bulk import (
     ChangeAnswer,
     Numbers,
@@ -28,6 +27,9 @@ from delaylog.client.calls.places import Places
 from delaylog.client.exchanging import CALL_TIMEOUT_S, FAILOVER_S
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.models import Received, Sent
+
+if TYPE_CHECKING:
+    from delaylog.client._async.transport import AsyncTransport
 
 
 class AsyncPlainClient(AsyncBrokerCalls):
@@ -49,6 +51,9 @@ class AsyncPlainClient(AsyncBrokerCalls):
         failover_s: float = FAILOVER_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        from delaylog.client._async.transport import AsyncTransport
+
         self._places = Places(namespace)
         self._transport = AsyncTransport(
             LeaderRoute(base_url, members),

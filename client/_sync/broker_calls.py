@@ -10,13 +10,15 @@ Made from client/_async/broker_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from delaylog.client._sync.transport import Transport
 from delaylog.client.bulk import Numbers, Texts, encode_send
 from delaylog.client.calls import control, topics, transactions
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+
+if TYPE_CHECKING:
+    from delaylog.client._sync.transport import Transport
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.control_calls import ControlCalls
@@ -26,7 +26,6 @@ from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.transaction import Transaction
-from delaylog.client._sync.transport import Transport
 from delaylog.client._sync.workers.consuming import Consuming
 from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
@@ -44,6 +43,9 @@ from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
+
+if TYPE_CHECKING:
+    pass
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
@@ -84,6 +86,9 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
         `hooks` hear of what happens.
         """
+        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        from delaylog.client._sync.transport import Transport
+
         check_hooks(hooks)
         check_text("zone", zone)
         check_whole("connections_max", connections_max, 1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from delaylog.client._sync.transport import Transport
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
@@ -24,6 +23,9 @@ from delaylog.client.models import Settled
 from delaylog.client.receiving import Wanted
 from delaylog.client.settling import Share, Verb, shares
 from delaylog.client.sharding import Shard
+
+if TYPE_CHECKING:
+    from delaylog.client._sync.transport import Transport
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")

@@ -13,10 +13,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from delaylog.client._sync.broker_calls import BrokerCalls
-from delaylog.client._sync.transport import Transport
 from delaylog.client.bulk import (
     ChangeAnswer,
     Numbers,
@@ -30,6 +29,9 @@ from delaylog.client.calls.places import Places
 from delaylog.client.exchanging import CALL_TIMEOUT_S, FAILOVER_S
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.models import Received, Sent
+
+if TYPE_CHECKING:
+    from delaylog.client._sync.transport import Transport
 
 
 class PlainClient(BrokerCalls):
@@ -51,6 +53,9 @@ class PlainClient(BrokerCalls):
         failover_s: float = FAILOVER_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        from delaylog.client._sync.transport import Transport
+
         self._places = Places(namespace)
         self._transport = Transport(
             LeaderRoute(base_url, members),

@@ -111,7 +111,7 @@ def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
 def test_what_is_not_sent_nor_asked_for() -> None:
     async def at_once() -> None:
         client = AsyncClient(NOBODY)
-        with pytest.raises(TypeError, match="tags are a sequence of str, not int"):
+        with pytest.raises(TypeError, match="tags must be a list of texts, not int"):
             client.send("t", "x", tags=cast(Any, 5))
         with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
             await client.receive(cast(Any, b"t"))

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from delaylog.broker.web.problems import Problem, problem_response
+from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.client import (
     ApiError,
     ClientError,
@@ -22,7 +22,7 @@ from delaylog.client.errors import CLASSES, api_error
 @pytest.mark.parametrize("code", CLASSES)
 def test_each_code_of_the_broker_has_its_class(code: str) -> None:
     """By the document that the broker itself makes of it."""
-    response = problem_response(Problem(code, "words", field="f", item=3, state="leased"))
+    response = problem_answer(Problem(code, "words", field="f", item=3, state="leased"))
     document = {"code": code, "detail": "words", "field": "f", "item": 3, "state": "leased"}
     error = api_error(response.status, document, 2.0)
     assert type(error) is CLASSES[code]

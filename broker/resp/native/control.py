@@ -7,6 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.calls.codecs.deliveries import split_record
+from delaylog.broker.calls.codecs.describing import describe
+from delaylog.broker.calls.topics import group_counts
 from delaylog.broker.engine import control
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns
@@ -20,9 +23,6 @@ from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import take_due, take_text, topic_key
-from delaylog.broker.web.deliveries import split_record
-from delaylog.broker.web.describing import describe
-from delaylog.broker.web.topics import group_counts
 
 _READS: Final = "readonly noscript no_multi"
 _WRITES: Final = "write noscript no_multi"

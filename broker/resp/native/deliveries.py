@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.calls.codecs.deliveries import split_record
+from delaylog.broker.calls.places import the_group
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
@@ -26,8 +28,6 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
 )
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web.deliveries import split_record
-from delaylog.broker.web.places import the_group
 from delaylog.storage.columns import some
 from delaylog.storage.layout import Int64Array, ref_to_id
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
-from delaylog.broker.web.problems import Problem
 from delaylog.storage.columns import some
 from delaylog.storage.errors import BatchError, MemberError
 from delaylog.storage.layout import Int64Array

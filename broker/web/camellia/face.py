@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import orjson
-from aiohttp import web
 
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON
+from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia.health import Health
@@ -23,17 +25,18 @@ from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.camellia.params import Param, read_params
 from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
 from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
-from delaylog.broker.web.context import JSON, Context
+from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.leader_proxy import LeaderProxy
-from delaylog.broker.web.problems import Problem, problem_of
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.message_fields import BACKOFF
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
 """Paths that begin so are about the node itself: every node answers them."""
-CallHandler: TypeAlias = Callable[[Context, Values], Awaitable[Values]]
-PlainHandler: TypeAlias = Callable[["CamelliaFace", Context], Awaitable[web.StreamResponse]]
+CallHandler: TypeAlias = Callable[[HttpContext, Values], Awaitable[Values]]
+PlainHandler: TypeAlias = Callable[["CamelliaFace", HttpContext], Awaitable[Answer]]
+
+TEXT: Final = "text/plain; charset=utf-8"
 
 log = logging.getLogger("delaylog.camellia")
 
@@ -79,7 +82,7 @@ class CamelliaFace:
         self.monitor.stop()
         await self._proxy.stop()
 
-    def route(self, path: str, method: str) -> Callable[[Context], Awaitable[Any]]:
+    def route(self, path: str, method: str) -> Callable[[HttpContext], Awaitable[Any]]:
         """The handler of a path below /camellia/. Raises a Problem if there is none."""
         call = CALLS.get(path.removeprefix(BASE)) if path.startswith(BASE) else None
         if call is not None:
@@ -92,7 +95,7 @@ class CamelliaFace:
         _check_method(method, methods)
         return lambda ctx: handler(self, ctx)
 
-    async def _answer(self, ctx: Context, call: Call) -> web.StreamResponse:
+    async def _answer(self, ctx: HttpContext, call: Call) -> Answer:
         values = await read_params(ctx, call.params)
         self.health.called()
         answer: dict[str, Any] = {"code": 200}
@@ -116,7 +119,7 @@ class CamelliaFace:
                 _refuse(answer, problem)
         return _answered(answer, call)
 
-    async def carry(self, ctx: Context, path: str) -> web.StreamResponse:
+    async def carry(self, ctx: HttpContext, path: str) -> Answer:
         """Have the leader answer: these clients know no redirect."""
         try:
             url = self._node.standing.leader_url()
@@ -137,18 +140,18 @@ class CamelliaFace:
 
     # ------------------------------------------------------------------ monitor
 
-    async def get_topic_info(self, _ctx: Context, values: Values) -> Values:
+    async def get_topic_info(self, _ctx: HttpContext, values: Values) -> Values:
         """getTopicInfo: sizes of a topic's queues, and when its waiting messages come."""
         topic = self.queue.topic(values["topic"])
         if topic is None:
             return {"data": no_info(values["topic"])}
         return {"data": (await topic_infos(self._node, topic))[0]}
 
-    async def get_topic_info_list(self, _ctx: Context, _values: Values) -> Values:
+    async def get_topic_info_list(self, _ctx: HttpContext, _values: Values) -> Values:
         """getTopicInfoList: the same of every topic."""
         return {"data": await topic_infos(self._node)}
 
-    async def get_monitor_data(self, _ctx: Context, _values: Values) -> Values:
+    async def get_monitor_data(self, _ctx: HttpContext, _values: Values) -> Values:
         """getMonitorData: calls and gaps of the last full period."""
         last = self.monitor.last
         return {
@@ -159,7 +162,7 @@ class CamelliaFace:
             }
         }
 
-    async def get_monitor_string(self, _ctx: Context) -> web.StreamResponse:
+    async def get_monitor_string(self, _ctx: HttpContext) -> Answer:
         """getMonitorString: all of it as one text."""
         last = self.monitor.last
         infos = await topic_infos(self._node)
@@ -175,29 +178,29 @@ class CamelliaFace:
                 ],
             }
         )
-        return web.Response(body=text, content_type="text/plain", charset="utf-8")
+        return Answer(text, TEXT)
 
-    async def metrics(self, _ctx: Context) -> web.StreamResponse:
+    async def metrics(self, _ctx: HttpContext) -> Answer:
         """The gauges of /camellia/metrics."""
         text = await metrics_text(self._node, self.monitor, self._prefix)
-        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+        return Answer(text.encode(), TEXT)
 
     # ------------------------------------------------------------------ health
 
-    async def status(self, _ctx: Context) -> web.StreamResponse:
+    async def status(self, _ctx: HttpContext) -> Answer:
         """/camellia/health/status: whether the node is in service."""
         return _health(self.health.online and not self._node.stopping)
 
-    async def check(self, _ctx: Context) -> web.StreamResponse:
+    async def check(self, _ctx: HttpContext) -> Answer:
         """/camellia/health/check: the process answers."""
         return _health(True)
 
-    async def go_online(self, _ctx: Context) -> web.StreamResponse:
+    async def go_online(self, _ctx: HttpContext) -> Answer:
         """/camellia/health/online: take the node into service."""
         self.health.online = True
         return _health(True)
 
-    async def go_offline(self, _ctx: Context) -> web.StreamResponse:
+    async def go_offline(self, _ctx: HttpContext) -> Answer:
         """/camellia/health/offline: take it out; says 200 once no queue call came for 20 s."""
         self.health.online = False
         return _health(self.health.idle)
@@ -209,15 +212,15 @@ def _refuse(answer: dict[str, Any], problem: Problem) -> None:
     answer["msg"] = problem.detail
 
 
-def _answered(answer: dict[str, Any], call: Call) -> web.Response:
+def _answered(answer: dict[str, Any], call: Call) -> Answer:
     if not call.null_members:
         answer = {name: value for name, value in answer.items() if value is not None}
-    return web.Response(body=orjson.dumps(answer), content_type=JSON)
+    return Answer(orjson.dumps(answer), JSON)
 
 
-def _health(good: bool) -> web.Response:
+def _health(good: bool) -> Answer:
     code = 200 if good else 500
-    return web.Response(body=orjson.dumps({"code": code}), status=code, content_type=JSON)
+    return Answer(orjson.dumps({"code": code}), JSON, code)
 
 
 def _check_method(method: str, methods: tuple[str, ...]) -> None:

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.calls.codecs.deliveries import split_record
 from delaylog.broker.engine.control import change_ended, end_found
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import just
 from delaylog.broker.engine.model import Delivery, Found, Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.web.deliveries import split_record
 from delaylog.storage.layout import Cause, MessageState, ref_to_id
 
 CONSUMING: Final = int(MessageState.LEASED)

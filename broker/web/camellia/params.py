@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from delaylog.broker.web.context import Context
-from delaylog.broker.web.problems import Problem
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.web.http_context import HttpContext
 
 FORM: Final = "application/x-www-form-urlencoded"
 _FIELDS_MAX: Final = 64
@@ -68,7 +68,7 @@ class Param:
         return schema
 
 
-async def read_params(ctx: Context, params: tuple[Param, ...]) -> dict[str, Any]:
+async def read_params(ctx: HttpContext, params: tuple[Param, ...]) -> dict[str, Any]:
     """The call's parameters by name. The query and a form body are one; the first value counts."""
     texts: dict[str, str] = {}
     sources = [ctx.query_text]

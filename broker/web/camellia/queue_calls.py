@@ -11,6 +11,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.messages import receive_or_wait, settled
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine import settling
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
@@ -22,10 +26,6 @@ from delaylog.broker.node import Node
 from delaylog.broker.single_sends import Single
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
-from delaylog.broker.web.context import Context
-from delaylog.broker.web.messages import receive_or_wait, settled
-from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.shapes import ReceiveCall
 from delaylog.storage.layout import Int64Array, MessageState
 from delaylog.storage.message_fields import BACKOFF, BY_NAME, TTL_MS_MAX, from_text, pack_fields
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog import __version__
+from delaylog.broker.calls.topics import group_counts
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS, Monitor
-from delaylog.broker.web.topics import group_counts
 
 STRETCH_NAMES: Final = (
     "sizeOf0To1min",

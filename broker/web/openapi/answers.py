@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
+from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.operator_calls import ROLES
 from delaylog.broker.engine.life import EVENTS
 from delaylog.broker.engine.limits import Limits
@@ -18,7 +19,6 @@ from delaylog.broker.engine.settings import (
     SLOTS,
     TopicSettings,
 )
-from delaylog.broker.web.batch_sends import RESULT_NAMES
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.storage.layout import Cause, MessageState

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from delaylog import __version__
-from delaylog.broker.engine.limits import Limits
-from delaylog.broker.web.arrow_stream import ARROW
-from delaylog.broker.web.bulk_bodies import FORMS
-from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
-from delaylog.broker.web.camellia.params import FORM
-from delaylog.broker.web.context import BULK, JSON, MSGPACK
-from delaylog.broker.web.openapi.answers import answer_schemas
-from delaylog.broker.web.operations import (
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.codecs.bulk_bodies import FORMS
+from delaylog.broker.calls.context import BULK, JSON, MSGPACK
+from delaylog.broker.calls.operations import (
     CLUSTER_CALLS,
     IN_NAMESPACES,
     NODE_CALLS,
@@ -20,7 +16,11 @@ from delaylog.broker.web.operations import (
     Operation,
     Takes,
 )
-from delaylog.broker.web.shapes import READ, TRANSACTION_ID_PATTERN
+from delaylog.broker.calls.shapes import READ, TRANSACTION_ID_PATTERN
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
+from delaylog.broker.web.camellia.params import FORM
+from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.storage.members import Schema, Shape
 from delaylog.storage.message_fields import ID_PATTERN
 

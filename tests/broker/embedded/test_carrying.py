@@ -7,8 +7,8 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from delaylog.broker.calls.operations import ALL, CLUSTER_CALLS, Operation
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
-from delaylog.broker.web.operations import ALL, CLUSTER_CALLS, Operation
 from delaylog.client import errors
 from delaylog.client.bulk import BULK_TYPE, encode_send
 from delaylog.client.calls import Call, json_call

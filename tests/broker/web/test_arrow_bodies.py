@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.broker.calls.codecs.arrow_bodies import decode_arrow
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.web.arrow_bodies import decode_arrow
-from delaylog.broker.web.arrow_stream import ARROW
-from delaylog.broker.web.problems import Problem
 from delaylog.storage.batch import MessageBatch, expand
 from delaylog.storage.message_fields import COLUMNS
 from delaylog.storage.own_backoff import split_own_backoff

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.web.operations import IN_NAMESPACES, NODE_CALLS
+from delaylog.broker.calls.operations import IN_NAMESPACES, NODE_CALLS
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000

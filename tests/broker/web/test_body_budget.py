@@ -11,10 +11,12 @@ import msgpack
 import orjson
 import pytest
 
+from delaylog.broker.calls import context
+from delaylog.broker.calls.codecs import bulk_bodies
+from delaylog.broker.calls.context import BULK, JSON, MSGPACK
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.web import bulk_bodies, context
-from delaylog.broker.web.context import BULK, JSON, MSGPACK, Context
-from delaylog.broker.web.problems import Problem
+from delaylog.broker.web.http_context import HttpContext
 
 REQUEST_MAX, BODIES_MAX = 1_000_000, 3_000_000
 SMALL = {"body": "x", "delay_ms": 3_600_000}
@@ -93,10 +95,10 @@ class _Body:
         self.content = SimpleNamespace(is_eof=lambda: True, read_nowait=lambda: raw)
 
 
-def _context(raw: bytes, kind: str) -> Context:
+def _context(raw: bytes, kind: str) -> HttpContext:
     node: Any = SimpleNamespace(engine=SimpleNamespace(limits=Limits()))
     request: Any = _Body(raw, kind)
-    return Context(node, None, request, "")  # type: ignore[arg-type]
+    return HttpContext(node, None, request, "")  # type: ignore[arg-type]
 
 
 class _NoMemory:

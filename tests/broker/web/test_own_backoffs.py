@@ -12,8 +12,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
 from delaylog.broker.embedded.opening import open_broker
-from delaylog.broker.web.arrow_stream import ARROW
 from delaylog.client import AsyncClient, Client, NewMessage
 from delaylog.client.bulk import BULK_TYPE, encode_send
 from tests.broker.web.test_arrow_bodies import stream

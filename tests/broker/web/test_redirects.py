@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.operations import ALL, CLUSTER_CALLS, READS
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.web.operations import ALL, CLUSTER_CALLS, READS
-from delaylog.broker.web.problems import Problem
 from delaylog.broker.web.redirects import elsewhere, reads_locally
+from delaylog.storage.errors import MemberError
 
 URL = "http://10.0.0.2:8711"
 
@@ -87,9 +87,9 @@ def test_without_a_leader() -> None:
 
 @pytest.mark.parametrize("query", ["read=all", "read=", "read=local&read=LOCAL"])
 def test_unknown_words(query: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(MemberError) as caught:
         reads_locally(query)
-    assert caught.value.members["field"] == "read"
+    assert caught.value.field == "read"
 
 
 def test_only_what_looks_is_read_locally() -> None:

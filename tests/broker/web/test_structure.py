@@ -11,8 +11,8 @@ import msgpack
 import orjson
 import pytest
 
-from delaylog.broker.web.problems import Problem
-from delaylog.broker.web.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
+from delaylog.broker.calls.codecs.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
+from delaylog.broker.calls.problems import Problem
 
 MSGPACK = "application/msgpack"
 BULK = "application/vnd.delaylog.batch"

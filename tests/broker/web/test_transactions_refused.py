@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls import transactions
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
-from delaylog.broker.web import transactions
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.web.problems import Problem
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.web.request_checks import RequestChecks
 
 LATER = {"body": "x", "delay_ms": 3_600_000}

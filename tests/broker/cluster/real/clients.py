@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.broker.calls import messages as web_messages
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine import control
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settling import ack, nack
-from delaylog.broker.web import messages as web_messages
-from delaylog.broker.web.shapes import ReceiveCall
 from delaylog.storage.batch import decode_send, encode_send
 from tests.broker.cluster.real.book import Delivery, Message, Violation
 from tests.broker.cluster.real.disks import DiskCrashed

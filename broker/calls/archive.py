@@ -1,0 +1,46 @@
+"""Handlers of the archive: how far it is, and releasing hours of which there is a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import COPY_POSITION, COPY_ROWS, RELEASE_ARCHIVE, THROUGH_MS
+from delaylog.broker.engine import archiving
+from delaylog.broker.node import Node
+from delaylog.storage.layout import HOUR_MS
+
+
+def _members(node: Node) -> dict[str, Any]:
+    found = archiving.look(node.engine.state, node.clock.now_ms())
+    return {
+        "hold": found.hold,
+        "released_through_ms": found.released * HOUR_MS,
+        "archivable_through_ms": found.archivable * HOUR_MS,
+        "hours": found.held,
+        "oldest_ms": None if found.oldest is None else found.oldest * HOUR_MS,
+    }
+
+
+async def get_archive(ctx: Context) -> Answer:
+    """GET /v1/archive."""
+    members = _members(ctx.node)
+    # What it says may be acted on: it is told once it is sure to stay so.
+    await ctx.node.durable(ctx.node.engine.state.position)
+    return ctx.answer(members)
+
+
+async def release_archive(ctx: Context) -> Answer:
+    """POST /v1/archive/release: these hours may go; again: `already`."""
+    values, node = RELEASE_ARCHIVE.check(await ctx.members()), ctx.node
+    limits, state = node.engine.limits, node.engine.state
+    through_ms = THROUGH_MS.take(values, limits)
+    if through_ms is None:
+        raise Problem("bad_request", "through_ms is missing", field="through_ms")
+    copy = archiving.Copy(COPY_POSITION.take(values, limits), COPY_ROWS.take(values, limits))
+    done = archiving.release(state, through_ms, node.clock.now_ms(), copy)
+    members = {"result": "done" if done else "already", **_members(node)}
+    await node.standing.safe(state.position, None)
+    return ctx.answer(members)

@@ -1,0 +1,82 @@
+"""Sends of whole batches: bulk and Arrow bodies, which become the same columns."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.codecs.bulk_bodies import read_batch
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.sending import send, topic_of_send
+from delaylog.replication.leader import Acks
+from delaylog.storage.batch import BATCH_VERSION
+
+SHARED_ROWS_MIN: Final = 256
+"""Batches of at least so many rows take turns with single sends: each may take a millisecond."""
+RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
+
+
+async def send_batch(ctx: Context, acks: Acks | None) -> Answer:
+    """A send of a bulk or Arrow body."""
+    node = ctx.node
+    batch = await read_batch(ctx)
+    if batch.n >= SHARED_ROWS_MIN:
+        await node.turn_for_large()
+    elif node.crowded:
+        await node.room()
+    key = ctx.headers.get("Idempotency-Key")
+    if key is not None:
+        if batch.producer is not None:
+            raise Problem(
+                "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
+            )
+        batch.producer, batch.sequence = key_producer(ctx, key), 0
+    now_ms = node.clock.now_ms()
+    state, free_bytes = node.engine.state, node.free_bytes()
+    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
+    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+    await node.standing.safe(result.position, acks)
+    if ctx.content_type == ARROW and not ctx.accepts_bulk:
+        return ctx.answer(_counted(batch.n, result))
+    results = result.results
+    fields = {
+        "v": BATCH_VERSION,
+        "n": batch.n,
+        "refs": result.refs.astype("<i8", copy=False).tobytes(),
+        "deliver_at_ms": result.deliver_at_ms.astype("<i8", copy=False).tobytes(),
+        "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
+    }
+    return ctx.bulk_answer(msgpack.packb(fields))
+
+
+def _counted(n: int, result: SendResult) -> dict[str, Any]:
+    """How many rows came to be what; row by row only where they differ."""
+    results = result.results
+    codes = np.full(1, results) if isinstance(results, int) else results
+    counts = np.bincount(codes, minlength=len(RESULT_NAMES)).tolist()
+    if len(codes) < n:
+        counts = [n if count else 0 for count in counts]
+    members: dict[str, Any] = {"n": n, **dict(zip(RESULT_NAMES, counts, strict=True))}
+    if max(counts) < n:
+        members["results"] = [RESULT_NAMES[code] for code in codes.tolist()]
+    return members
+
+
+def key_producer(ctx: Context, key: str) -> str:
+    """The producer that stands for an Idempotency-Key of this topic."""
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise Problem("bad_request", "an Idempotency-Key is UTF-8") from None
+    if not 1 <= len(key) <= 200:
+        raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
+    # Hashed, because names and key together may be longer than a producer's name.
+    place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
+    return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"

@@ -1,0 +1,281 @@
+"""Handlers of claims: made and read as often as one likes, settled once.
+
+Every answer waits until what it says is committed, so a claim that somebody was told of outlives
+the node. The work itself goes in slices between other requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.claim_shapes import (
+    CLAIM_MAX,
+    EXTEND_CLAIM,
+    FROM,
+    MAKE_CLAIM,
+    ROWS,
+    SETTLE_CLAIM,
+    TO,
+)
+from delaylog.broker.calls.codecs.arrow_answers import END, batch_bytes, schema_bytes
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.places import seen_by, the_group, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
+from delaylog.broker.engine.claim_table import FORGOTTEN, Claim
+from delaylog.broker.engine.claims import (
+    SLICE_ROWS,
+    ClaimRows,
+    begin_claim,
+    check_open,
+    claim_bytes,
+    claim_rows,
+    decide,
+    expire_claims,
+    extend_claim,
+    find_claim,
+    make_work,
+    settle_work,
+)
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.handing_out import GATE_SECONDS
+
+BATCH_BYTES_MAX: Final = 8 << 20
+"""Records of one record batch, after its first message."""
+_COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
+_SETTLING: Final = {"ack": "acking", "release": "releasing"}
+
+
+def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
+    group = topic.groups.get(claim.group)
+    return {
+        "claim": claim.name,
+        "group": "" if group is None else group.name,
+        "n": claim.count,
+        "state": claim.state,
+        "lease_until_ms": claim.deadline_ms if claim.living else None,
+    }
+
+
+def _whose(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
+    """The topic, and the group of a claim: who works on what it claimed uses it."""
+    topic, group = seen_by(ctx, values)
+    if ctx.node.standing.leading:
+        topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
+    return topic, group
+
+
+def _the_claim(ctx: Context, topic: Topic, group: Group) -> Claim:
+    """The claim of the path, ended or not, or 404."""
+    name = ctx.params["claim"]
+    claim = find_claim(ctx.node.engine.state, topic, group, name)
+    if claim is None:
+        raise Problem("unknown", f"group {group.name!r} knows no claim {name!r}; make it by POST")
+    return claim
+
+
+# --------------------------------------------------------------------------- making
+
+
+async def make_claim(ctx: Context) -> Answer:
+    """POST …/claims/{c}: its messages are leased once, and are the same ever after."""
+    values = MAKE_CLAIM.check(await ctx.members())
+    node, limits = ctx.node, ctx.node.engine.limits
+    count_max = CLAIM_MAX.take(values, limits) or limits.claim_rows_max
+    lease_ms = LEASE_MS.take(values, limits)
+    only = TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any")
+    await node.room_for_changes()
+    if not await node.standing.until_may_hand_out(GATE_SECONDS):
+        raise Problem("not_ready", "nothing may be handed out at the moment; try again")
+    # What is due by now counts, whatever was released a moment ago.
+    node.run_due(unpaced=True)
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    known = state.topics.get(ctx.topic_key)
+    group = the_group(known, group_name(values))
+    topic = known or node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    group = group or the_group(topic, group_name(values))
+    assert group is not None, "a new topic has its default group"
+    claim = begin_claim(
+        state,
+        topic,
+        group,
+        ctx.params["claim"],
+        count_max=count_max,
+        lease_ms=lease_ms or topic.settings.lease_ms,
+        now_ms=now_ms,
+        only=only,
+    )
+    await node.run(make_work(state, claim, node.clock.now_ms))
+    node.wake_ready()
+    node.kick_dispatch()
+    await node.durable(state.position)
+    if claim.state == FORGOTTEN:
+        # Its time, or its group, was over before it was made. Nobody was told of it.
+        raise Problem("not_ready", "making this claim took longer than it may; ask again")
+    # Somebody may have settled it, or it was purged, while it was made or waited for.
+    check_open(claim, node.clock.now_ms())
+    return ctx.answer(_describe(topic, claim))
+
+
+# --------------------------------------------------------------------------- looking
+
+
+async def list_claims(ctx: Context) -> Answer:
+    """GET …/claims: those that have not ended."""
+    topic = the_topic(ctx)
+    state = ctx.node.engine.state
+    claims = state.claims.of_groups(topic.number, topic.groups)
+    members = {"claims": [_describe(topic, claim) for claim in claims]}
+    await ctx.node.durable(state.position)
+    return ctx.answer(members)
+
+
+async def get_claim(ctx: Context) -> Answer:
+    """GET …/claims/{c}: what became of it."""
+    topic, group = _whose(ctx, ctx.query(GROUP))
+    claim = _the_claim(ctx, topic, group)
+    await ctx.node.durable(ctx.node.engine.state.position)
+    return ctx.answer(_describe(topic, claim))
+
+
+async def read_claim(ctx: Context) -> Answer | Stream:
+    """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
+    values = ctx.query(*ROWS)
+    limits = ctx.node.engine.limits
+    topic, group = _whose(ctx, values)
+    claim = _the_claim(ctx, topic, group)
+    start, stop = FROM.take(values, limits), TO.take(values, limits)
+    if start > stop:
+        raise Problem("bad_request", "from lies behind to", field="from")
+    stop = min(stop, claim.count)
+    start = min(start, stop)
+    check_open(claim, ctx.node.clock.now_ms())
+    await ctx.node.durable(claim.position)
+    if ARROW in ctx.headers.get("Accept", ""):
+        return Stream(_arrow_pieces(ctx, topic, claim, start, stop), ARROW)
+    if stop - start > limits.receive_max:
+        raise Problem(
+            "bad_request",
+            f"an answer holds at most {limits.receive_max} rows, but for Arrow, which takes any",
+            field="to",
+        )
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    check_open(claim, now_ms)
+    if stop - start > 1 and claim_bytes(state, claim, start, stop) > limits.receive_bytes_max:
+        raise Problem(
+            "too_large", f"these rows are over {limits.receive_bytes_max} bytes; ask for fewer"
+        )
+    got = claim_rows(state, claim, start, stop)
+    if ctx.accepts_bulk:
+        return ctx.bulk_answer(_bulk(claim, got, now_ms))
+    members = {
+        "messages": _messages(claim, got, packed=ctx.packed),
+        "from": start,
+        "to": stop,
+        "n": claim.count,
+        "now_ms": now_ms,
+    }
+    return ctx.answer(members)
+
+
+def _bulk(claim: Claim, got: ClaimRows, now_ms: int) -> bytes:
+    """As of a receive. They are under several leases, so none is named: the claim settles them."""
+    if len(got.rows) == 0:
+        return empty_bulk(_COLUMNS, now_ms)
+    delivery = Delivery(
+        0, claim.deadline_ms, got.origins, got.rows, got.records, got.attempts, claim.position
+    )
+    return bulk_delivery(delivery, _COLUMNS, now_ms)
+
+
+def _messages(claim: Claim, got: ClaimRows, *, packed: bool) -> list[dict[str, Any]]:
+    """Messages with receipts: one of them may be settled by itself too."""
+    out: list[dict[str, Any]] = []
+    ends = np.concatenate(([0], np.cumsum(got.rows["size"].astype(np.int64))))
+    first = 0
+    for lease, count in got.leases:
+        mine = slice(first, first + count)
+        out += message_objects(
+            got.rows[mine],
+            got.records[int(ends[first]) : int(ends[first + count])],
+            got.origins[mine],
+            got.attempts[mine],
+            packed=packed,
+            lease=lease,
+            lease_until_ms=claim.deadline_ms,
+        )
+        first += count
+    return out
+
+
+async def _arrow_pieces(
+    ctx: Context, topic: Topic, claim: Claim, start: int, stop: int
+) -> AsyncIterator[bytes]:
+    """An Arrow IPC stream, a batch at a time."""
+    state = ctx.node.engine.state
+    pending = schema_bytes()
+    while start < stop:
+        check_open(claim, ctx.node.clock.now_ms())
+        if state is not ctx.node.engine.state:
+            raise NotLeadingError("the leadership changed meanwhile; ask again")
+        count = _fitting(ctx, claim, start, stop)
+        got = claim_rows(state, claim, start, start + count)
+        yield pending + batch_bytes(got.rows, got.records, got.origins, got.attempts, topic.name)
+        pending = b""
+        start += count
+        await asyncio.sleep(0)
+    yield pending + END
+
+
+def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
+    """How many of the next messages make one record batch."""
+    count = min(stop - start, SLICE_ROWS)
+    state = ctx.node.engine.state
+    while count > 1 and claim_bytes(state, claim, start, start + count) > BATCH_BYTES_MAX:
+        count = -(-count // 4)
+    return count
+
+
+# --------------------------------------------------------------------------- settling
+
+
+async def extend_claim_(ctx: Context) -> Answer:
+    """POST …/claims/{c}/extend: all of it is held longer."""
+    values = EXTEND_CLAIM.check(await ctx.members())
+    node = ctx.node
+    lease_ms = LEASE_MS.take(values, node.engine.limits)
+    topic, group = _whose(ctx, values)
+    claim = _the_claim(ctx, topic, group)
+    state = node.engine.state
+    extend_claim(state, claim, lease_ms or claim.lease_ms, node.clock.now_ms())
+    members = _describe(topic, claim)
+    node.kick_dispatch()
+    await node.durable(state.position)
+    return ctx.answer({**members, "result": "done"})
+
+
+async def settle_claim(ctx: Context) -> Answer:
+    """POST …/claims/{c}/ack, /release: all of it is done, or given back."""
+    values = SETTLE_CLAIM.check(await ctx.members())
+    node = ctx.node
+    await node.room_for_changes()
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    expire_claims(state, now_ms)
+    topic, group = _whose(ctx, values)
+    claim = _the_claim(ctx, topic, group)
+    first = decide(state, claim, _SETTLING[ctx.params["action"]], now_ms)
+    await node.run(settle_work(state, claim, node.clock.now_ms))
+    node.wake_ready()
+    node.kick_dispatch()
+    await node.durable(state.position)
+    return ctx.answer({**_describe(topic, claim), "result": "done" if first else "already"})

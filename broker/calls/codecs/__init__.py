@@ -1,0 +1,1 @@
+"""Forms of bodies of sends and of deliveries: bulk, Arrow, JSON; and limits on their structure."""

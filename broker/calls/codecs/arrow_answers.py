@@ -1,0 +1,143 @@
+"""Messages as Arrow record batches: what a claim's rows are answered with.
+
+Columns are put together from whole blocks; only headers, where there are some, are taken apart
+row by row. A stream is its schema, any number of batches, and an end: each is written as it comes,
+so a million messages need the memory of a slice.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.calls.codecs.arrow_stream import pyarrow
+from delaylog.storage.columns import every, some
+from delaylog.storage.gather import gather
+from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.own_backoff import split_own_backoff
+
+END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""The end of an Arrow IPC stream."""
+_HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_MADE_ID_SIZE: Final = 17
+
+
+@cache
+def message_schema() -> Any:
+    """The columns of a message."""
+    library = pyarrow()
+    pair = library.struct([("key", library.string()), ("value", library.binary())])
+    return library.schema(
+        [
+            ("value", library.binary()),
+            ("deliver_at", library.timestamp("us", tz="UTC")),
+            ("id", library.string()),
+            ("key", library.string()),
+            ("topic", library.string()),
+            ("priority", library.int32()),
+            ("attempts", library.int32()),
+            ("headers", library.list_(pair)),
+            ("ref", library.int64()),
+        ]
+    )
+
+
+def schema_bytes() -> bytes:
+    """How a stream of messages begins."""
+    return bytes(message_schema().serialize())
+
+
+def batch_bytes(
+    rows: RowArray, records: bytes, origins: Int64Array, attempts: Int64Array, topic: str
+) -> bytes:
+    """Messages as one record batch of a stream. Their records come to less than 2 GiB."""
+    library, schema = pyarrow(), message_schema()
+    n = len(rows)
+    id_size, key_size, tags_size, headers_size = (
+        rows[f"{name}_size"].astype(np.int64) for name in ("id", "key", "tags", "headers")
+    )
+    size = rows["size"].astype(np.int64)
+    start = np.cumsum(size) - size
+    key_start = start + id_size
+    headers_start = key_start + key_size + tags_size
+    body_start = headers_start + headers_size
+    body_size = size - (body_start - start)
+    name = topic.encode()
+    columns = [
+        _blocks(
+            library, schema.field("value").type, body_size, gather(records, body_start, body_size)
+        ),
+        _fixed(library, schema.field("deliver_at").type, rows["deliver_at"].astype("<i8") * 1_000),
+        _ids(library, records, start, id_size, origins),
+        _keys(library, records, key_start, key_size),
+        _blocks(library, library.string(), np.full(n, len(name), np.int64), name * n),
+        _fixed(library, library.int32(), rows["priority"].astype("<i4")),
+        _fixed(library, library.int32(), attempts.astype("<i4")),
+        _headers(library, schema.field("headers").type, records, headers_start, headers_size),
+        _fixed(library, library.int64(), origins.astype("<i8")),
+    ]
+    batch = library.RecordBatch.from_arrays(columns, schema=schema)
+    return bytes(batch.serialize())
+
+
+def _fixed(library: Any, kind: Any, values: np.ndarray) -> Any:
+    return library.Array.from_buffers(kind, len(values), [None, library.py_buffer(values)])
+
+
+def _blocks(
+    library: Any, kind: Any, sizes: Int64Array, block: bytes, there: np.ndarray | None = None
+) -> Any:
+    """Strings or bytes that stand one after another; `there` = which are not null."""
+    offsets = np.zeros(len(sizes) + 1, "<i4")
+    np.cumsum(sizes, out=offsets[1:])
+    bitmap = None
+    if there is not None and not every(there):
+        bitmap = library.py_buffer(np.packbits(there, bitorder="little"))
+    buffers = [bitmap, library.py_buffer(offsets), library.py_buffer(block)]
+    return library.Array.from_buffers(kind, len(sizes), buffers)
+
+
+def _keys(library: Any, records: bytes, starts: Int64Array, sizes: Int64Array) -> Any:
+    block = gather(records, starts, sizes) if some(sizes) else b""
+    return _blocks(library, library.string(), sizes, block, sizes > 0)
+
+
+def _ids(
+    library: Any, records: bytes, starts: Int64Array, sizes: Int64Array, origins: Int64Array
+) -> Any:
+    """The ids that were given, and those that the server made where there was none."""
+    none = sizes == 0
+    if not some(none):
+        return _blocks(library, library.string(), sizes, gather(records, starts, sizes))
+    made = _made_ids(origins)
+    sizes = np.where(none, _MADE_ID_SIZE, sizes)
+    if not every(none):
+        numbers = np.arange(len(sizes), dtype=np.int64)
+        starts = np.where(none, len(records) + _MADE_ID_SIZE * numbers, starts)
+        made = gather(records + made, starts, sizes)
+    return _blocks(library, library.string(), sizes, made)
+
+
+def _made_ids(origins: Int64Array) -> bytes:
+    """`ref_to_id` of all of them, one after another."""
+    raw = origins.astype(">i8").view(np.uint8).reshape(-1, 8)
+    out = np.empty((len(origins), _MADE_ID_SIZE), np.uint8)
+    out[:, 0] = ord("~")
+    out[:, 1::2] = _HEX[raw >> 4]
+    out[:, 2::2] = _HEX[raw & 15]
+    return out.tobytes()
+
+
+def _headers(library: Any, kind: Any, records: bytes, starts: Int64Array, sizes: Int64Array) -> Any:
+    if not some(sizes):
+        return library.nulls(len(sizes), kind)
+    values: list[list[tuple[str, bytes]] | None] = [None] * len(sizes)
+    for row in np.flatnonzero(sizes).tolist():
+        at = int(starts[row])
+        _, raw = split_own_backoff(records[at : at + int(sizes[row])])
+        if raw:
+            values[row] = [(key, text.encode()) for key, text in msgpack.unpackb(raw).items()]
+    return library.array(values, kind)

@@ -1,0 +1,99 @@
+"""How many values a JSON or msgpack body may hold, counted before any object is built.
+
+A value takes one byte of a body and up to ninety of memory, so the size of a body does not bound
+what parsing costs: 64 MiB of empty arrays would become 4 GiB. Bodies of at most 256 KiB are not
+counted; what is malformed passes, and the parser says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.calls.problems import Problem
+
+PLAIN_BYTES_MAX: Final = 1 << 20
+"""A body without messages or ids: members of one call."""
+UNCOUNTED_BYTES_MAX: Final = 256 << 10
+"""A body of this size makes at most 20 MiB of objects: counting would cost more than it bounds."""
+
+_MARKS: Final = b",[{"
+"""Each value but the first follows one of them, as far as they stand outside of strings."""
+_SLICE: Final = 1 << 20
+
+
+def check_json(raw: bytes, values_max: int) -> None:
+    """Refuse a JSON body with too many values."""
+    if len(raw) <= UNCOUNTED_BYTES_MAX or sum(map(raw.count, _MARKS)) <= values_max:
+        return
+    # Marks in strings counted too, and a message's body may be JSON itself.
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    seen = quotes = 0
+    for start in range(0, len(raw), _SLICE):
+        column = np.frombuffer(raw, np.uint8, min(_SLICE, len(raw) - start), start)
+        inside = np.cumsum(column == ord('"'), dtype=np.int64) + quotes
+        quotes = int(inside[-1])
+        marked = (column == ord(",")) | (column == ord("[")) | (column == ord("{"))
+        seen += int(np.count_nonzero(marked & (inside % 2 == 0)))
+    if seen > values_max:
+        raise _too_many(values_max)
+
+
+def check_msgpack(raw: bytes, values_max: int) -> None:
+    """Refuse a msgpack body with too many values; keys of maps are some."""
+    size = len(raw)
+    if size <= UNCOUNTED_BYTES_MAX:
+        return
+    at, seen, left = 0, 0, 1
+    steps, children, widths = _STEPS, _CHILDREN, _WIDTHS
+    while left and at < size:
+        seen += 1
+        if seen > values_max:
+            raise _too_many(values_max)
+        first = raw[at]
+        left += children[first] - 1
+        at += steps[first]
+        width = widths[first]
+        if width:
+            count = int.from_bytes(raw[at - width : at], "big")
+            if first >= 0xDE:
+                left += 2 * count
+            elif first >= 0xDC:
+                left += count
+            else:
+                # The type of an extension stands between its length and its bytes.
+                at += count + (0xC7 <= first <= 0xC9)
+
+
+def _too_many(values_max: int) -> Problem:
+    return Problem(
+        "too_large", f"the body holds more than {values_max} values; send several requests"
+    )
+
+
+def _tables() -> tuple[list[int], list[int], list[int]]:
+    """For each first byte of a msgpack value: the bytes of its head, with those of its content if
+    the first byte says how many; the values inside if it says that; and the size of its length.
+    """
+    steps, children, widths = [1] * 256, [0] * 256, [0] * 256
+    for count in range(16):
+        children[0x80 | count] = 2 * count
+        children[0x90 | count] = count
+    for count in range(32):
+        steps[0xA0 | count] = 1 + count
+    lengths = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+    lengths |= {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+    for first, width in lengths.items():
+        widths[first] = width
+        steps[first] = 1 + width
+    fixed = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+    fixed |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+    fixed |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
+    for first, size in fixed.items():
+        steps[first] = 1 + size
+    return steps, children, widths
+
+
+_STEPS, _CHILDREN, _WIDTHS = _tables()

@@ -1,0 +1,143 @@
+"""Handlers of single messages: get, cancel, reschedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.codecs.deliveries import body_members, own_backoff, split_record
+from delaylog.broker.calls.codecs.describing import describe, life_members
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.places import seen_by, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import (
+    CANCEL_FORCE_QUERY,
+    GROUP,
+    LIFE,
+    NEW_DELAY_MS,
+    RESCHEDULE,
+)
+from delaylog.broker.engine import control
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.life import Lives
+from delaylog.broker.engine.model import Found, Topic
+from delaylog.storage.message_fields import DELIVER_AT_MS, PRIORITY
+
+
+def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
+    text = ctx.params["id"]
+    found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms(), group)[0]
+    if found is None:
+        where = "" if group.name == DEFAULT_NAME else f" for group {group.name!r}"
+        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}{where}")
+    return found
+
+
+async def get_message(ctx: Context) -> Answer:
+    """GET …/messages/{id}."""
+    values = ctx.query(LIFE, GROUP)
+    state = ctx.node.engine.state
+    topic, group = seen_by(ctx, values)
+    found = _find_one(ctx, topic, group)
+    refs = np.array([found.ref], np.int64)
+    rows = np.array([found.row])
+    record = state.hours.records(refs, rows)
+    text, key, tags, headers, body = split_record(record, rows[0])
+    row, entry, shown = found.row, found.entry, found.state
+    members: dict[str, Any] = {
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        **describe(state, found.ref, row, entry, shown, id=text, key=key, tags=tags),
+        **own_backoff(record, rows[0]),
+        "headers": headers,
+        **body_members(body, packed=ctx.packed),
+    }
+    await ctx.node.durable(state.position)
+    if LIFE.take(values):
+        now_ms = ctx.node.clock.now_ms()
+        lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        members |= life_members(lives.lives[0], "life")
+    return ctx.answer(members)
+
+
+def _finder(ctx: Context, topic: Topic) -> Callable[[Group], FoundColumns]:
+    """How a group sees the message of the path."""
+    state, now_ms, text = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["id"]
+    return lambda group: find_ids(state, topic, [text], now_ms, group)
+
+
+async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Answer:
+    result = grouped.result
+    found = result.found.one(0)
+    await ctx.node.durable(result.position)
+    if found is None:
+        raise Problem("unknown", f"topic {topic.name!r} has no message {ctx.params['id']!r}")
+    if result.codes[0] == control.TOO_LATE:
+        raise Problem(
+            "too_late",
+            f"the message is {found.state.name.lower()}",
+            state=found.state.name.lower(),
+        )
+    late = grouped.late_for(0)
+    # As a group sees it now where it was done.
+    find = _finder(ctx, topic)
+    seen = (find(group).one(0) for group in topic.groups.values() if group.name not in late)
+    fresh = next((each for each in seen if each is not None), found)
+    members: dict[str, Any] = {
+        "result": "done",
+        "state": fresh.state.name.lower(),
+        "deliver_at_ms": int(result.deliver_at_ms[0]),
+    }
+    if late:
+        members["groups"] = late
+    return ctx.answer(members)
+
+
+async def cancel_message(ctx: Context) -> Answer:
+    """DELETE …/messages/{id}."""
+    force = CANCEL_FORCE_QUERY.take(ctx.query(CANCEL_FORCE_QUERY))
+    await ctx.node.room_for_changes()
+    topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
+    grouped = in_groups(
+        topic,
+        _finder(ctx, topic),
+        lambda found: control.cancel(state, topic, found, now_ms, force=force, dead=force),
+    )
+    return await _one_result(ctx, topic, grouped)
+
+
+async def reschedule_message(ctx: Context) -> Answer:
+    """PATCH …/messages/{id}."""
+    members = RESCHEDULE.check(await ctx.members())
+    due, priority = take_due(ctx, members), PRIORITY.take(members, ctx.node.engine.limits)
+    if due is None and priority is None:
+        raise Problem(
+            "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
+        )
+    await ctx.node.room_for_changes()
+    topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
+    grouped = in_groups(
+        topic,
+        _finder(ctx, topic),
+        lambda found: control.reschedule(
+            state, topic, found, now_ms, deliver_at_ms=due, priority=priority
+        ),
+    )
+    return await _one_result(ctx, topic, grouped)
+
+
+def take_due(ctx: Context, members: dict[str, Any]) -> int | None:
+    """The new due time, None when neither it nor a delay is given."""
+    limits = ctx.node.engine.limits
+    due, delay = DELIVER_AT_MS.take(members, limits), NEW_DELAY_MS.take(members, limits)
+    if due is not None and delay is not None:
+        raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
+    return due if delay is None else ctx.node.clock.now_ms() + delay

@@ -1,0 +1,144 @@
+"""Handlers of what is there: lists, dead letters, and the load to come."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import msgpack
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.codecs.deliveries import body_members
+from delaylog.broker.calls.codecs.describing import describe, life_members
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.places import seen_by
+from delaylog.broker.calls.shapes import (
+    BODIES,
+    CURSOR,
+    DEAD,
+    GROUP,
+    HISTORY,
+    HOURS,
+    LIMIT,
+    LIST,
+    LIST_DUE_FROM,
+    LIST_DUE_TO,
+    MINUTES,
+    STATE,
+    WITH_KEY,
+    WITH_TAG,
+)
+from delaylog.broker.engine.forecast import Forecast
+from delaylog.broker.engine.life import Lives
+from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.list_page import Listed, Page
+from delaylog.broker.engine.listing import Listing
+from delaylog.broker.engine.model import Found
+from delaylog.storage.layout import MessageState
+from delaylog.storage.own_backoff import split_own_backoff
+
+
+async def list_messages(ctx: Context) -> Answer:
+    """GET …/messages."""
+    values = ctx.query(*LIST)
+    words = STATE.take(values)
+    page, now_ms = await _page(ctx, values, frozenset(MessageState[w.upper()] for w in words))
+    messages = [_members(ctx, listed) for listed in page.messages]
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def list_dead(ctx: Context) -> Answer:
+    """GET …/dead: dead letters, with what happened to each."""
+    values = ctx.query(*DEAD)
+    history = HISTORY.take(values)
+    page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
+    messages = [_members(ctx, listed) for listed in page.messages]
+    if history and messages:
+        found = [
+            Found(int(each.row["origin"]), each.ref, each.row, each.entry, each.state)
+            for each in page.messages
+        ]
+        state = ctx.node.engine.state
+        topic, group = seen_by(ctx, values)
+        lives = Lives(state, topic, found, group=group, now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        for members, life in zip(messages, lives.lives, strict=True):
+            members |= life_members(life, "history")
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def _page(
+    ctx: Context, values: dict[str, str], states: frozenset[MessageState]
+) -> tuple[Page, int]:
+    """A page of the topic's messages in some states, and of when it is."""
+    node, limits = ctx.node, ctx.node.engine.limits
+    cursor = CURSOR.take(values)
+    tag = WITH_TAG.take(values)
+    if tag == b"" or (tag is not None and b"\n" in tag):
+        raise WITH_TAG.wrong("has one byte or more and no newline", None)
+    query = ListQuery(
+        states,
+        LIST_DUE_FROM.take(values, limits),
+        LIST_DUE_TO.take(values, limits),
+        tag,
+        WITH_KEY.take(values),
+        LIMIT.take(values, limits),
+        BODIES.take(values),
+    )
+    now_ms = node.clock.now_ms()
+    topic, group = seen_by(ctx, values)
+    listing = Listing(
+        node.engine.state,
+        topic,
+        query,
+        group=group,
+        cursor=None if cursor is None else cursor.decode(),
+        now_ms=now_ms,
+        clock=perf_counter,
+    )
+    await node.run(listing.work())
+    await node.durable(node.engine.state.position)
+    return listing.page, now_ms
+
+
+def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
+    head = listed.head
+    tags = head.tags.decode().split("\n") if head.tags else []
+    members = describe(
+        ctx.node.engine.state,
+        listed.ref,
+        listed.row,
+        listed.entry,
+        listed.state,
+        id=head.id.decode(),
+        key=head.key.decode(),
+        tags=tags,
+    )
+    if listed.body is not None:
+        backoff, headers = split_own_backoff(head.headers)
+        if backoff:
+            members["backoff"] = backoff
+        members["headers"] = msgpack.unpackb(headers) if headers else {}
+        members |= body_members(listed.body, packed=ctx.packed)
+    return members
+
+
+async def forecast(ctx: Context) -> Answer:
+    """GET …/forecast: messages to come, per minute and per hour."""
+    node, limits = ctx.node, ctx.node.engine.limits
+    values = ctx.query(MINUTES, HOURS, GROUP)
+    minutes, hours = MINUTES.take(values, limits), HOURS.take(values, limits)
+    topic, group = seen_by(ctx, values)
+    now_ms = node.clock.now_ms()
+    counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
+    await node.run(counted.work())
+    await node.durable(node.engine.state.position)
+    return ctx.answer(
+        {
+            "topic": topic.name,
+            "now_ms": now_ms,
+            "minutes": counted.minutes,
+            "hours": counted.hours,
+            "later": counted.later,
+        }
+    )

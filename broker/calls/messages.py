@@ -1,0 +1,361 @@
+"""Handlers of messages: send, receive, peek, ack, nack, extend."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_batch
+from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.calls.context import BULK, Context
+from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import (
+    ACKS,
+    BACK_MS,
+    EXTEND_MS,
+    FORCE,
+    IDS,
+    RECEIPTS,
+    RECEIVE,
+    SETTLE,
+    ReceiveCall,
+    check_columns,
+    check_count,
+    group_name,
+    parse_message,
+    parse_receipt,
+    parse_receive,
+)
+from delaylog.broker.engine import settling
+from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
+from delaylog.broker.engine.receiving import peek
+from delaylog.broker.engine.sending import send, topic_of_send
+from delaylog.broker.handing_out import hand_out
+from delaylog.broker.single_sends import Single, build_wire
+from delaylog.replication.leader import Acks
+from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.batch import take_int as take_batch_int
+from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+
+# --------------------------------------------------------------------------- send
+
+
+async def send_messages(ctx: Context) -> Answer:
+    """POST …/messages: one object, an array, or a bulk or Arrow body."""
+    acks = _take_acks(ctx) if ctx.query_text else None
+    if ctx.content_type in (BULK, ARROW):
+        return await send_batch(ctx, acks)
+    limits = ctx.node.engine.limits
+    members = await ctx.members(limits.json_values_max)
+    now_ms = ctx.node.clock.now_ms()
+    if isinstance(members, list):
+        if not 1 <= len(members) <= limits.json_rows_max:
+            raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
+        singles = [
+            parse_message(item, limits=limits, now_ms=now_ms, item=at)
+            for at, item in enumerate(members)
+        ]
+        return await _send_many(ctx, singles, acks)
+    single = parse_message(members, limits=limits, now_ms=now_ms)
+    key = ctx.headers.get("Idempotency-Key")
+    if key is not None:
+        result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
+    else:
+        if ctx.node.crowded:
+            await ctx.node.room()
+        result, row = await ctx.merger.send(ctx.topic_key, single, acks)
+    code = result.results if isinstance(result.results, int) else int(result.results[row])
+    if code == 3:
+        raise Problem(
+            "conflict",
+            "a living message has this id",
+            id=single.id.decode(),
+            deliver_at_ms=int(result.deliver_at_ms[row]),
+        )
+    return ctx.answer(_sent(result, row, single, code))
+
+
+def _take_acks(ctx: Context) -> Acks | None:
+    """How safe the send shall be; None = as the cluster file says."""
+    said = ACKS.take(ctx.query(ACKS))
+    return None if said is None else Acks(said)
+
+
+def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
+    return {
+        "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
+        "deliver_at_ms": int(result.deliver_at_ms[row]),
+        "result": RESULT_NAMES[code],
+    }
+
+
+async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> Answer:
+    merges = {single.merge for single in singles}
+    if len(merges) > 1:
+        raise Problem(
+            "bad_request", "messages of one array have the same merge (or none)", field="merge"
+        )
+    key = ctx.headers.get("Idempotency-Key")
+    result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
+    codes = (
+        [result.results] * len(singles)
+        if isinstance(result.results, int)
+        else result.results.tolist()
+    )
+    messages = [_sent(result, row, single, codes[row]) for row, single in enumerate(singles)]
+    return ctx.answer({"messages": messages})
+
+
+async def _send_keyed(
+    ctx: Context, singles: list[Single], key: str | None, merge: str | None, acks: Acks | None
+) -> SendResult:
+    """Send as one batch of its own; an Idempotency-Key is a producer with one sequence."""
+    node = ctx.node
+    await node.room()
+    scalars: dict[str, object] = {}
+    if key is not None:
+        scalars = {"producer": key_producer(ctx, key), "sequence": 0}
+    now_ms = node.clock.now_ms()
+    wire = build_wire(singles, now_ms, merge, **scalars)
+    batch = decode_send(wire, rows_max=len(singles))
+    state, free_bytes = node.engine.state, node.free_bytes()
+    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
+    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+    await node.standing.safe(result.position, acks)
+    return result
+
+
+# --------------------------------------------------------------------------- receive
+
+
+async def receive_messages(ctx: Context) -> Answer:
+    """POST …/receive: lease what is ready, or wait for it."""
+    call = parse_receive(await receive_members(ctx), ctx.node.engine.limits)
+    return received_answer(ctx, call, await receive_or_wait(ctx, call))
+
+
+def received_answer(ctx: Context, call: ReceiveCall, delivery: Delivery | None) -> Answer:
+    """What is answered to a receive, in the form that was asked for."""
+    now_ms = ctx.node.clock.now_ms()
+    if ctx.accepts_bulk:
+        if delivery is None:
+            return ctx.bulk_answer(empty_bulk(call.columns, now_ms))
+        return ctx.bulk_answer(bulk_delivery(delivery, call.columns, now_ms))
+    messages = []
+    if delivery is not None:
+        messages = message_objects(
+            delivery.rows,
+            delivery.records,
+            delivery.origins,
+            delivery.attempts,
+            packed=ctx.packed,
+            lease=delivery.lease,
+            lease_until_ms=delivery.lease_until_ms,
+        )
+    return ctx.answer({"messages": messages, "now_ms": now_ms})
+
+
+async def receive_members(ctx: Context) -> Any:
+    """Members of a receive: JSON, msgpack, or a bulk body without rows."""
+    if ctx.content_type != BULK:
+        return await ctx.members(ctx.node.engine.limits.json_values_max)
+    fields = unpack_map(await ctx.body())
+    if "v" in fields:
+        check_columns(fields, RECEIVE.names | {"v", "n"})
+    # It has members and no rows.
+    check_count(fields, 0)
+    return {name: value for name, value in fields.items() if name not in ("v", "n")}
+
+
+async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
+    """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
+    return await hand_out(
+        ctx.node,
+        ctx.topic_key,
+        call.group,
+        lambda topic: the_group(topic, call.group),
+        count_max=call.count_max,
+        lease_ms=call.lease_ms,
+        wait_ms=call.wait_ms,
+        only=call.only,
+        ids=call.ids,
+    )
+
+
+async def peek_messages(ctx: Context) -> Answer:
+    """POST …/peek: what is ready, without leasing it."""
+    limits = ctx.node.engine.limits
+    call = parse_receive(await ctx.members(limits.json_values_max), limits)
+    ctx.node.run_due(unpaced=True)
+    state = ctx.node.engine.state
+    topic = state.topics.get(ctx.topic_key)
+    messages = []
+    group = the_group(topic, call.group)
+    if topic is not None and group is not None:
+        now_ms = ctx.node.clock.now_ms()
+        refs, rows, entries, records = peek(
+            state,
+            topic,
+            group,
+            count_max=call.count_max,
+            now_ms=now_ms,
+            only=call.only,
+            chosen=call.ids,
+        )
+        if len(refs):
+            origins = rows["origin"].astype(np.int64)
+            attempts = entries["attempts"].astype(np.int64)
+            messages = message_objects(rows, records, origins, attempts, packed=ctx.packed)
+        await ctx.node.durable(state.position)
+    return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
+
+
+# --------------------------------------------------------------------------- settle
+
+
+async def settle_messages(ctx: Context) -> Answer:
+    """POST …/ack, /nack, /extend: by receipts, by ids with force, or a bulk body."""
+    action = ctx.params["action"]
+    if ctx.content_type == BULK:
+        return await _settle_bulk(ctx, action)
+    limits = ctx.node.engine.limits
+    members = SETTLE.check(await ctx.members(limits.json_values_max))
+    delay_ms = BACK_MS.take(members, limits)
+    lease_ms = EXTEND_MS.take(members, limits)
+    await ctx.node.room_for_changes(rows=False)
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
+    group = None
+    if ids is not None or members.get("group") is not None:
+        # Receipts know their group, also where there is no default one.
+        group = the_group(topic, group_name(members))
+    unknown: set[int] = set()
+    if receipts is not None and ids is None:
+        pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]
+    elif ids is not None and receipts is None:
+        if not FORCE.take(members):
+            raise Problem("bad_request", "settling by id needs force: true", field="force")
+        pairs, unknown = _forced(ctx, topic, group, ids)
+    else:
+        raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
+    results = ["gone"] * len(pairs)
+    for at in unknown:
+        results[at] = "unknown"
+    if topic is not None:
+        by_lease: dict[int, list[int]] = {}
+        for at, (lease, _) in enumerate(pairs):
+            by_lease.setdefault(lease, []).append(at)
+        for lease, places in by_lease.items():
+            origins = np.array([pairs[at][1] for at in places], np.int64)
+            settlement = _settle(ctx, topic, action, lease, origins, delay_ms, lease_ms, None)
+            gone = set(settlement.gone.tolist())
+            for at in places:
+                if at not in unknown and pairs[at][1] not in gone and pairs[at][1]:
+                    results[at] = "done"
+    await settled(ctx)
+    return ctx.answer({"results": results})
+
+
+def _forced(
+    ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """(lease, origin) of ids that are leased; the places of ids that are not known."""
+    if topic is None or group is None:
+        return [(0, 0)] * len(ids), set(range(len(ids)))
+    pairs: list[tuple[int, int]] = []
+    unknown: set[int] = set()
+    for at, found in enumerate(find_ids(ctx.node.engine.state, topic, ids, group=group)):
+        if found is None:
+            unknown.add(at)
+            pairs.append((0, 0))
+        elif found.state is MessageState.LEASED:
+            pairs.append((int(found.entry["lease"]), found.origin))
+        else:
+            pairs.append((0, found.origin))
+    return pairs, unknown
+
+
+def _settle(
+    ctx: Context,
+    topic: Topic,
+    action: str,
+    lease: int,
+    origins: Int64Array | None,
+    delay_ms: int | None,
+    lease_ms: int | None,
+    except_: Int64Array | None,
+) -> Settlement:
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    if action == "ack":
+        return settling.ack(state, topic, lease, origins, now_ms, except_)
+    if action == "nack":
+        return settling.nack(
+            state, topic, lease, origins, now_ms, delay_ms=delay_ms, except_=except_
+        )
+    length = topic.settings.lease_ms if lease_ms is None else lease_ms
+    return settling.extend(state, topic, lease, origins, now_ms, lease_ms=length, except_=except_)
+
+
+async def settled(ctx: Context) -> None:
+    """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
+    ctx.node.wake_ready()
+    ctx.node.kick_dispatch()
+    await ctx.node.durable(ctx.node.engine.state.position)
+
+
+_SETTLE_COLUMNS: Final = frozenset(
+    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms"}
+)
+
+
+def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    if not isinstance(raw, bytes) or len(raw) % 8:
+        raise Problem("bad_request", f"{name} must be raw int64 values", field=name)
+    return np.frombuffer(raw, "<i8")
+
+
+async def _settle_bulk(ctx: Context, action: str) -> Answer:
+    fields = unpack_map(await ctx.body())
+    check_columns(fields, _SETTLE_COLUMNS)
+    limits = ctx.node.engine.limits
+    lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
+    if lease is None:
+        raise Problem("bad_request", "lease is missing", field="lease")
+    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
+    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
+    whole = fields.get("all", False)
+    if not isinstance(whole, bool) or whole == (refs is not None):
+        raise Problem("bad_request", "give refs, or all: true", field="refs")
+    if refs is not None and len(refs) > limits.bulk_rows_max:
+        raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
+    if except_ is not None and not whole:
+        raise Problem("bad_request", "except goes with all: true", field="except")
+    named = refs if refs is not None else except_
+    check_count(fields, 0 if named is None else len(named))
+    await ctx.node.room_for_changes(rows=False)
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    n = len(refs) if refs is not None else 0
+    done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)
+    if topic is not None:
+        settlement = _settle(ctx, topic, action, lease, refs, delay_ms, lease_ms, except_)
+        done, gone = settlement.done, settlement.gone
+    await settled(ctx)
+    answer = {
+        "v": BATCH_VERSION,
+        "n": n or done,
+        "done": done,
+        "gone": gone.astype("<i8").tobytes(),
+        "unknown": b"",
+    }
+    return ctx.bulk_answer(msgpack.packb(answer))

@@ -1,0 +1,56 @@
+"""Which topic and which group a call is about: what its path and members name, or a refusal.
+
+A refusal says what is there instead, and what to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import group_name
+from delaylog.broker.engine.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.model import Topic
+
+GROUPS_NAMED: Final = 10
+"""So many groups a refusal names."""
+
+
+def the_topic(ctx: Context) -> Topic:
+    """The topic of the path, or 404."""
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    if topic is None:
+        raise Problem("unknown", f"there is no topic {ctx.topic_key[1]!r}")
+    return topic
+
+
+def seen_by(ctx: Context, values: dict[str, str]) -> tuple[Topic, Group]:
+    """The topic, and the group whose sight of it is asked for."""
+    topic = the_topic(ctx)
+    group = the_group(topic, group_name(values))
+    assert group is not None, "a topic that is there has its group, or the call was refused"
+    return topic, group
+
+
+def the_group(topic: Topic | None, name: str) -> Group | None:
+    """The group of a call; None while the topic is not there yet. A named one has to exist."""
+    group = None if topic is None else topic.group(name)
+    if group is None and (topic is not None or name != DEFAULT_NAME):
+        raise Problem("unknown", _no_group(topic, name), field="group")
+    return group
+
+
+def _no_group(topic: Topic | None, name: str) -> str:
+    """That there is no such group, and what to do about it."""
+    if topic is None:
+        return f"there is no group {name!r}, nor its topic; make it by PUT …/groups/{name}"
+    names = [group.name for group in itertools.islice(topic.groups.values(), GROUPS_NAMED)]
+    there = f"its groups are {', '.join(names)}" if names else "it has none yet"
+    if name == DEFAULT_NAME:
+        return f"topic {topic.name!r} has no default group, so name one; {there}"
+    return (
+        f"topic {topic.name!r} has no group {name!r}; {there}; make it by PUT …/groups/{name}: "
+        "it sees what is sent from then on"
+    )

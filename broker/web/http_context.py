@@ -1,0 +1,67 @@
+"""A call that came by HTTP: its headers, and a body that may still be arriving."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import StreamReader, web
+
+from delaylog.broker.calls.context import Context, too_large
+from delaylog.broker.calls.problems import Problem, no_memory
+from delaylog.broker.calls.singles import SingleMerger
+from delaylog.broker.node import Node
+from delaylog.broker.web.body_budget import BodyBudget
+
+READ_SECONDS_MAX: Final = 30
+"""A request's body arrives within this time, or the call ends with 408."""
+
+
+class HttpContext(Context):
+    """One request."""
+
+    __slots__ = ("budget", "bytes_held", "request")
+
+    def __init__(
+        self, node: Node, merger: SingleMerger, request: web.BaseRequest, query_text: str
+    ) -> None:
+        super().__init__(node, merger, request.headers, query_text)
+        self.request = request
+        self.budget: BodyBudget | None = None
+        """What a body that arrives in pieces counts in."""
+        self.bytes_held = 0
+
+    async def _body(self, size_max: int) -> bytes:
+        request = self.request
+        if request.content.is_eof():
+            # All of it has arrived: reading on would only cost a coroutine.
+            raw = request.content.read_nowait()
+            if len(raw) > size_max:
+                raise too_large(size_max)
+            return raw
+        if (request.content_length or 0) > size_max:
+            raise too_large(size_max)
+        transport = request.transport
+        if transport is not None and request.headers.get("Expect", "").lower() == "100-continue":
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            async with asyncio.timeout(READ_SECONDS_MAX):
+                return await self._pieces(request.content, size_max)
+        except TimeoutError:
+            raise Problem(
+                "timeout", f"the body did not arrive within {READ_SECONDS_MAX} s"
+            ) from None
+        except MemoryError:
+            raise no_memory() from None
+
+    async def _pieces(self, content: StreamReader, size_max: int) -> bytes:
+        pieces, size = [], 0
+        while piece := await content.readany():
+            size += len(piece)
+            if size > size_max:
+                raise too_large(size_max)
+            if self.budget is not None:
+                self.budget.take(len(piece))
+                self.bytes_held = size
+            pieces.append(piece)
+        return b"".join(pieces)
