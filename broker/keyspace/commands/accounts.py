@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.commands.introspection import CATEGORIES, entry_named, in_category
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.number_texts import to_int
@@ -139,9 +138,3 @@ def acl_save(run: Run, argv: Args) -> Reply:
 def acl_load(run: Run, argv: Args) -> Reply:
     """Refused."""
     raise CommandError(_NO_FILE)
-
-
-@command("acl|help", 2, "loading stale")
-def acl_help(run: Run, argv: Args) -> Reply:
-    """What ACL can do."""
-    return help_lines(b"acl")

@@ -182,12 +182,3 @@ def pubsub_shardchannels(run: Run, argv: Args) -> Reply:
 def pubsub_shardnumsub(run: Run, argv: Args) -> Reply:
     """How many listen to each."""
     return _counts(run.executor.pubsub.shard_channels, argv)
-
-
-@command("pubsub|help", 2, "loading stale")
-def pubsub_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        b"PUBSUB <subcommand> [<arg> ...]: CHANNELS [pattern], NUMPAT, NUMSUB [channel ...], "
-        b"SHARDCHANNELS [pattern], SHARDNUMSUB [channel ...]"
-    ]

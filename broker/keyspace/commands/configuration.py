@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.commands.settings_table import ALIASES, SETTINGS, Setting
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
@@ -157,15 +156,3 @@ def config_resetstat(run: Run, argv: Args) -> Reply:
         "expired_keys": run.keyspace.expired_keys,
     }
     return OK
-
-
-@command("config|rewrite", 2, _ADMIN)
-def config_rewrite(run: Run, argv: Args) -> Reply:
-    """Refused: the broker's own configuration is nobody's to write."""
-    raise CommandError(b"ERR The server is running without a config file")
-
-
-@command("config|help", 2, "loading stale")
-def config_help(run: Run, argv: Args) -> Reply:
-    """What CONFIG can do."""
-    return help_lines(b"config")

@@ -1,4 +1,4 @@
-"""DUMP and RESTORE: values as Redis 7.0 serialises them."""
+"""RESTORE: values as DUMP of a Redis up to 7.0 serialises them, so that they can move here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.dumps.writing import dump as dumped
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
@@ -15,18 +14,6 @@ from delaylog.broker.keyspace.run import Run
 
 _UNPACKED: Final = 4
 """A value takes so much more than its dump, about."""
-
-
-@command("dump", 2, "readonly", keys=(1, 1, 1))
-def dump(run: Run, argv: Args) -> Reply:
-    """The serialised value of a key."""
-    value = run.database.find(argv[1])
-    if value is None:
-        return None
-    try:
-        return dumped(value)
-    except BadDump as error:
-        raise CommandError(b"ERR DUMP: " + str(error).encode()) from None
 
 
 @command("restore-asking", -4, "write denyoom asking", keys=(1, 1, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
-from delaylog.broker.keyspace.dumps.functions import dump_libraries, load_libraries
+from delaylog.broker.keyspace.dumps.functions import load_libraries
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.registry import Args, command
@@ -126,15 +126,9 @@ def function_list(run: Run, argv: Args) -> Reply:
     return out
 
 
-@command("function|dump", 2, "noscript")
-def function_dump(run: Run, argv: Args) -> Reply:
-    """All libraries as Redis serialises them."""
-    return dump_libraries(list(run.keyspace.libraries.values()))
-
-
 @command("function|restore", -3, _WRITE)
 def function_restore(run: Run, argv: Args) -> Reply:
-    """Load what FUNCTION DUMP gave: payload [FLUSH|APPEND|REPLACE]."""
+    """Load what FUNCTION DUMP of a Redis gave: payload [FLUSH|APPEND|REPLACE]."""
     if len(argv) > 4:
         raise CommandError(
             b"ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP."
@@ -165,21 +159,3 @@ def function_stats(run: Run, argv: Args) -> Reply:
     count = sum(len(library.functions) for library in libraries)
     numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])
     return Map([b"running_script", None, b"engines", Map([b"LUA", numbers])])
-
-
-@command("function|kill", 2, "noscript allow_busy")
-def function_kill(run: Run, argv: Args) -> Reply:
-    """End the running function: none can be running while this is read."""
-    raise CommandError(b"NOTBUSY No scripts in execution right now.")
-
-
-@command("function|help", 2, "loading stale")
-def function_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        Status(
-            b"FUNCTION LOAD [REPLACE] source, DELETE name, FLUSH [ASYNC|SYNC], DUMP, "
-            b"LIST [LIBRARYNAME pattern] [WITHCODE], "
-            b"RESTORE payload [FLUSH|APPEND|REPLACE], STATS, KILL"
-        )
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace import long_double
@@ -175,8 +176,7 @@ def hincrby(run: Run, argv: Args) -> Reply:
 def hincrbyfloat(run: Run, argv: Args) -> Reply:
     """Add to a number with decimals."""
     key, field = argv[1], argv[2]
-    by = long_double.read(argv[3])
-    if by is None:
+    if isinf(long_double.read(argv[3])):
         raise CommandError(b"ERR value is NaN or Infinity")
     value = run.database.of_kind(HashValue, key)
     old = b"0" if value is None else value.get(field, b"0")

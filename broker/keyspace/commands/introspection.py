@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from delaylog.broker.keyspace.commands.connection import REDIS_VERSION
-from delaylog.broker.keyspace.commands.help_texts import help_lines, summary_of
+from delaylog.broker.keyspace.commands.help_texts import summary_of
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.registry import COMMANDS, NO_KEYS, Args, Command, command, keys_of
@@ -31,14 +31,13 @@ CATEGORIES: Final = (
 )
 # The family by the start of the module's name; the first that fits.
 _FAMILIES: Final = (
-    *(("string", "string"), ("counter", "string"), ("lcs", "string"), ("bit", "bitmap")),
+    *(("string", "string"), ("counter", "string")),
     *(("list", "list"), ("hash", "hash"), ("sets", "set"), ("sorted_set", "sorted-set")),
-    *(("geo", "geo"), ("hyperlog", "hyperloglog"), ("stream", "stream"), ("group", "stream")),
-    *(("consumer", "stream"), ("channels", "pubsub"), ("transactions", "transactions")),
-    *(("script", "scripting"), ("function", "scripting"), ("eval", "scripting")),
+    *(("stream", "stream"), ("channels", "pubsub"), ("transactions", "transactions")),
+    *(("script", "scripting"), ("function", "scripting")),
     *(("connection", "connection"), ("clients", "connection"), ("introspection", "server")),
     *(("generic", "generic"), ("expiry", "generic"), ("objects", "generic")),
-    *(("sorting", "generic"), ("dumping", "generic")),
+    *(("dumping", "generic"),),
 )
 _CATEGORY_OF: Final = {
     "sorted-set": b"sortedset",
@@ -48,16 +47,12 @@ _CATEGORY_OF: Final = {
     "module": None,
 }
 _DANGEROUS: Final = {
-    *(b"flushall", b"flushdb", b"keys", b"sort", b"sort_ro", b"restore", b"restore-asking"),
-    *(b"migrate", b"swapdb", b"info", b"role", b"lastsave"),
+    *(b"flushall", b"flushdb", b"keys", b"restore", b"restore-asking", b"swapdb", b"info", b"role"),
 }
-_ADMIN: Final = {b"role", b"lastsave"}
+_ADMIN: Final = {b"role"}
 """Without the flag of that name."""
-_CONNECTION: Final = {b"asking", b"readonly", b"readwrite", b"wait", b"command"}
-_SORTS: Final = {b"set", b"sortedset", b"list"}
-_FIRST_KEY: Final = {
-    *(b"zunionstore", b"zinterstore", b"zdiffstore", b"georadius", b"georadiusbymember"),
-}
+_CONNECTION: Final = {b"wait", b"command"}
+_FIRST_KEY: Final = {b"zunionstore", b"zinterstore", b"zdiffstore"}
 """Their first argument is always a key, wherever the others stand."""
 
 
@@ -66,6 +61,8 @@ def group_of(entry: Command) -> str:
     name = entry.name.partition(b"|")[0]
     if name.startswith(b"dl."):
         return "module"
+    if name in COMMANDS:
+        entry = COMMANDS[name]
     one = next(iter(entry.subcommands.values()), entry)
     module = one.function.__module__.rpartition(".")[2]
     return next((group for start, group in _FAMILIES if module.startswith(start)), "server")
@@ -75,9 +72,7 @@ def categories_of(entry: Command) -> list[bytes]:
     """The categories of ACL."""
     flags, group = entry.flags, group_of(entry)
     has = {b"fast" if "fast" in flags else b"slow"}
-    if entry.name in (b"sort", b"sort_ro"):
-        has |= _SORTS
-    elif entry.name.partition(b"|")[0] in _CONNECTION:
+    if entry.name.partition(b"|")[0] in _CONNECTION:
         has.add(b"connection")
     elif not entry.subcommands and (group != "pubsub" or entry.name != b"pubsub|help"):
         family = _CATEGORY_OF.get(group, group.encode())
@@ -265,9 +260,3 @@ def command_getkeysandflags(run: Run, argv: Args) -> Reply:
     entry, keys = _keys(run, argv)
     flags = [b"RW", b"update"] if entry.write else [b"RO", b"access"]
     return [[key, Members([Status(flag) for flag in flags])] for key in keys]
-
-
-@command("command|help", 2, _FLAGS)
-def command_help(run: Run, argv: Args) -> Reply:
-    """What COMMAND can do."""
-    return help_lines(b"command")

@@ -10,7 +10,7 @@ from typing import Final
 from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import OK, Reply, Status
+from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
 
 _FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
@@ -111,27 +111,3 @@ def script_flush(run: Run, argv: Args) -> Reply:
     take_mode(argv, 2, b"SCRIPT FLUSH only support")
     run.executor.scripting.scripts.flush()
     return OK
-
-
-@command("script|kill", 2, "noscript allow_busy")
-def script_kill(run: Run, argv: Args) -> Reply:
-    """End the running script: none can be running while this is read."""
-    raise CommandError(b"NOTBUSY No scripts in execution right now.")
-
-
-@command("script|debug", 3, "noscript")
-def script_debug(run: Run, argv: Args) -> Reply:
-    """There is no debugger."""
-    if argv[2].lower() == b"no":
-        return OK
-    if argv[2].lower() not in (b"yes", b"sync"):
-        raise CommandError(b"ERR Use SCRIPT DEBUG YES/SYNC/NO")
-    raise CommandError(b"ERR there is no debugger of scripts here")
-
-
-@command("script|help", 2, "loading stale")
-def script_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        Status(b"SCRIPT LOAD script, EXISTS sha1 [sha1 ...], FLUSH [ASYNC|SYNC], KILL, DEBUG NO")
-    ]

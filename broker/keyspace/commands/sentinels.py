@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply, Status
+from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.run import Run
 
 _FLAGS: Final = "admin only_sentinel loading stale"
@@ -95,21 +94,3 @@ def slaves(run: Run, argv: Args) -> Reply:
 def sentinels(run: Run, argv: Args) -> Reply:
     """None are known."""
     return []
-
-
-@command("sentinel|ckquorum", 3, _FLAGS)
-def ckquorum(run: Run, argv: Args) -> Reply:
-    """This node is enough to be asked."""
-    return Status(b"OK 1 usable Sentinels. Quorum and failover authorization can be reached")
-
-
-@command("sentinel|myid", 2, _FLAGS)
-def myid(run: Run, argv: Args) -> Reply:
-    """The number of this process's run."""
-    return run.executor.server.run_id
-
-
-@command("sentinel|help", 2, _FLAGS)
-def sentinel_help(run: Run, argv: Args) -> Reply:
-    """What SENTINEL can do."""
-    return help_lines(b"sentinel")

@@ -10,7 +10,7 @@ from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import Map, Reply, Status
+from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Group
@@ -19,16 +19,6 @@ from delaylog.broker.keyspace.streams.ids import id_text
 _COUNT: Final = 10
 """Entries and pending entries that FULL shows, if nothing is said."""
 _KEY_BYTES: Final = 16
-_HELP: Final = """\
-XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:
-CONSUMERS <key> <groupname>
-    Show consumers of <groupname>.
-GROUPS <key>
-    Show the stream consumer groups.
-STREAM <key> [FULL [COUNT <count>]
-    Show information about the stream.
-HELP
-    Prints this help."""
 
 
 def radix_nodes(keys: list[int]) -> int:
@@ -196,9 +186,3 @@ def xinfo_consumers(run: Run, argv: Args) -> Reply:
         )
         for name, consumer in sorted(group.consumers.items())
     ]
-
-
-@command("xinfo|help", 2, "loading stale")
-def xinfo_help(run: Run, argv: Args) -> Reply:
-    """What XINFO can do."""
-    return [Status(line.encode()) for line in _HELP.splitlines()]

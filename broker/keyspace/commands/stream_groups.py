@@ -11,7 +11,7 @@ from typing import Final
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply, Status
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Consumer, Group
@@ -27,24 +27,6 @@ _NO_STREAM: Final = (
     b"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to "
     b"use the MKSTREAM option to create an empty stream automatically."
 )
-_HELP: Final = """\
-XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:
-CREATE <key> <groupname> <id|$> [option]
-    Create a new consumer group. Options are:
-    * MKSTREAM
-      Create the empty stream if it does not exist.
-    * ENTRIESREAD entries_read
-      Set the group's entries_read counter (internal use).
-CREATECONSUMER <key> <groupname> <consumer>
-    Create a new consumer in the specified group.
-DELCONSUMER <key> <groupname> <consumer>
-    Remove the specified consumer.
-DESTROY <key> <groupname>
-    Remove the specified group.
-SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]
-    Set the current group ID and entries_read counter.
-HELP
-    Prints this help."""
 
 
 def _c_text(text: bytes) -> bytes:
@@ -198,12 +180,6 @@ def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
         return 0
     run.keyspace.dirty += 1
     return group.dismiss(consumer)
-
-
-@command("xgroup|help", 2, "loading stale")
-def xgroup_help(run: Run, argv: Args) -> Reply:
-    """What XGROUP can do."""
-    return [Status(line.encode()) for line in _HELP.splitlines()]
 
 
 # --------------------------------------------------------------------------- what is pending

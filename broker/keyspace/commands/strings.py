@@ -357,9 +357,6 @@ def writable(database: Database, key: bytes, value: bytes | bytearray | None) ->
     return made
 
 
-def grow(value: bytearray, size: int) -> bool:
-    """Add zeros up to a size; True if there were fewer bytes."""
-    missing = size - len(value)
-    if missing > 0:
-        value += bytes(missing)
-    return missing > 0
+def grow(value: bytearray, size: int) -> None:
+    """Add zeros up to a size."""
+    value += bytes(max(0, size - len(value)))
