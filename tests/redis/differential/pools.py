@@ -90,7 +90,8 @@ POOLS: dict[str, Words] = {
         ("*", "a*", "?", "[a-c]", "[^a]", "a", "\\*", "[", "", "*b*", "a[", "[b-a]", "**")
     ),
     "ttl": _pool(_AHEAD_S),
-    "pttl": _pool(s * 1000 for s in _AHEAD_S),
+    # Never as long as a `ttl`: which of two equal ones is GREATER depends on the millisecond.
+    "pttl": _pool(s * 1000 + 500 for s in _AHEAD_S),
     "at": _pool(_NOW_S + s for s in _AHEAD_S),
     "pat": _pool((_NOW_S + s) * 1000 for s in _AHEAD_S),
     "past": _pool((0, -1, -1000, -(2**63))),
