@@ -29,19 +29,19 @@ _TYPES: Final = {
 # ---------------------------------------------------------------------- oneself
 
 
-@command("client|id", 2, _FLAGS)
+@command("client|id", 2, "connection", _FLAGS)
 def client_id(run: Run, argv: Args) -> Reply:
     """The number of this connection."""
     return run.session.number
 
 
-@command("client|getname", 2, _FLAGS)
+@command("client|getname", 2, "connection", _FLAGS)
 def client_getname(run: Run, argv: Args) -> Reply:
     """The name of this connection, if it has one."""
     return run.session.name or None
 
 
-@command("client|setname", 3, _FLAGS)
+@command("client|setname", 3, "connection", _FLAGS)
 def client_setname(run: Run, argv: Args) -> Reply:
     """Give this connection a name; an empty one takes it away."""
     check_name(argv[2])
@@ -49,7 +49,7 @@ def client_setname(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("client|setinfo", 4, _FLAGS)
+@command("client|setinfo", 4, "connection", _FLAGS)
 def client_setinfo(run: Run, argv: Args) -> Reply:
     """Say by which library this client speaks: LIB-NAME name, LIB-VER version."""
     which, value = argv[2].lower(), argv[3]
@@ -63,13 +63,13 @@ def client_setinfo(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("client|info", 2, _FLAGS)
+@command("client|info", 2, "connection", _FLAGS)
 def client_info(run: Run, argv: Args) -> Reply:
     """This connection, as in CLIENT LIST."""
     return Verbatim(line_of(run, run.session))
 
 
-@command("client|reply", 3, _FLAGS)
+@command("client|reply", 3, "connection", _FLAGS)
 def client_reply(run: Run, argv: Args) -> Reply:
     """Whether commands are answered: ON, OFF, or SKIP for the next one."""
     session, mode = run.session, argv[2].lower()
@@ -154,7 +154,7 @@ def line_of(run: Run, session: Session) -> bytes:
     )
 
 
-@command("client|list", -2, _ADMIN)
+@command("client|list", -2, "connection", _ADMIN)
 def client_list(run: Run, argv: Args) -> Reply:
     """Who is connected: [TYPE type] or [ID id ...]."""
     sessions = run.executor.sessions
@@ -179,7 +179,7 @@ def _type(word: bytes) -> bytes:
     return known
 
 
-@command("client|kill", -3, _ADMIN)
+@command("client|kill", -3, "connection", _ADMIN)
 def client_kill(run: Run, argv: Args) -> Reply:
     """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
     sessions = list(run.executor.sessions.values())
@@ -247,7 +247,7 @@ def _end(run: Run, session: Session) -> None:
     session.kill()
 
 
-@command("client|unblock", -3, _ADMIN)
+@command("client|unblock", -3, "connection", _ADMIN)
 def client_unblock(run: Run, argv: Args) -> Reply:
     """Wake a client from a blocking command, as if its time were up: id [TIMEOUT|ERROR]."""
     with_error = False

@@ -48,7 +48,7 @@ def value_of(server: ServerState, name: bytes) -> bytes:
     return SETTINGS[name].default if value is None else value
 
 
-@command("config|get", -3, _ADMIN)
+@command("config|get", -3, "server", _ADMIN)
 def config_get(run: Run, argv: Args) -> Reply:
     """Settings whose names match one of the patterns."""
     server = run.executor.server
@@ -68,7 +68,7 @@ def config_get(run: Run, argv: Args) -> Reply:
     return Map([text for pair in found.items() for text in pair])
 
 
-@command("config|set", -4, _ADMIN)
+@command("config|set", -4, "server", _ADMIN)
 def config_set(run: Run, argv: Args) -> Reply:
     """Change settings, all of them or none: name value [name value ...]."""
     if len(argv) % 2:
@@ -144,7 +144,7 @@ def _bytes_of(text: bytes) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-@command("config|resetstat", 2, _ADMIN)
+@command("config|resetstat", 2, "server", _ADMIN)
 def config_resetstat(run: Run, argv: Args) -> Reply:
     """Have INFO count from zero again."""
     server = run.executor.server

@@ -27,19 +27,19 @@ def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
     return functions.call(argv[1], keys, args, resp=run.session.resp, read_only=read_only)
 
 
-@command("fcall", -3, _CALL, keys=named_keys)
+@command("fcall", -3, "scripting", _CALL, keys=named_keys)
 def fcall(run: Run, argv: Args) -> Reply:
     """Call a function: name numkeys [key …] [arg …]."""
     return _fcall(run, argv, read_only=False)
 
 
-@command("fcall_ro", -3, _CALL + " readonly", keys=named_keys)
+@command("fcall_ro", -3, "scripting", _CALL + " readonly", keys=named_keys)
 def fcall_ro(run: Run, argv: Args) -> Reply:
     """Call a function that only reads."""
     return _fcall(run, argv, read_only=True)
 
 
-@command("function|load", -3, _WRITE)
+@command("function|load", -3, "scripting", _WRITE)
 def function_load(run: Run, argv: Args) -> Reply:
     """Load a library: [REPLACE] source."""
     *options, source = argv[2:]
@@ -62,7 +62,7 @@ def function_load(run: Run, argv: Args) -> Reply:
     return name
 
 
-@command("function|delete", 3, "write noscript")
+@command("function|delete", 3, "scripting", "write noscript")
 def function_delete(run: Run, argv: Args) -> Reply:
     """Remove a library."""
     keyspace, name = run.keyspace, argv[2]
@@ -77,7 +77,7 @@ def function_delete(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|flush", -2, "write noscript")
+@command("function|flush", -2, "scripting", "write noscript")
 def function_flush(run: Run, argv: Args) -> Reply:
     """Remove all libraries."""
     take_mode(argv, 2, b"FUNCTION FLUSH only supports")
@@ -86,7 +86,7 @@ def function_flush(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|list", -2, "noscript")
+@command("function|list", -2, "scripting", "noscript")
 def function_list(run: Run, argv: Args) -> Reply:
     """The libraries: [LIBRARYNAME pattern] [WITHCODE]."""
     with_code, pattern = False, b"*"
@@ -126,7 +126,7 @@ def function_list(run: Run, argv: Args) -> Reply:
     return out
 
 
-@command("function|restore", -3, _WRITE)
+@command("function|restore", -3, "scripting", _WRITE)
 def function_restore(run: Run, argv: Args) -> Reply:
     """Load what FUNCTION DUMP of a Redis gave: payload [FLUSH|APPEND|REPLACE]."""
     if len(argv) > 4:
@@ -152,7 +152,7 @@ def function_restore(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|stats", 2, "noscript allow_busy")
+@command("function|stats", 2, "scripting", "noscript allow_busy")
 def function_stats(run: Run, argv: Args) -> Reply:
     """How much there is; nothing can be running while this is read."""
     libraries = list(run.executor.scripting.functions().libraries())

@@ -11,7 +11,8 @@ def add_help() -> None:
     """Give every command that has subcommands one more, once all the others are there."""
     for name, entry in COMMANDS.items():
         if entry.subcommands:
-            command(f"{name.decode()}|help", 2, "loading stale")(_help)
+            family = " @connection" if "connection" in entry.categories else ""
+            command(f"{name.decode()}|help", 2, entry.group, "loading stale" + family)(_help)
 
 
 def summary_of(entry: Command) -> bytes:

@@ -208,7 +208,7 @@ _SELDOM: Final = {b"commandstats", b"latencystats"}
 _ALL: Final = {name.lower() for name in _SECTIONS}
 
 
-@command("info", -1, "loading stale")
+@command("info", -1, "server", "loading stale @dangerous")
 def info(run: Run, argv: Args) -> Reply:
     """What there is to know of this server: [section ...], default, all or everything."""
     wanted: set[bytes] = set()

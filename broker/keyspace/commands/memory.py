@@ -20,7 +20,7 @@ _KEY_BYTES: Final = 104
 """What a key takes in its database's table, besides its name."""
 
 
-@command("memory|usage", -3, "readonly", keys=(2, 2, 1))
+@command("memory|usage", -3, "server", "readonly", keys=(2, 2, 1))
 def memory_usage(run: Run, argv: Args) -> Reply:
     """About how many bytes a key and what it holds take: [SAMPLES count], 0 = look at all."""
     samples = _SAMPLES

@@ -35,7 +35,7 @@ def encoding_of(value: Value) -> bytes:
     return b"stream"
 
 
-@command("object|encoding", 3, "readonly", keys=(2, 2, 1))
+@command("object|encoding", 3, "generic", "readonly", keys=(2, 2, 1))
 def object_encoding(run: Run, argv: Args) -> Reply:
     """The form in which Redis would hold this value."""
     value = run.database.find(argv[2])

@@ -31,7 +31,7 @@ def _leader(run: Run) -> tuple[bytes, int] | None:
     return server.address
 
 
-@command("sentinel|get-master-addr-by-name", 3, _FLAGS)
+@command("sentinel|get-master-addr-by-name", 3, "server", _FLAGS)
 def get_master_addr_by_name(run: Run, argv: Args) -> Reply:
     """Host and port of the leader, whatever the name."""
     leader = _leader(run)
@@ -66,31 +66,31 @@ def _describe(run: Run, name: bytes) -> Reply:
     return Map([text for pair in members.items() for text in pair])
 
 
-@command("sentinel|master", 3, _FLAGS)
+@command("sentinel|master", 3, "server", _FLAGS)
 def master(run: Run, argv: Args) -> Reply:
     """The leader as sentinels describe masters."""
     return _describe(run, argv[2])
 
 
-@command("sentinel|masters", 2, _FLAGS)
+@command("sentinel|masters", 2, "server", _FLAGS)
 def masters(run: Run, argv: Args) -> Reply:
     """The same, in a list."""
     return [_describe(run, _NAME)]
 
 
-@command("sentinel|replicas", 3, _FLAGS)
+@command("sentinel|replicas", 3, "server", _FLAGS)
 def replicas(run: Run, argv: Args) -> Reply:
     """None are named."""
     return []
 
 
-@command("sentinel|slaves", 3, _FLAGS)
+@command("sentinel|slaves", 3, "server", _FLAGS)
 def slaves(run: Run, argv: Args) -> Reply:
     """None are named."""
     return []
 
 
-@command("sentinel|sentinels", 3, _FLAGS)
+@command("sentinel|sentinels", 3, "server", _FLAGS)
 def sentinels(run: Run, argv: Args) -> Reply:
     """None are known."""
     return []

@@ -7,14 +7,14 @@ from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
 
 
-@command("time", 1, "loading stale fast")
+@command("time", 1, "server", "loading stale fast")
 def time(run: Run, argv: Args) -> Reply:
     """The time of the server: seconds, and microseconds (that go by whole milliseconds)."""
     seconds, rest_ms = divmod(run.now_ms, 1000)
     return [b"%d" % seconds, b"%d" % (rest_ms * 1000)]
 
 
-@command("role", 1, "noscript loading stale fast")
+@command("role", 1, "server", "noscript loading stale fast @admin @dangerous")
 def role(run: Run, argv: Args) -> Reply:
     """Whether this node takes writes, and otherwise who does."""
     server = run.executor.server

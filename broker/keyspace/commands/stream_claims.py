@@ -113,7 +113,7 @@ def _take_ids(argv: Args) -> list[int]:
     return numbers
 
 
-@command("xclaim", -6, "write fast", keys=(1, 1, 1))
+@command("xclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xclaim(run: Run, argv: Args) -> Reply:
     """Give entries that idled so long to a consumer: key group consumer ms id … options."""
     key, name = argv[1], argv[2]
@@ -190,7 +190,7 @@ def _take_autoclaim_options(argv: Args) -> tuple[int, bool]:
     return count, just_id
 
 
-@command("xautoclaim", -6, "write fast", keys=(1, 1, 1))
+@command("xautoclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xautoclaim(run: Run, argv: Args) -> Reply:
     """Claim what idled so long, from an id on: key group consumer ms start [COUNT n] [JUSTID]."""
     key, name = argv[1], argv[2]

@@ -55,7 +55,7 @@ def _read(group: Group) -> int | None:
     return None if group.entries_read == UNKNOWN else group.entries_read
 
 
-@command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
+@command("xinfo|stream", -3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_stream(run: Run, argv: Args) -> Reply:
     """Lengths, ids and ends of a stream; with FULL [COUNT n] its entries and groups too."""
     value = _stream(run, argv)
@@ -141,7 +141,7 @@ def _full(value: StreamValue, name: bytes, group: Group, most: int | None) -> Re
     )
 
 
-@command("xinfo|groups", 3, "readonly", keys=(2, 2, 1))
+@command("xinfo|groups", 3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_groups(run: Run, argv: Args) -> Reply:
     """How far each group is."""
     value = _stream(run, argv)
@@ -166,7 +166,7 @@ def xinfo_groups(run: Run, argv: Args) -> Reply:
     ]
 
 
-@command("xinfo|consumers", 4, "readonly", keys=(2, 2, 1))
+@command("xinfo|consumers", 4, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_consumers(run: Run, argv: Args) -> Reply:
     """What each consumer of a group has, and how long it did not ask for more."""
     value = _stream(run, argv)

@@ -108,7 +108,7 @@ def _group(run: Run, argv: Args) -> tuple[StreamValue, Group]:
     return value, group
 
 
-@command("xgroup|create", -5, "write denyoom", keys=(2, 2, 1))
+@command("xgroup|create", -5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_create(run: Run, argv: Args) -> Reply:
     """Make a group that begins behind an id: key group id|$ [MKSTREAM] [ENTRIESREAD count]."""
     read, makes = _take_options(argv, creates=True)
@@ -132,7 +132,7 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("xgroup|setid", -5, "write", keys=(2, 2, 1))
+@command("xgroup|setid", -5, "stream", "write", keys=(2, 2, 1))
 def xgroup_setid(run: Run, argv: Args) -> Reply:
     """Let a group go on behind another id: key group id|$ [ENTRIESREAD count]."""
     read, _ = _take_options(argv, creates=False)
@@ -145,7 +145,7 @@ def xgroup_setid(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("xgroup|destroy", 4, "write", keys=(2, 2, 1))
+@command("xgroup|destroy", 4, "stream", "write", keys=(2, 2, 1))
 def xgroup_destroy(run: Run, argv: Args) -> Reply:
     """Remove a group with all it has."""
     database, key = run.database, argv[2]
@@ -160,7 +160,7 @@ def xgroup_destroy(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("xgroup|createconsumer", 5, "write denyoom", keys=(2, 2, 1))
+@command("xgroup|createconsumer", 5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
     """Make a consumer; 1 if it is new. In an effect, when it was seen may follow."""
     _, group = _group(run, argv)
@@ -171,7 +171,7 @@ def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("xgroup|delconsumer", 5, "write", keys=(2, 2, 1))
+@command("xgroup|delconsumer", 5, "stream", "write", keys=(2, 2, 1))
 def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
     """Remove a consumer with what it has; returns how much that was."""
     _, group = _group(run, argv)
@@ -185,7 +185,7 @@ def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
 # --------------------------------------------------------------------------- what is pending
 
 
-@command("xack", -4, "write fast", keys=(1, 1, 1))
+@command("xack", -4, "stream", "write fast", keys=(1, 1, 1))
 def xack(run: Run, argv: Args) -> Reply:
     """Entries are done with: key group id …"""
     value = run.database.of_kind(StreamValue, argv[1])
@@ -210,7 +210,7 @@ def _summary(group: Group) -> Reply:
     return [len(pending), id_text(pending.first()), id_text(pending.last()), holding]
 
 
-@command("xpending", -3, "readonly", keys=(1, 1, 1))
+@command("xpending", -3, "stream", "readonly", keys=(1, 1, 1))
 def xpending(run: Run, argv: Args) -> Reply:
     """What is delivered and not done: key group [[IDLE ms] start end count [consumer]]."""
     if len(argv) != 3 and not 6 <= len(argv) <= 9:

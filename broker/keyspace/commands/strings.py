@@ -29,14 +29,14 @@ _EXPIRY_OPTIONS: Final = {
 _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
-@command("get", 2, "readonly fast", keys=(1, 1, 1))
+@command("get", 2, "string", "readonly fast", keys=(1, 1, 1))
 def get(run: Run, argv: Args) -> Reply:
     """The string of a key."""
     value = run.database.string(argv[1])
     return bytes(value) if value.__class__ is bytearray else value
 
 
-@command("set", -3, "write denyoom", keys=(1, 1, 1))
+@command("set", -3, "string", "write denyoom", keys=(1, 1, 1))
 def set_(run: Run, argv: Args) -> Reply:
     """Give a key a string: [NX|XX] [GET] [EX|PX|EXAT|PXAT time|KEEPTTL]."""
     database = run.database
@@ -139,7 +139,7 @@ def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes)
     return given * scale + now_ms
 
 
-@command("setnx", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("setnx", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def setnx(run: Run, argv: Args) -> Reply:
     """Give a key a string if it holds nothing."""
     if run.database.find(argv[1]) is not None:
@@ -148,7 +148,7 @@ def setnx(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("setex", 4, "write denyoom", keys=(1, 1, 1))
+@command("setex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setex(run: Run, argv: Args) -> Reply:
     """Give a key a string for some seconds."""
     at_ms = expiry_ms(run, argv[2], scale=1_000, absolute=False, name=b"setex")
@@ -156,7 +156,7 @@ def setex(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("psetex", 4, "write denyoom", keys=(1, 1, 1))
+@command("psetex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def psetex(run: Run, argv: Args) -> Reply:
     """Give a key a string for some milliseconds."""
     at_ms = expiry_ms(run, argv[2], scale=1, absolute=False, name=b"psetex")
@@ -164,7 +164,7 @@ def psetex(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("getset", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("getset", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def getset(run: Run, argv: Args) -> Reply:
     """Give a key a string, answer what it held."""
     old = get(run, argv)
@@ -172,7 +172,7 @@ def getset(run: Run, argv: Args) -> Reply:
     return old
 
 
-@command("getdel", 2, "write fast", keys=(1, 1, 1))
+@command("getdel", 2, "string", "write fast", keys=(1, 1, 1))
 def getdel(run: Run, argv: Args) -> Reply:
     """The string of a key, which is removed."""
     old = get(run, argv)
@@ -183,7 +183,7 @@ def getdel(run: Run, argv: Args) -> Reply:
     return old
 
 
-@command("getex", -2, "write fast", keys=(1, 1, 1))
+@command("getex", -2, "string", "write fast", keys=(1, 1, 1))
 def getex(run: Run, argv: Args) -> Reply:
     """The string of a key, which gets another expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
     expiry: bytes | None = None
@@ -226,7 +226,7 @@ def getex(run: Run, argv: Args) -> Reply:
     return value
 
 
-@command("mget", -2, "readonly fast", keys=(1, -1, 1))
+@command("mget", -2, "string", "readonly fast", keys=(1, -1, 1))
 def mget(run: Run, argv: Args) -> Reply:
     """The strings of keys; null for what is none."""
     find = run.database.find
@@ -247,7 +247,7 @@ def mget(run: Run, argv: Args) -> Reply:
     return out
 
 
-@command("mset", -3, "write denyoom", keys=(1, -1, 2))
+@command("mset", -3, "string", "write denyoom", keys=(1, -1, 2))
 def mset(run: Run, argv: Args) -> Reply:
     """Give keys strings."""
     if len(argv) % 2 == 0:
@@ -259,7 +259,7 @@ def mset(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("msetnx", -3, "write denyoom", keys=(1, -1, 2))
+@command("msetnx", -3, "string", "write denyoom", keys=(1, -1, 2))
 def msetnx(run: Run, argv: Args) -> Reply:
     """Give keys strings if none of them holds anything."""
     if len(argv) % 2 == 0:
@@ -273,14 +273,14 @@ def msetnx(run: Run, argv: Args) -> Reply:
 # ---------------------------------------------------------------------- parts
 
 
-@command("strlen", 2, "readonly fast", keys=(1, 1, 1))
+@command("strlen", 2, "string", "readonly fast", keys=(1, 1, 1))
 def strlen(run: Run, argv: Args) -> Reply:
     """How many bytes a string has."""
     value = run.database.string(argv[1])
     return 0 if value is None else len(value)
 
 
-@command("getrange", 4, "readonly", keys=(1, 1, 1))
+@command("getrange", 4, "string", "readonly", keys=(1, 1, 1))
 def getrange(run: Run, argv: Args) -> Reply:
     """Bytes from an index to another, which counts; negative ones count from the end."""
     start, end = to_int(argv[2]), to_int(argv[3])
@@ -290,7 +290,7 @@ def getrange(run: Run, argv: Args) -> Reply:
     return bytes(value[byte_range(len(value), start, end)])
 
 
-@command("substr", 4, "readonly", keys=(1, 1, 1))
+@command("substr", 4, "string", "readonly", keys=(1, 1, 1))
 def substr(run: Run, argv: Args) -> Reply:
     """GETRANGE by its old name."""
     return getrange(run, argv)
@@ -308,7 +308,7 @@ def byte_range(size: int, start: int, end: int) -> slice:
     return slice(start, min(end, size - 1) + 1)
 
 
-@command("append", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("append", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def append(run: Run, argv: Args) -> Reply:
     """Add to the end of a string."""
     database, key, more = run.database, argv[1], argv[2]
@@ -324,7 +324,7 @@ def append(run: Run, argv: Args) -> Reply:
     return len(changed)
 
 
-@command("setrange", 4, "write denyoom", keys=(1, 1, 1))
+@command("setrange", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setrange(run: Run, argv: Args) -> Reply:
     """Write over a part of a string, with zeros up to there."""
     database, key, part = run.database, argv[1], argv[3]

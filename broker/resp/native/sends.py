@@ -35,7 +35,7 @@ _OPTIONS: Final = frozenset((b"ID", b"PRIORITY", b"TTL", b"KEY", b"RETRIES", b"M
 """Those of a send that have one value."""
 
 
-@command("dl.send", -4, _FLAGS)
+@command("dl.send", -4, "module", _FLAGS)
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
     host = run.executor.host
@@ -116,7 +116,7 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-@command("dl.msend", -4, _FLAGS)
+@command("dl.msend", -4, "module", _FLAGS)
 @translated
 def dl_msend(run: Run, argv: Args) -> Reply:
     """Send many messages as one batch, accepted or refused whole."""
