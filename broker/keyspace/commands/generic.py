@@ -9,6 +9,7 @@ from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -173,23 +174,14 @@ def move(run: Run, argv: Args) -> Reply:
 def copy(run: Run, argv: Args) -> Reply:
     """Copy what a key holds: [DB number] [REPLACE]."""
     database, source_key, target_key = run.database, argv[1], argv[2]
-    target = database
-    replaces = False
-    at = 3
-    while at < len(argv):
-        option = argv[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option == b"db" and at + 1 < len(argv):
-            at += 1
-            target = _database(run, argv[at])
-        else:
-            raise syntax()
-        at += 1
+    found = read_options(
+        argv, 3, {b"replace": ("replace", None), b"db": ("db", lambda text: _database(run, text))}
+    )
+    _, target = found.get("db", (b"", database))
     if target is database and source_key == target_key:
         raise CommandError(_SAME)
     value = database.find(source_key)
-    if value is None or (target.find(target_key) is not None and not replaces):
+    if value is None or (target.find(target_key) is not None and "replace" not in found):
         return 0
     if not isinstance(value, bytes):
         size = 1 if isinstance(value, bytearray) else _ELEMENT_BYTES

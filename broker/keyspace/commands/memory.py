@@ -9,6 +9,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.errors import syntax
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -23,17 +24,19 @@ _KEY_BYTES: Final = 104
 @command("memory|usage", -3, "server", "readonly", keys=(2, 2, 1))
 def memory_usage(run: Run, argv: Args) -> Reply:
     """About how many bytes a key and what it holds take: [SAMPLES count], 0 = look at all."""
-    samples = _SAMPLES
-    for at in range(3, len(argv), 2):
-        if argv[at].lower() != b"samples" or at + 1 >= len(argv):
-            raise syntax()
-        samples = to_int(argv[at + 1])
-        if samples < 0:
-            raise syntax()
+    found = read_options(argv, 3, {b"samples": ("samples", _samples)})
+    _, samples = found.get("samples", (b"", _SAMPLES))
     value = run.database.find(argv[2])
     if value is None:
         return None
     return _KEY_BYTES + getsizeof(argv[2]) + _size_of(value, samples)
+
+
+def _samples(text: bytes) -> int:
+    samples = to_int(text)
+    if samples < 0:
+        raise syntax()
+    return samples
 
 
 def _size_of(value: Value, samples: int) -> int:

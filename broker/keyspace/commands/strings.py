@@ -10,8 +10,9 @@ from typing import Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
-from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.options import Found, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command, many
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -26,6 +27,15 @@ _EXPIRY_OPTIONS: Final = {
     b"exat": (1_000, True),
     b"pxat": (1, True),
 }
+_ENDS: Final[Options] = dict.fromkeys(_EXPIRY_OPTIONS, ("expiry", bytes))
+_SET_OPTIONS: Final[Options] = {
+    b"nx": ("when", None),
+    b"xx": ("when", None),
+    b"get": ("get", None),
+    b"keepttl": ("expiry", None),
+    **_ENDS,
+}
+_GETEX_OPTIONS: Final[Options] = {b"persist": ("expiry", None), **_ENDS}
 _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
@@ -74,39 +84,13 @@ def _set_many(run: Run, argvs: list[Args]) -> bool:
 
 
 def _set_with_options(run: Run, argv: Args) -> Reply:
-    if_absent = if_present = wants_old = keep_ttl = False
-    expiry: bytes | None = None
-    given = b""
-    at, end = 3, len(argv)
-    while at < end:
-        option = argv[at].lower()
-        if option == b"nx" and not if_present:
-            if_absent = True
-        elif option == b"xx" and not if_absent:
-            if_present = True
-        elif option == b"get":
-            wants_old = True
-        elif option == b"keepttl" and expiry is None:
-            keep_ttl = True
-        elif (
-            option in _EXPIRY_OPTIONS
-            and (expiry is None or expiry == option)
-            and not keep_ttl
-            and at + 1 < end
-        ):
-            at += 1
-            expiry, given = option, argv[at]
-        else:
-            raise syntax()
-        at += 1
-    at_ms: int | None = None
-    if expiry is not None:
-        scale, absolute = _EXPIRY_OPTIONS[expiry]
-        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"set")
+    found = read_options(argv, 3, _SET_OPTIONS)
+    at_ms = _end_of(run, found, b"set")
+    wants_old, when = "get" in found, found.get("when")
     old = get(run, argv) if wants_old else None
-    if if_absent or if_present:
-        if (run.database.find(argv[1]) is not None) == if_absent:
-            return old
+    if when is not None and (run.database.find(argv[1]) is not None) == (when[0] == b"nx"):
+        return old
+    keep_ttl = "expiry" in found and at_ms is None
     _store(run, argv[1], argv[2], at_ms, keep_ttl=keep_ttl)
     return old if wants_old else OK
 
@@ -128,6 +112,15 @@ def _store(
     else:
         run.rewrite(b"SET", key, value)
     database.changed(key)
+
+
+def _end_of(run: Run, found: Found, name: bytes) -> int | None:
+    """When a key ends by the options, None if they give no time. Raises CommandError."""
+    option, given = found.get("expiry", (b"", None))
+    if given is None:
+        return None
+    scale, absolute = _EXPIRY_OPTIONS[option]
+    return expiry_ms(run, given, scale=scale, absolute=absolute, name=name)
 
 
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
@@ -186,40 +179,22 @@ def getdel(run: Run, argv: Args) -> Reply:
 @command("getex", -2, "string", "write fast", keys=(1, 1, 1))
 def getex(run: Run, argv: Args) -> Reply:
     """The string of a key, which gets another expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
-    expiry: bytes | None = None
-    persist = False
-    given = b""
-    at, end = 2, len(argv)
-    while at < end:
-        option = argv[at].lower()
-        if option == b"persist" and expiry is None:
-            persist = True
-        elif (
-            option in _EXPIRY_OPTIONS
-            and (expiry is None or expiry == option)
-            and not persist
-            and at + 1 < end
-        ):
-            at += 1
-            expiry, given = option, argv[at]
-        else:
-            raise syntax()
-        at += 1
+    found = read_options(argv, 2, _GETEX_OPTIONS)
     key, database = argv[1], run.database
     value = get(run, argv)
     if value is None:
         return None
-    if expiry is not None:
-        scale, absolute = _EXPIRY_OPTIONS[expiry]
-        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"getex")
-        if absolute and at_ms <= run.now_ms:
+    at_ms = _end_of(run, found, b"getex")
+    if at_ms is not None:
+        # Only a moment, not a span, may have passed already.
+        if at_ms <= run.now_ms:
             database.remove(key)
             run.rewrite(b"DEL", key)
         else:
             database.set_expiry(key, at_ms)
             run.rewrite(b"PEXPIREAT", key, b"%d" % at_ms)
         database.changed(key)
-    elif persist and key in database.expires:
+    elif "expiry" in found and key in database.expires:
         database.set_expiry(key, None)
         run.rewrite(b"PERSIST", key)
         database.changed(key)
