@@ -56,6 +56,9 @@ OPTIONS: Final = (
     Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
+    Option(
+        "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
+    ),
     Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
     Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
     Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
@@ -80,6 +83,8 @@ class RespConfig:
     """Answers wait for the write only: `everysec`."""
     maxmemory: int = 0
     """Bytes; 0 = no bound."""
+    scripts: bool = True
+    """Whether clients may run Lua."""
     script_seconds: float = 5.0
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -242,10 +247,13 @@ def _resp(values: Mapping[str, str]) -> RespConfig | None:
     host, port = parse_address(values["resp"], "resp")
     if values["resp_tls_key"] and not values["resp_tls_cert"]:
         raise ConfigError("resp-tls-key goes with resp-tls-cert")
+    scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
+    trusted = is_loopback(host) or bool(values["resp_auth"])
     return RespConfig(
         host=host,
         port=port,
         auth=values["resp_auth"] or None,
+        scripts=trusted if scripts == "auto" else scripts == "on",
         after_write=everysec,
         maxmemory=_memory(values["resp_maxmemory"]),
         script_seconds=_seconds(values, "resp-script-seconds"),

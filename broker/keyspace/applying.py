@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.old_effects import apply_old
 from delaylog.broker.keyspace.registry import WORDS, Args, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
 
@@ -24,6 +25,8 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
         for argv in effects:
             command = WORDS.get(argv[0])
             if command is None:
+                if apply_old(session.database, argv):
+                    continue
                 found = find_command(argv)
                 assert not isinstance(found, ErrorReply), found
                 command = found

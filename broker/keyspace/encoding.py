@@ -23,7 +23,6 @@ from delaylog.broker.keyspace.replies import (
     Reply,
     Status,
     Verbatim,
-    WrittenDouble,
 )
 
 _END: Final = b"\r\n"
@@ -200,13 +199,6 @@ def _write_double(out: list[bytes], reply: Double, resp: int) -> None:
         out.append(b",%b\r\n" % digits)
 
 
-def _write_written_double(out: list[bytes], reply: WrittenDouble, resp: int) -> None:
-    if resp == 2:
-        _bulk(out, reply.text)
-    else:
-        out.append(b",%b\r\n" % reply.text)
-
-
 def _write_no_array(out: list[bytes], _reply: Reply, resp: int) -> None:
     out.append(_NO_LIST if resp == 2 else _NULL)
 
@@ -254,7 +246,6 @@ _WRITERS: Final[dict[type, _Writer]] = {
     Status: _write_status,
     ErrorReply: _write_error,
     Double: _write_double,
-    WrittenDouble: _write_written_double,
     Map: _write_map,
     Members: _write_members,
     Push: _write_push,

@@ -25,6 +25,7 @@ MASTER_DOWN: Final = (
 )
 NO_MEMORY: Final = b"OOM command not allowed when used memory > 'maxmemory'."
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
+SCRIPTS_OFF: Final = b"ERR scripts are off here: the broker's setting resp-scripts=on allows them"
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
 EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
 """EXEC itself was refused: the reason follows, without its `ERR`."""

@@ -17,6 +17,7 @@ from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
     MASTER_DOWN,
     READ_ONLY,
+    SCRIPTS_OFF,
     CommandError,
 )
 from delaylog.broker.keyspace.expiry import Place
@@ -92,6 +93,8 @@ class Executor:
         None = have it raised."""
         self.on_attack: Callable[[Session], None] = lambda session: None
         """Takes note of a client that sent a request of HTTP; it is being closed."""
+        self.scripts_allowed = True
+        """Whether clients may run Lua, and load it."""
         self.script_limits: ScriptLimits | None = None
         """Set before the first script; None = the usual ones."""
         self.on_script_stopped: Callable[[], bool] = lambda: False
@@ -108,7 +111,9 @@ class Executor:
 
     @property
     def scripting(self) -> ScriptingHost:
-        """Scripts and functions. Raises CommandError without Lua."""
+        """Scripts and functions. Raises CommandError without Lua, and where they are off."""
+        if not self.scripts_allowed:
+            raise CommandError(SCRIPTS_OFF)
         if self._scripting is None:
             from delaylog.broker.keyspace.scripting_host import ScriptingHost
 

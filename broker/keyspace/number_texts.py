@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from math import isinf, isnan
-from typing import Final
+from math import inf, isinf, isnan
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.errors import NOT_FLOAT, NOT_INTEGER, CommandError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -39,6 +42,20 @@ def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
 def is_int(text: bytes | bytearray) -> bool:
     """Whether `to_int` takes it."""
     return bool(_WHOLE(text)) and INT64_MIN <= int(text) <= INT64_MAX
+
+
+def is_float(text: bytes | bytearray) -> bool:
+    """Whether it is written as `to_float` takes it."""
+    return bool(_FLOAT(text) or _HEX_FLOAT(text))
+
+
+def is_lost(value: float | np.longdouble, text: bytes | bytearray) -> bool:
+    """Whether a number was too large, or too small, for what was made of its text."""
+    lowered = text.lower()
+    if value == 0:
+        # Then none of its digits may be another one.
+        return bool(lowered.partition(b"p" if b"x" in lowered else b"e")[0].strip(b"+-0x."))
+    return abs(value) == inf and b"n" not in lowered
 
 
 def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
@@ -81,11 +98,7 @@ def to_score(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
         value = to_float(text, refusal)
     except OverflowError:
         raise CommandError(refusal) from None
-    if value == 0:
-        lowered = text.lower()
-        if lowered.partition(b"p" if b"x" in lowered else b"e")[0].strip(b"+-0x."):
-            raise CommandError(refusal)
-    elif isinf(value) and b"n" not in text.lower():
+    if is_lost(value, text):
         raise CommandError(refusal)
     return value
 

@@ -13,6 +13,8 @@ Flags are those of COMMAND INFO. What they do here:
     pubsub          allowed to RESP2 clients that are subscribed
     blocking        may wait
     quick           goes the short way though it is none of the usual kinds
+    @category       of ACL, beside those that follow from group and flags; a family such as
+                    @connection stands instead of the group's
 """
 
 from __future__ import annotations
@@ -28,10 +30,26 @@ if TYPE_CHECKING:
 Args: TypeAlias = list[bytes]
 Function: TypeAlias = "Callable[[Run, Args], Reply]"
 Many: TypeAlias = "Callable[[Run, list[Args]], bool]"
-Keys: TypeAlias = "tuple[int, int, int] | Callable[[Args], list[bytes]]"
-"""(first, last, step) as in COMMAND INFO, or a function that finds the keys of an argv."""
+Places: TypeAlias = tuple[int, int, int]
+"""(first, last, step) as in COMMAND INFO."""
+Keys: TypeAlias = "Places | Callable[[Args], list[bytes]]"
+"""Where keys stand, or a function that finds the keys of an argv."""
 
 NO_KEYS: Final = (0, 0, 0)
+CATEGORIES: Final = (
+    *("keyspace", "read", "write", "set", "sortedset", "list", "hash", "string"),
+    *("bitmap", "hyperloglog", "geo", "stream", "pubsub", "admin", "fast", "slow"),
+    *("blocking", "dangerous", "connection", "transaction", "scripting"),
+)
+"""Of ACL, in the order in which they are listed."""
+_CATEGORY_OF: Final = {
+    **{group: group for group in ("string", "list", "hash", "set", "stream", "connection")},
+    "sorted-set": "sortedset",
+    "generic": "keyspace",
+    "transactions": "transaction",
+    "scripting": "scripting",
+}
+"""By group; commands of the others say theirs."""
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -45,6 +63,7 @@ class Command:
         "categories",
         "flags",
         "function",
+        "group",
         "grows",
         "keys",
         "many",
@@ -53,6 +72,7 @@ class Command:
         "no_multi",
         "noscript",
         "now",
+        "places",
         "pubsub",
         "quick",
         "subcommands",
@@ -60,13 +80,26 @@ class Command:
     )
 
     def __init__(
-        self, name: bytes, arity: int, flags: frozenset[str], keys: Keys, function: Function | None
+        self,
+        name: bytes,
+        arity: int,
+        group: str,
+        flags: frozenset[str],
+        keys: Keys,
+        function: Function | None,
+        places: Places = NO_KEYS,
     ) -> None:
         self.name = name
         self.arity = arity
         """Arguments with the name; negative: at least so many."""
+        self.group = group
+        """The family, by the names of COMMAND DOCS."""
+        self.categories = _categories(group, flags, is_container=function is None)
+        flags = frozenset(flag for flag in flags if flag[0] != "@")
         self.flags = flags
         self.keys = keys
+        self.places = keys if isinstance(keys, tuple) else places
+        """Where COMMAND says that keys stand."""
         self.function: Function = function if function is not None else _only_subcommands
         self.many: Many | None = None
         """Runs calls with as many words each at once, and writes their replies; see `many`."""
@@ -102,12 +135,21 @@ WORDS: Final[dict[bytes, Command]] = {}
 
 
 def command(
-    name: str, arity: int, flags: str = "", keys: Keys = NO_KEYS
+    name: str,
+    arity: int,
+    group: str,
+    flags: str = "",
+    keys: Keys = NO_KEYS,
+    places: Places = NO_KEYS,
 ) -> Callable[[Function], Function]:
-    """Register a function as `name`, or as `name|subcommand`."""
+    """Register a function as `name`, or as `name|subcommand`.
+
+    `places` is what COMMAND says where `keys` is a function.
+    """
 
     def register(function: Function) -> Function:
-        add(Command(name.encode(), arity, frozenset(flags.split()), keys, function))
+        words = frozenset(flags.split())
+        add(Command(name.encode(), arity, group, words, keys, function, places))
         return function
 
     return register
@@ -137,12 +179,27 @@ def add(entry: Command) -> None:
         return
     container = COMMANDS.get(name)
     if container is None:
-        container = COMMANDS[name] = Command(name, -2, frozenset(), NO_KEYS, None)
+        container = COMMANDS[name] = Command(name, -2, entry.group, frozenset(), NO_KEYS, None)
     # The bare word may be a command too (COMMAND): it then takes the long way to be found.
     WORDS.pop(name, None)
     WORDS.pop(name.upper(), None)
     assert sub not in container.subcommands, f"{entry.name!r} is there twice"
     container.subcommands[sub] = entry
+
+
+def _categories(group: str, flags: frozenset[str], *, is_container: bool) -> frozenset[str]:
+    """The categories of ACL, as Redis derives them."""
+    declared = {flag[1:] for flag in flags if flag[0] == "@"}
+    has = declared | ({"write", "blocking", "admin"} & flags)
+    if not declared - {"admin", "dangerous"} and group in _CATEGORY_OF and not is_container:
+        has.add(_CATEGORY_OF[group])
+    if "readonly" in flags and group != "scripting":
+        has.add("read")
+    if "admin" in flags:
+        has.add("dangerous")
+    has.add("fast" if "fast" in flags else "slow")
+    assert has.issubset(CATEGORIES), has
+    return frozenset(has)
 
 
 def keys_of(entry: Command, argv: Args) -> list[bytes]:

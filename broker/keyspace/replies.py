@@ -8,8 +8,7 @@
     bool           RESP3 `#t`; in RESP2 1, 0 BigNumber digits
     Push           out of band (RESP3 `>`)   ErrorReply
 
-RESP2 has arrays for Map, Members and Push, bulk strings for Double, WrittenDouble, Verbatim and
-BigNumber.
+RESP2 has arrays for Map, Members and Push, bulk strings for Double, Verbatim and BigNumber.
 """
 
 from __future__ import annotations
@@ -75,15 +74,6 @@ class Double(float):
     __slots__ = ()
 
 
-class WrittenDouble:
-    """A double in decimals, already written: a place on the earth."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-
-
 class Verbatim:
     """Text with a format of three letters, like `txt`."""
 
@@ -140,7 +130,6 @@ Reply: TypeAlias = (
     | Members
     | Push
     | Double
-    | WrittenDouble
     | Verbatim
     | BigNumber
     | _NoArray

@@ -24,6 +24,7 @@ from typing import Final
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import Match, matcher
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import Options, read_options
 from delaylog.broker.keyspace.registry import Args
 
 _OFFSET_BITS: Final = 32
@@ -62,26 +63,27 @@ def to_cursor(text: bytes) -> int:
     return -value & _U64_MAX if found[1] == b"-" else value
 
 
+def _count(text: bytes) -> int:
+    count = to_int(text)
+    if count < 1:
+        raise syntax()
+    return count
+
+
+def _match(text: bytes) -> Match | None:
+    return None if text == b"*" else matcher(text)
+
+
+_OPTIONS: Final[Options] = {b"count": ("count", _count), b"match": ("match", _match)}
+_OF_KEYS: Final[Options] = {**_OPTIONS, b"type": ("type", bytes.lower)}
+
+
 def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOptions:
     """MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
-    count = 10
-    match: Match | None = None
-    type_name: bytes | None = None
-    for at in range(first, len(argv), 2):
-        option = argv[at].lower()
-        if at + 1 == len(argv):
-            raise syntax()
-        given = argv[at + 1]
-        if option == b"count":
-            count = to_int(given)
-            if count < 1:
-                raise syntax()
-        elif option == b"match":
-            match = None if given == b"*" else matcher(given)
-        elif option == b"type" and with_type:
-            type_name = given.lower()
-        else:
-            raise syntax()
+    found = read_options(argv, first, _OF_KEYS if with_type else _OPTIONS)
+    _, count = found.get("count", (b"", 10))
+    _, match = found.get("match", (b"", None))
+    _, type_name = found.get("type", (b"", None))
     return ScanOptions(count, match, type_name)
 
 

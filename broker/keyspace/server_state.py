@@ -42,8 +42,6 @@ class ServerState:
     forgotten: dict[str, int] = field(default_factory=dict)
     """Counters as they stood at CONFIG RESETSTAT: INFO counts from there, metrics do not."""
     started_ms: int = 0
-    saved_ms: int = 0
-    """When SAVE or BGSAVE was last asked for; 0 = never."""
     run_id: bytes = b"0" * 40
     process_id: int = 0
     facts: Callable[[], Facts] = dict

@@ -15,15 +15,13 @@ LISTPACK_BYTES: Final = 64
 class SortedSetValue:
     """`scores` finds a member, `order` gives (score, member) in their order."""
 
-    __slots__ = ("large", "order", "scores", "shown_large")
+    __slots__ = ("large", "order", "scores")
 
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
         self.order = ScoreOrder()
         self.large = False
         """It once outgrew a listpack: OBJECT ENCODING never goes back."""
-        self.shown_large = False
-        """A read that Redis converts it for: that is not logged, so no value may depend on it."""
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -39,7 +39,7 @@ SETTLE_SECONDS: Final = 1.0
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
 """A request is kept in memory until it is complete. The effects of a command of this size fit into
 one frame of the log, where an argument takes no more bytes than on the wire. Only effects made of
-several values (a transaction, SORT STORE) take several frames.
+several values (a transaction, a script) take several frames.
 """
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, control)
@@ -72,6 +72,7 @@ class RespFace:
         *,
         after_write: bool = False,
         maxmemory: int = 0,
+        scripts: bool = True,
         script_seconds: float | None = None,
     ) -> None:
         self._node = node
@@ -91,6 +92,7 @@ class RespFace:
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
         self.executor.on_script_stopped = self._undo_script
+        self.executor.scripts_allowed = scripts
         if script_seconds is not None:
             self.executor.script_limits = ScriptLimits(script_seconds, script_seconds)
         self.executor.on_attack = self._note_attack

@@ -20,6 +20,7 @@ def make_face(node: Node, config: RespConfig) -> RespFace:
         server,
         after_write=config.after_write,
         maxmemory=config.maxmemory,
+        scripts=config.scripts,
         script_seconds=config.script_seconds,
     )
 

@@ -211,7 +211,7 @@ class OwningClient:
                 ("ZREMRANGEBYSCORE", owned, number, number + 5),
                 ("ZUNIONSTORE", other, 2, owned, other, "WEIGHTS", 1, 0.5),
             ],
-            "b": [("SETBIT", owned, random.randrange(200), number & 1)],
+            "b": [("SETRANGE", owned, random.randrange(200), number & 1)],
             "x": [
                 ("XADD", owned, "MAXLEN", 20, f"{self._next()}-1", word, number),
                 ("XTRIM", owned, "MAXLEN", 10),

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
-from delaylog.broker.keyspace.commands.introspection import CATEGORIES, entry_named, in_category
+from delaylog.broker.keyspace.commands.introspection import entry_named, in_category
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.number_texts import to_int
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import CATEGORIES, Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply
 from delaylog.broker.keyspace.run import Run
 
@@ -27,26 +26,26 @@ def _users(run: Run) -> list[bytes]:
     return sorted(run.executor.server.accounts) or [b"default"]
 
 
-@command("acl|whoami", 2, _FLAGS)
+@command("acl|whoami", 2, "server", _FLAGS)
 def acl_whoami(run: Run, argv: Args) -> Reply:
     """Under what name one came in."""
     return run.session.user
 
 
-@command("acl|users", 2, _ADMIN)
+@command("acl|users", 2, "server", _ADMIN)
 def acl_users(run: Run, argv: Args) -> Reply:
     """Who may come in."""
     return _users(run)
 
 
-@command("acl|list", 2, _ADMIN)
+@command("acl|list", 2, "server", _ADMIN)
 def acl_list(run: Run, argv: Args) -> Reply:
     """The same as rules, without tokens."""
     secret = b"" if run.executor.server.wants_password else b"nopass "
     return [b"user %b on %b~* &* +@all" % (user, secret) for user in _users(run)]
 
 
-@command("acl|getuser", 3, _ADMIN)
+@command("acl|getuser", 3, "server", _ADMIN)
 def acl_getuser(run: Run, argv: Args) -> Reply:
     """A user's rules, without tokens."""
     if argv[2] not in _users(run):
@@ -60,22 +59,23 @@ def acl_getuser(run: Run, argv: Args) -> Reply:
     )
 
 
-@command("acl|cat", -2, _FLAGS)
+@command("acl|cat", -2, "server", _FLAGS)
 def acl_cat(run: Run, argv: Args) -> Reply:
     """Categories of commands, or the commands of one."""
     if len(argv) == 2:
-        return list(CATEGORIES)
+        return [category.encode() for category in CATEGORIES]
     if len(argv) > 3:
         raise CommandError(
             b"ERR unknown subcommand or wrong number of arguments for '%b'. Try ACL HELP."
             % argv[1][:128]
         )
-    if argv[2].lower() not in CATEGORIES:
+    category = argv[2].decode("latin-1").lower()
+    if category not in CATEGORIES:
         raise CommandError(b"ERR Unknown category '%b'" % argv[2])
-    return in_category(argv[2].lower())
+    return in_category(category)
 
 
-@command("acl|log", -2, _ADMIN)
+@command("acl|log", -2, "server", _ADMIN)
 def acl_log(run: Run, argv: Args) -> Reply:
     """Whoever was turned away; not kept: [count|RESET]."""
     if len(argv) > 2:
@@ -85,7 +85,7 @@ def acl_log(run: Run, argv: Args) -> Reply:
     return []
 
 
-@command("acl|genpass", -2, _FLAGS)
+@command("acl|genpass", -2, "server", _FLAGS)
 def acl_genpass(run: Run, argv: Args) -> Reply:
     """Random digits for a token: [bits]."""
     bits = to_int(argv[2]) if len(argv) > 2 else 256
@@ -98,7 +98,7 @@ def acl_genpass(run: Run, argv: Args) -> Reply:
     return b"%0*x" % (count, run.executor.server.secret_bits(count * 4))
 
 
-@command("acl|dryrun", -4, _ADMIN)
+@command("acl|dryrun", -4, "server", _ADMIN)
 def acl_dryrun(run: Run, argv: Args) -> Reply:
     """Whether a user may run a command: whoever is known may run all there are."""
     if argv[2] not in _users(run):
@@ -113,13 +113,13 @@ def acl_dryrun(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("acl|setuser", -3, _ADMIN)
+@command("acl|setuser", -3, "server", _ADMIN)
 def acl_setuser(run: Run, argv: Args) -> Reply:
     """Refused."""
     raise CommandError(_NO_CHANGE)
 
 
-@command("acl|deluser", -3, _ADMIN)
+@command("acl|deluser", -3, "server", _ADMIN)
 def acl_deluser(run: Run, argv: Args) -> Reply:
     """Refused, unless there is no such user."""
     if b"default" in argv[2:]:
@@ -129,19 +129,13 @@ def acl_deluser(run: Run, argv: Args) -> Reply:
     raise CommandError(_NO_CHANGE)
 
 
-@command("acl|save", 2, _ADMIN)
+@command("acl|save", 2, "server", _ADMIN)
 def acl_save(run: Run, argv: Args) -> Reply:
     """Refused."""
     raise CommandError(_NO_FILE)
 
 
-@command("acl|load", 2, _ADMIN)
+@command("acl|load", 2, "server", _ADMIN)
 def acl_load(run: Run, argv: Args) -> Reply:
     """Refused."""
     raise CommandError(_NO_FILE)
-
-
-@command("acl|help", 2, "loading stale")
-def acl_help(run: Run, argv: Args) -> Reply:
-    """What ACL can do."""
-    return help_lines(b"acl")

@@ -81,19 +81,19 @@ def _confirmed(run: Run) -> Reply:
     return WRITTEN
 
 
-@command("subscribe", -2, _FLAGS)
+@command("subscribe", -2, "pubsub", _FLAGS + " @pubsub")
 def subscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels."""
     return _enter(run, argv, _CHANNELS)
 
 
-@command("unsubscribe", -1, _FLAGS)
+@command("unsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
 def unsubscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels, or to any, no more."""
     return _leave(run, argv, _CHANNELS)
 
 
-@command("psubscribe", -2, _FLAGS)
+@command("psubscribe", -2, "pubsub", _FLAGS + " @pubsub")
 def psubscribe(run: Run, argv: Args) -> Reply:
     """Listen to channels that match."""
     for pattern in argv[1:]:
@@ -103,13 +103,13 @@ def psubscribe(run: Run, argv: Args) -> Reply:
     return _enter(run, argv, _PATTERNS)
 
 
-@command("punsubscribe", -1, _FLAGS)
+@command("punsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
 def punsubscribe(run: Run, argv: Args) -> Reply:
     """No more."""
     return _leave(run, argv, _PATTERNS)
 
 
-@command("ssubscribe", -2, _FLAGS, keys=(1, -1, 1))
+@command("ssubscribe", -2, "pubsub", _FLAGS + " @pubsub", keys=(1, -1, 1))
 def ssubscribe(run: Run, argv: Args) -> Reply:
     """Listen to shard channels; inside of MULTI only its elder kin still may."""
     if not run.may_wait:
@@ -117,19 +117,25 @@ def ssubscribe(run: Run, argv: Args) -> Reply:
     return _enter(run, argv, _SHARDS)
 
 
-@command("sunsubscribe", -1, _FLAGS, keys=(1, -1, 1))
+@command("sunsubscribe", -1, "pubsub", _FLAGS + " @pubsub", keys=(1, -1, 1))
 def sunsubscribe(run: Run, argv: Args) -> Reply:
     """No more."""
     return _leave(run, argv, _SHARDS)
 
 
-@command("publish", 3, "pubsub_command loading stale fast may_replicate sentinel")
+@command("publish", 3, "pubsub", "pubsub_command loading stale fast may_replicate sentinel @pubsub")
 def publish(run: Run, argv: Args) -> Reply:
     """Deliver a message to who listens now; answers to how many."""
     return run.executor.pubsub.publish(argv[1], argv[2])
 
 
-@command("spublish", 3, "pubsub_command loading stale fast may_replicate", keys=(1, 1, 1))
+@command(
+    "spublish",
+    3,
+    "pubsub",
+    "pubsub_command loading stale fast may_replicate @pubsub",
+    keys=(1, 1, 1),
+)
 def spublish(run: Run, argv: Args) -> Reply:
     """The same, to a shard channel."""
     return run.executor.pubsub.publish_shard(argv[1], argv[2])
@@ -154,40 +160,31 @@ def _counts(table: Table, argv: Args) -> list[bytes | int]:
     return out
 
 
-@command("pubsub|channels", -2, "pubsub_command loading stale")
+@command("pubsub|channels", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_channels(run: Run, argv: Args) -> Reply:
     """Channels that somebody listens to."""
     return _named(run.executor.pubsub.channels, argv)
 
 
-@command("pubsub|numsub", -2, "pubsub_command loading stale")
+@command("pubsub|numsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numsub(run: Run, argv: Args) -> Reply:
     """How many listen to each."""
     return _counts(run.executor.pubsub.channels, argv)
 
 
-@command("pubsub|numpat", 2, "pubsub_command loading stale")
+@command("pubsub|numpat", 2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numpat(run: Run, argv: Args) -> Reply:
     """How many patterns are listened to."""
     return len(run.executor.pubsub.patterns)
 
 
-@command("pubsub|shardchannels", -2, "pubsub_command loading stale")
+@command("pubsub|shardchannels", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_shardchannels(run: Run, argv: Args) -> Reply:
     """Shard channels that somebody listens to."""
     return _named(run.executor.pubsub.shard_channels, argv)
 
 
-@command("pubsub|shardnumsub", -2, "pubsub_command loading stale")
+@command("pubsub|shardnumsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_shardnumsub(run: Run, argv: Args) -> Reply:
     """How many listen to each."""
     return _counts(run.executor.pubsub.shard_channels, argv)
-
-
-@command("pubsub|help", 2, "loading stale")
-def pubsub_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        b"PUBSUB <subcommand> [<arg> ...]: CHANNELS [pattern], NUMPAT, NUMSUB [channel ...], "
-        b"SHARDCHANNELS [pattern], SHARDNUMSUB [channel ...]"
-    ]

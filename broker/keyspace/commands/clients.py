@@ -1,8 +1,4 @@
-"""CLIENT: who is connected, under what name, and ending or waking others.
-
-Tracking (CLIENT TRACKING and what belongs to it) needs a note of every key a client has read; it is
-refused, and asking whether it is on says no.
-"""
+"""CLIENT: who is connected, under what name, and ending or waking others."""
 
 from __future__ import annotations
 
@@ -10,24 +6,17 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.keyspace.commands.connection import check_name
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import COMMANDS, Args, command
-from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Map, Members, Reply, Verbatim
+from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Reply, Verbatim
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 
 _FLAGS: Final = "noscript loading stale"
 _ADMIN: Final = "admin " + _FLAGS
 _NO_ID: Final = b"ERR client-id should be greater than 0"
-_NO_TRACKING: Final = (
-    b"ERR client side caching is not supported: keys that clients read are not kept"
-)
 _UNBLOCKED: Final = b"UNBLOCKED client unblocked via CLIENT UNBLOCK"
-_NO_PAUSE: Final = (
-    b"ERR CLIENT PAUSE is not supported: stop the clients, or hand the leadership over"
-)
 _TYPES: Final = {
     b"normal": b"normal",
     b"pubsub": b"pubsub",
@@ -40,19 +29,19 @@ _TYPES: Final = {
 # ---------------------------------------------------------------------- oneself
 
 
-@command("client|id", 2, _FLAGS)
+@command("client|id", 2, "connection", _FLAGS)
 def client_id(run: Run, argv: Args) -> Reply:
     """The number of this connection."""
     return run.session.number
 
 
-@command("client|getname", 2, _FLAGS)
+@command("client|getname", 2, "connection", _FLAGS)
 def client_getname(run: Run, argv: Args) -> Reply:
     """The name of this connection, if it has one."""
     return run.session.name or None
 
 
-@command("client|setname", 3, _FLAGS)
+@command("client|setname", 3, "connection", _FLAGS)
 def client_setname(run: Run, argv: Args) -> Reply:
     """Give this connection a name; an empty one takes it away."""
     check_name(argv[2])
@@ -60,7 +49,7 @@ def client_setname(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("client|setinfo", 4, _FLAGS)
+@command("client|setinfo", 4, "connection", _FLAGS)
 def client_setinfo(run: Run, argv: Args) -> Reply:
     """Say by which library this client speaks: LIB-NAME name, LIB-VER version."""
     which, value = argv[2].lower(), argv[3]
@@ -74,13 +63,13 @@ def client_setinfo(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("client|info", 2, _FLAGS)
+@command("client|info", 2, "connection", _FLAGS)
 def client_info(run: Run, argv: Args) -> Reply:
     """This connection, as in CLIENT LIST."""
     return Verbatim(line_of(run, run.session))
 
 
-@command("client|reply", 3, _FLAGS)
+@command("client|reply", 3, "connection", _FLAGS)
 def client_reply(run: Run, argv: Args) -> Reply:
     """Whether commands are answered: ON, OFF, or SKIP for the next one."""
     session, mode = run.session, argv[2].lower()
@@ -95,20 +84,6 @@ def client_reply(run: Run, argv: Args) -> Reply:
     session.look()
     # Inside EXEC there is a place for an answer, which something has to fill.
     return OK if mode == b"on" or not run.may_wait else WRITTEN
-
-
-@command("client|no-evict", 3, _ADMIN)
-def client_no_evict(run: Run, argv: Args) -> Reply:
-    """Noted for CLIENT LIST; no client is ever dropped for the server's memory."""
-    run.session.no_evict = _is_on(argv[2])
-    return OK
-
-
-def _is_on(word: bytes) -> bool:
-    word = word.lower()
-    if word not in (b"on", b"off"):
-        raise syntax()
-    return word == b"on"
 
 
 # ---------------------------------------------------------------------- others
@@ -179,7 +154,7 @@ def line_of(run: Run, session: Session) -> bytes:
     )
 
 
-@command("client|list", -2, _ADMIN)
+@command("client|list", -2, "connection", _ADMIN)
 def client_list(run: Run, argv: Args) -> Reply:
     """Who is connected: [TYPE type] or [ID id ...]."""
     sessions = run.executor.sessions
@@ -204,7 +179,7 @@ def _type(word: bytes) -> bytes:
     return known
 
 
-@command("client|kill", -3, _ADMIN)
+@command("client|kill", -3, "connection", _ADMIN)
 def client_kill(run: Run, argv: Args) -> Reply:
     """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
     sessions = list(run.executor.sessions.values())
@@ -272,7 +247,7 @@ def _end(run: Run, session: Session) -> None:
     session.kill()
 
 
-@command("client|unblock", -3, _ADMIN)
+@command("client|unblock", -3, "connection", _ADMIN)
 def client_unblock(run: Run, argv: Args) -> Reply:
     """Wake a client from a blocking command, as if its time were up: id [TIMEOUT|ERROR]."""
     with_error = False
@@ -291,57 +266,3 @@ def client_unblock(run: Run, argv: Args) -> Reply:
         return 0
     session.answer(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
     return 1
-
-
-# ---------------------------------------------------------------------- what is not here
-
-
-@command("client|pause", -3, _ADMIN)
-def client_pause(run: Run, argv: Args) -> Reply:
-    """Refused."""
-    if len(argv) == 4 and argv[3].lower() not in (b"write", b"all"):
-        raise CommandError(b"ERR CLIENT PAUSE mode must be WRITE or ALL")
-    if to_int(argv[2], b"ERR timeout is not an integer or out of range") < 0:
-        raise CommandError(b"ERR timeout is negative")
-    raise CommandError(_NO_PAUSE)
-
-
-@command("client|unpause", 2, _ADMIN)
-def client_unpause(run: Run, argv: Args) -> Reply:
-    """Nobody is ever paused."""
-    return OK
-
-
-@command("client|tracking", -3, _FLAGS)
-def client_tracking(run: Run, argv: Args) -> Reply:
-    """Refused, but to turn it off."""
-    if _is_on(argv[2]):
-        raise CommandError(_NO_TRACKING)
-    return OK
-
-
-@command("client|caching", 3, _FLAGS)
-def client_caching(run: Run, argv: Args) -> Reply:
-    """Refused, as to everybody who is not tracked."""
-    raise CommandError(
-        b"ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or "
-        b"OPTOUT mode enabled"
-    )
-
-
-@command("client|getredir", 2, _FLAGS)
-def client_getredir(run: Run, argv: Args) -> Reply:
-    """To whom invalidations go: tracking is off."""
-    return -1
-
-
-@command("client|trackinginfo", 2, _FLAGS)
-def client_trackinginfo(run: Run, argv: Args) -> Reply:
-    """How this client is tracked: not at all."""
-    return Map([b"flags", Members([b"off"]), b"redirect", -1, b"prefixes", []])
-
-
-@command("client|help", 2, "loading stale")
-def client_help(run: Run, argv: Args) -> Reply:
-    """What CLIENT can do."""
-    return help_lines(b"client")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.commands.settings_table import ALIASES, SETTINGS, Setting
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
@@ -49,7 +48,7 @@ def value_of(server: ServerState, name: bytes) -> bytes:
     return SETTINGS[name].default if value is None else value
 
 
-@command("config|get", -3, _ADMIN)
+@command("config|get", -3, "server", _ADMIN)
 def config_get(run: Run, argv: Args) -> Reply:
     """Settings whose names match one of the patterns."""
     server = run.executor.server
@@ -69,7 +68,7 @@ def config_get(run: Run, argv: Args) -> Reply:
     return Map([text for pair in found.items() for text in pair])
 
 
-@command("config|set", -4, _ADMIN)
+@command("config|set", -4, "server", _ADMIN)
 def config_set(run: Run, argv: Args) -> Reply:
     """Change settings, all of them or none: name value [name value ...]."""
     if len(argv) % 2:
@@ -145,7 +144,7 @@ def _bytes_of(text: bytes) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-@command("config|resetstat", 2, _ADMIN)
+@command("config|resetstat", 2, "server", _ADMIN)
 def config_resetstat(run: Run, argv: Args) -> Reply:
     """Have INFO count from zero again."""
     server = run.executor.server
@@ -157,15 +156,3 @@ def config_resetstat(run: Run, argv: Args) -> Reply:
         "expired_keys": run.keyspace.expired_keys,
     }
     return OK
-
-
-@command("config|rewrite", 2, _ADMIN)
-def config_rewrite(run: Run, argv: Args) -> Reply:
-    """Refused: the broker's own configuration is nobody's to write."""
-    raise CommandError(b"ERR The server is running without a config file")
-
-
-@command("config|help", 2, "loading stale")
-def config_help(run: Run, argv: Args) -> Reply:
-    """What CONFIG can do."""
-    return help_lines(b"config")

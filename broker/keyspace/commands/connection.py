@@ -22,7 +22,7 @@ _NO_PASSWORD: Final = (
 _WRONG: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
 
-@command("ping", -1, "fast sentinel pubsub")
+@command("ping", -1, "connection", "fast sentinel pubsub")
 def ping(run: Run, argv: Args) -> Reply:
     """PONG, or what was given."""
     if len(argv) > 2:
@@ -33,13 +33,13 @@ def ping(run: Run, argv: Args) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@command("echo", 2, "loading stale fast")
+@command("echo", 2, "connection", "loading stale fast")
 def echo(run: Run, argv: Args) -> Reply:
     """What was given."""
     return argv[1]
 
 
-@command("select", 2, "loading stale fast")
+@command("select", 2, "connection", "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
     """Go on in another database."""
     number = to_int(argv[1])
@@ -65,7 +65,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
     run.session.look()
 
 
-@command("auth", -2, _FLAGS)
+@command("auth", -2, "connection", _FLAGS)
 def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:
@@ -80,7 +80,7 @@ def auth(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("hello", -1, _FLAGS)
+@command("hello", -1, "connection", _FLAGS)
 def hello(run: Run, argv: Args) -> Reply:
     """Choose the protocol: [2|3 [AUTH user token] [SETNAME name]]."""
     session = run.session
@@ -142,14 +142,14 @@ def check_name(name: bytes, what: bytes = b"Client names") -> None:
         raise CommandError(b"ERR %b cannot contain spaces, newlines or special characters." % what)
 
 
-@command("quit", -1, _FLAGS + " pubsub now")
+@command("quit", -1, "connection", _FLAGS + " pubsub now")
 def quit_(run: Run, argv: Args) -> Reply:
     """Say goodbye."""
     run.session.closing = True
     return OK
 
 
-@command("reset", 1, _FLAGS + " pubsub now")
+@command("reset", 1, "connection", _FLAGS + " pubsub now")
 def reset(run: Run, argv: Args) -> Reply:
     """Be as a new client."""
     session = run.session

@@ -21,25 +21,25 @@ def _increase(run: Run, key: bytes, by: int) -> Reply:
     return total
 
 
-@command("incr", 2, "write denyoom fast", keys=(1, 1, 1))
+@command("incr", 2, "string", "write denyoom fast", keys=(1, 1, 1))
 def incr(run: Run, argv: Args) -> Reply:
     """One more."""
     return _increase(run, argv[1], 1)
 
 
-@command("decr", 2, "write denyoom fast", keys=(1, 1, 1))
+@command("decr", 2, "string", "write denyoom fast", keys=(1, 1, 1))
 def decr(run: Run, argv: Args) -> Reply:
     """One less."""
     return _increase(run, argv[1], -1)
 
 
-@command("incrby", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("incrby", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def incrby(run: Run, argv: Args) -> Reply:
     """So many more."""
     return _increase(run, argv[1], to_int(argv[2]))
 
 
-@command("decrby", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("decrby", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def decrby(run: Run, argv: Args) -> Reply:
     """So many less."""
     by = to_int(argv[2])
@@ -48,7 +48,7 @@ def decrby(run: Run, argv: Args) -> Reply:
     return _increase(run, argv[1], -by)
 
 
-@command("incrbyfloat", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("incrbyfloat", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def incrbyfloat(run: Run, argv: Args) -> Reply:
     """More by a number with decimals."""
     database, key = run.database, argv[1]

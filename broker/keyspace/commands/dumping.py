@@ -1,4 +1,4 @@
-"""DUMP and RESTORE: values as Redis 7.0 serialises them."""
+"""RESTORE: values as DUMP of a Redis up to 7.0 serialises them, so that they can move here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.dumps.writing import dump as dumped
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.options import Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -17,31 +17,39 @@ _UNPACKED: Final = 4
 """A value takes so much more than its dump, about."""
 
 
-@command("dump", 2, "readonly", keys=(1, 1, 1))
-def dump(run: Run, argv: Args) -> Reply:
-    """The serialised value of a key."""
-    value = run.database.find(argv[1])
-    if value is None:
-        return None
-    try:
-        return dumped(value)
-    except BadDump as error:
-        raise CommandError(b"ERR DUMP: " + str(error).encode()) from None
+def _idle(text: bytes) -> None:
+    """Checked, and not kept."""
+    if to_int(text) < 0:
+        raise CommandError(b"ERR Invalid IDLETIME value, must be >= 0")
 
 
-@command("restore-asking", -4, "write denyoom asking", keys=(1, 1, 1))
+def _frequency(text: bytes) -> None:
+    """Likewise."""
+    if not 0 <= to_int(text) <= 255:
+        raise CommandError(b"ERR Invalid FREQ value, must be >= 0 and <= 255")
+
+
+_OPTIONS: Final[Options] = {
+    b"replace": ("replace", None),
+    b"absttl": ("absttl", None),
+    b"idletime": ("used", _idle),
+    b"freq": ("used", _frequency),
+}
+
+
+@command("restore-asking", -4, "generic", "write denyoom asking @dangerous", keys=(1, 1, 1))
 def restore_asking(run: Run, argv: Args) -> Reply:
     """RESTORE, as MIGRATE calls it."""
     return restore(run, argv)
 
 
-@command("restore", -4, "write denyoom", keys=(1, 1, 1))
+@command("restore", -4, "generic", "write denyoom @dangerous", keys=(1, 1, 1))
 def restore(run: Run, argv: Args) -> Reply:
     """Give a key a serialised value: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""
-    replaces, absolute = _options(argv)
+    found = read_options(argv, 4, _OPTIONS)
     database, key, payload = run.database, argv[1], argv[3]
     held = database.find(key) is not None
-    if held and not replaces:
+    if held and "replace" not in found:
         raise CommandError(b"BUSYKEY Target key name already exists.")
     ttl_ms = to_int(argv[2])
     if ttl_ms < 0:
@@ -56,7 +64,7 @@ def restore(run: Run, argv: Args) -> Reply:
     if held:
         database.remove(key)
     at_ms = ttl_ms
-    if ttl_ms and not absolute:
+    if ttl_ms and "absttl" not in found:
         # C adds in 64 bits, and what wraps around is over.
         at_ms = (ttl_ms + run.now_ms - INT64_MIN) % 2**64 + INT64_MIN
     if at_ms and at_ms <= run.now_ms and not run.keyspace.applying:
@@ -70,28 +78,3 @@ def restore(run: Run, argv: Args) -> Reply:
         database.set_expiry(key, min(at_ms, INT64_MAX))
     database.changed(key)
     return OK
-
-
-def _options(argv: Args) -> tuple[bool, bool]:
-    replaces = absolute = idle = frequency = False
-    at = 4
-    while at < len(argv):
-        option, more = argv[at].lower(), at + 1 < len(argv)
-        if option == b"replace":
-            replaces = True
-        elif option == b"absttl":
-            absolute = True
-        elif option == b"idletime" and more and not frequency:
-            at += 1
-            idle = True
-            if to_int(argv[at]) < 0:
-                raise CommandError(b"ERR Invalid IDLETIME value, must be >= 0")
-        elif option == b"freq" and more and not idle:
-            at += 1
-            frequency = True
-            if not 0 <= to_int(argv[at]) <= 255:
-                raise CommandError(b"ERR Invalid FREQ value, must be >= 0 and <= 255")
-        else:
-            raise syntax()
-        at += 1
-    return replaces, absolute

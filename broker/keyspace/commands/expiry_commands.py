@@ -67,25 +67,25 @@ def _expire(run: Run, argv: Args, *, base_ms: int, scale: int, name: bytes) -> R
     return 1
 
 
-@command("expire", -3, "write fast", keys=(1, 1, 1))
+@command("expire", -3, "generic", "write fast", keys=(1, 1, 1))
 def expire(run: Run, argv: Args) -> Reply:
     """End in so many seconds: [NX|XX|GT|LT]."""
     return _expire(run, argv, base_ms=run.now_ms, scale=1_000, name=b"expire")
 
 
-@command("pexpire", -3, "write fast", keys=(1, 1, 1))
+@command("pexpire", -3, "generic", "write fast", keys=(1, 1, 1))
 def pexpire(run: Run, argv: Args) -> Reply:
     """End in so many milliseconds."""
     return _expire(run, argv, base_ms=run.now_ms, scale=1, name=b"pexpire")
 
 
-@command("expireat", -3, "write fast", keys=(1, 1, 1))
+@command("expireat", -3, "generic", "write fast", keys=(1, 1, 1))
 def expireat(run: Run, argv: Args) -> Reply:
     """End at a Unix time in seconds."""
     return _expire(run, argv, base_ms=0, scale=1_000, name=b"expireat")
 
 
-@command("pexpireat", -3, "write fast", keys=(1, 1, 1))
+@command("pexpireat", -3, "generic", "write fast", keys=(1, 1, 1))
 def pexpireat(run: Run, argv: Args) -> Reply:
     """End at a Unix time in milliseconds."""
     return _expire(run, argv, base_ms=0, scale=1, name=b"pexpireat")
@@ -98,34 +98,34 @@ def _ends_ms(run: Run, key: bytes) -> int:
     return run.database.expires.get(key, -1)
 
 
-@command("ttl", 2, "readonly fast", keys=(1, 1, 1))
+@command("ttl", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def ttl(run: Run, argv: Args) -> Reply:
     """In how many seconds a key ends."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else (max(at_ms - run.now_ms, 0) + 500) // 1_000
 
 
-@command("pttl", 2, "readonly fast", keys=(1, 1, 1))
+@command("pttl", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def pttl(run: Run, argv: Args) -> Reply:
     """In how many milliseconds a key ends."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else max(at_ms - run.now_ms, 0)
 
 
-@command("expiretime", 2, "readonly fast", keys=(1, 1, 1))
+@command("expiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def expiretime(run: Run, argv: Args) -> Reply:
     """The Unix time in seconds when a key ends."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else (at_ms + 500) // 1_000
 
 
-@command("pexpiretime", 2, "readonly fast", keys=(1, 1, 1))
+@command("pexpiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def pexpiretime(run: Run, argv: Args) -> Reply:
     """The Unix time in milliseconds when a key ends."""
     return _ends_ms(run, argv[1])
 
 
-@command("persist", 2, "write fast", keys=(1, 1, 1))
+@command("persist", 2, "generic", "write fast", keys=(1, 1, 1))
 def persist(run: Run, argv: Args) -> Reply:
     """Let a key stay."""
     database, key = run.database, argv[1]

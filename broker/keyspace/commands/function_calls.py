@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
-from delaylog.broker.keyspace.dumps.functions import dump_libraries, load_libraries
+from delaylog.broker.keyspace.dumps.functions import load_libraries
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.registry import Args, command
@@ -27,19 +27,19 @@ def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
     return functions.call(argv[1], keys, args, resp=run.session.resp, read_only=read_only)
 
 
-@command("fcall", -3, _CALL, keys=named_keys)
+@command("fcall", -3, "scripting", _CALL, keys=named_keys)
 def fcall(run: Run, argv: Args) -> Reply:
     """Call a function: name numkeys [key …] [arg …]."""
     return _fcall(run, argv, read_only=False)
 
 
-@command("fcall_ro", -3, _CALL + " readonly", keys=named_keys)
+@command("fcall_ro", -3, "scripting", _CALL + " readonly", keys=named_keys)
 def fcall_ro(run: Run, argv: Args) -> Reply:
     """Call a function that only reads."""
     return _fcall(run, argv, read_only=True)
 
 
-@command("function|load", -3, _WRITE)
+@command("function|load", -3, "scripting", _WRITE)
 def function_load(run: Run, argv: Args) -> Reply:
     """Load a library: [REPLACE] source."""
     *options, source = argv[2:]
@@ -62,7 +62,7 @@ def function_load(run: Run, argv: Args) -> Reply:
     return name
 
 
-@command("function|delete", 3, "write noscript")
+@command("function|delete", 3, "scripting", "write noscript")
 def function_delete(run: Run, argv: Args) -> Reply:
     """Remove a library."""
     keyspace, name = run.keyspace, argv[2]
@@ -77,7 +77,7 @@ def function_delete(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|flush", -2, "write noscript")
+@command("function|flush", -2, "scripting", "write noscript")
 def function_flush(run: Run, argv: Args) -> Reply:
     """Remove all libraries."""
     take_mode(argv, 2, b"FUNCTION FLUSH only supports")
@@ -86,7 +86,7 @@ def function_flush(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|list", -2, "noscript")
+@command("function|list", -2, "scripting", "noscript")
 def function_list(run: Run, argv: Args) -> Reply:
     """The libraries: [LIBRARYNAME pattern] [WITHCODE]."""
     with_code, pattern = False, b"*"
@@ -126,15 +126,9 @@ def function_list(run: Run, argv: Args) -> Reply:
     return out
 
 
-@command("function|dump", 2, "noscript")
-def function_dump(run: Run, argv: Args) -> Reply:
-    """All libraries as Redis serialises them."""
-    return dump_libraries(list(run.keyspace.libraries.values()))
-
-
-@command("function|restore", -3, _WRITE)
+@command("function|restore", -3, "scripting", _WRITE)
 def function_restore(run: Run, argv: Args) -> Reply:
-    """Load what FUNCTION DUMP gave: payload [FLUSH|APPEND|REPLACE]."""
+    """Load what FUNCTION DUMP of a Redis gave: payload [FLUSH|APPEND|REPLACE]."""
     if len(argv) > 4:
         raise CommandError(
             b"ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP."
@@ -158,28 +152,10 @@ def function_restore(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("function|stats", 2, "noscript allow_busy")
+@command("function|stats", 2, "scripting", "noscript allow_busy")
 def function_stats(run: Run, argv: Args) -> Reply:
     """How much there is; nothing can be running while this is read."""
     libraries = list(run.executor.scripting.functions().libraries())
     count = sum(len(library.functions) for library in libraries)
     numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])
     return Map([b"running_script", None, b"engines", Map([b"LUA", numbers])])
-
-
-@command("function|kill", 2, "noscript allow_busy")
-def function_kill(run: Run, argv: Args) -> Reply:
-    """End the running function: none can be running while this is read."""
-    raise CommandError(b"NOTBUSY No scripts in execution right now.")
-
-
-@command("function|help", 2, "loading stale")
-def function_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        Status(
-            b"FUNCTION LOAD [REPLACE] source, DELETE name, FLUSH [ASYNC|SYNC], DUMP, "
-            b"LIST [LIBRARYNAME pattern] [WITHCODE], "
-            b"RESTORE payload [FLUSH|APPEND|REPLACE], STATS, KILL"
-        )
-    ]

@@ -9,6 +9,7 @@ from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -26,7 +27,7 @@ _ELEMENT_BYTES: Final = 64
 # ---------------------------------------------------------------------- keys
 
 
-@command("del", -2, "write", keys=(1, -1, 1))
+@command("del", -2, "generic", "write", keys=(1, -1, 1))
 def del_(run: Run, argv: Args) -> Reply:
     """Remove keys; answers how many there were."""
     database = run.database
@@ -39,33 +40,33 @@ def del_(run: Run, argv: Args) -> Reply:
     return removed
 
 
-@command("unlink", -2, "write fast", keys=(1, -1, 1))
+@command("unlink", -2, "generic", "write fast", keys=(1, -1, 1))
 def unlink(run: Run, argv: Args) -> Reply:
     """DEL; large values are always taken apart later here."""
     return del_(run, argv)
 
 
-@command("exists", -2, "readonly fast", keys=(1, -1, 1))
+@command("exists", -2, "generic", "readonly fast", keys=(1, -1, 1))
 def exists(run: Run, argv: Args) -> Reply:
     """How many of these keys hold something; one named twice counts twice."""
     find = run.database.find
     return sum(find(key) is not None for key in argv[1:])
 
 
-@command("touch", -2, "readonly fast", keys=(1, -1, 1))
+@command("touch", -2, "generic", "readonly fast", keys=(1, -1, 1))
 def touch(run: Run, argv: Args) -> Reply:
     """How many of these keys hold something. Times of access are not kept."""
     return exists(run, argv)
 
 
-@command("type", 2, "readonly fast", keys=(1, 1, 1))
+@command("type", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def type_(run: Run, argv: Args) -> Reply:
     """What kind of value a key holds."""
     value = run.database.find(argv[1])
     return Status(b"none" if value is None else TYPE_NAMES[value.__class__])
 
 
-@command("keys", 2, "readonly")
+@command("keys", 2, "generic", "readonly @dangerous")
 def keys(run: Run, argv: Args) -> Reply:
     """All keys that match a pattern."""
     database = run.database
@@ -77,7 +78,7 @@ def keys(run: Run, argv: Args) -> Reply:
     return [key for key in database.values if match(key) and expires.get(key, now_ms + 1) > now_ms]
 
 
-@command("scan", -2, "readonly")
+@command("scan", -2, "generic", "readonly")
 def scan(run: Run, argv: Args) -> Reply:
     """Some keys and the cursor for more: cursor [MATCH pattern] [COUNT count] [TYPE type]."""
     cursor = to_cursor(argv[1])
@@ -99,7 +100,7 @@ def scan(run: Run, argv: Args) -> Reply:
     return [b"%d" % following, out]
 
 
-@command("randomkey", 1, "readonly")
+@command("randomkey", 1, "generic", "readonly")
 def randomkey(run: Run, argv: Args) -> Reply:
     """Any key."""
     database, keyspace = run.database, run.keyspace
@@ -117,14 +118,14 @@ def randomkey(run: Run, argv: Args) -> Reply:
 # ---------------------------------------------------------------------- keys to other places
 
 
-@command("rename", 3, "write", keys=(1, 2, 1))
+@command("rename", 3, "generic", "write", keys=(1, 2, 1))
 def rename(run: Run, argv: Args) -> Reply:
     """Give what a key holds to another key."""
     _rename(run, argv, if_absent=False)
     return OK
 
 
-@command("renamenx", 3, "write fast", keys=(1, 2, 1))
+@command("renamenx", 3, "generic", "write fast", keys=(1, 2, 1))
 def renamenx(run: Run, argv: Args) -> Reply:
     """The same, unless the other key holds something."""
     return 1 if _rename(run, argv, if_absent=True) else 0
@@ -152,7 +153,7 @@ def _place(database: Database, key: bytes, value: Value, at_ms: int | None) -> N
         database.set_expiry(key, at_ms)
 
 
-@command("move", 3, "write fast", keys=(1, 1, 1))
+@command("move", 3, "generic", "write fast", keys=(1, 1, 1))
 def move(run: Run, argv: Args) -> Reply:
     """Give what a key holds to the same key of another database."""
     key, source = argv[1], run.database
@@ -169,27 +170,18 @@ def move(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("copy", -3, "write denyoom", keys=(1, 2, 1))
+@command("copy", -3, "generic", "write denyoom", keys=(1, 2, 1))
 def copy(run: Run, argv: Args) -> Reply:
     """Copy what a key holds: [DB number] [REPLACE]."""
     database, source_key, target_key = run.database, argv[1], argv[2]
-    target = database
-    replaces = False
-    at = 3
-    while at < len(argv):
-        option = argv[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option == b"db" and at + 1 < len(argv):
-            at += 1
-            target = _database(run, argv[at])
-        else:
-            raise syntax()
-        at += 1
+    found = read_options(
+        argv, 3, {b"replace": ("replace", None), b"db": ("db", lambda text: _database(run, text))}
+    )
+    _, target = found.get("db", (b"", database))
     if target is database and source_key == target_key:
         raise CommandError(_SAME)
     value = database.find(source_key)
-    if value is None or (target.find(target_key) is not None and not replaces):
+    if value is None or (target.find(target_key) is not None and "replace" not in found):
         return 0
     if not isinstance(value, bytes):
         size = 1 if isinstance(value, bytearray) else _ELEMENT_BYTES
@@ -217,13 +209,13 @@ def _database(run: Run, text: bytes, refusal: bytes | None = None) -> Database:
 # ---------------------------------------------------------------------- whole databases
 
 
-@command("dbsize", 1, "readonly fast")
+@command("dbsize", 1, "generic", "readonly fast")
 def dbsize(run: Run, argv: Args) -> Reply:
     """How many keys there are."""
     return len(run.database.values)
 
 
-@command("swapdb", 3, "write fast")
+@command("swapdb", 3, "generic", "write fast @dangerous")
 def swapdb(run: Run, argv: Args) -> Reply:
     """Exchange what two databases hold; clients stay where they are."""
     keyspace = run.keyspace
@@ -252,7 +244,7 @@ def _check_flush(argv: Args) -> None:
         raise syntax()
 
 
-@command("flushdb", -1, "write")
+@command("flushdb", -1, "generic", "write @dangerous")
 def flushdb(run: Run, argv: Args) -> Reply:
     """Remove all keys of a database: [ASYNC|SYNC]."""
     _check_flush(argv)
@@ -260,7 +252,7 @@ def flushdb(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("flushall", -1, "write")
+@command("flushall", -1, "generic", "write @dangerous")
 def flushall(run: Run, argv: Args) -> Reply:
     """Remove all keys: [ASYNC|SYNC]."""
     _check_flush(argv)
@@ -268,7 +260,7 @@ def flushall(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("wait", 3, "noscript")
+@command("wait", 3, "generic", "noscript @connection")
 def wait(run: Run, argv: Args) -> Reply:
     """Wait for so many replicas of Redis's own kind, of which there are none: count ms."""
     wanted = to_int(argv[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace import long_double
@@ -50,7 +51,7 @@ def _put(run: Run, argv: Args) -> int:
     return len(value) - before
 
 
-@command("hset", -4, _WRITE, keys=(1, 1, 1))
+@command("hset", -4, "hash", _WRITE, keys=(1, 1, 1))
 def hset(run: Run, argv: Args) -> Reply:
     """Set fields; answers how many are new."""
     if len(argv) % 2:
@@ -58,7 +59,7 @@ def hset(run: Run, argv: Args) -> Reply:
     return _put(run, argv)
 
 
-@command("hmset", -4, _WRITE, keys=(1, 1, 1))
+@command("hmset", -4, "hash", _WRITE, keys=(1, 1, 1))
 def hmset(run: Run, argv: Args) -> Reply:
     """Set fields."""
     if len(argv) % 2:
@@ -67,7 +68,7 @@ def hmset(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("hsetnx", 4, _WRITE, keys=(1, 1, 1))
+@command("hsetnx", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hsetnx(run: Run, argv: Args) -> Reply:
     """Set a field that is not there."""
     value = run.database.of_kind(HashValue, argv[1])
@@ -76,14 +77,14 @@ def hsetnx(run: Run, argv: Args) -> Reply:
     return _put(run, argv)
 
 
-@command("hget", 3, "readonly fast", keys=(1, 1, 1))
+@command("hget", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hget(run: Run, argv: Args) -> Reply:
     """What a field holds."""
     value = run.database.of_kind(HashValue, argv[1])
     return None if value is None else value.get(argv[2])
 
 
-@command("hmget", -3, "readonly fast", keys=(1, 1, 1))
+@command("hmget", -3, "hash", "readonly fast", keys=(1, 1, 1))
 def hmget(run: Run, argv: Args) -> Reply:
     """What fields hold."""
     value = run.database.of_kind(HashValue, argv[1])
@@ -92,7 +93,7 @@ def hmget(run: Run, argv: Args) -> Reply:
     return [value.get(field) for field in argv[2:]]
 
 
-@command("hdel", -3, "write fast", keys=(1, 1, 1))
+@command("hdel", -3, "hash", "write fast", keys=(1, 1, 1))
 def hdel(run: Run, argv: Args) -> Reply:
     """Remove fields; answers how many were there."""
     key = argv[1]
@@ -109,35 +110,35 @@ def hdel(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("hlen", 2, "readonly fast", keys=(1, 1, 1))
+@command("hlen", 2, "hash", "readonly fast", keys=(1, 1, 1))
 def hlen(run: Run, argv: Args) -> Reply:
     """How many fields there are."""
     value = run.database.of_kind(HashValue, argv[1])
     return 0 if value is None else len(value)
 
 
-@command("hstrlen", 3, "readonly fast", keys=(1, 1, 1))
+@command("hstrlen", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hstrlen(run: Run, argv: Args) -> Reply:
     """How long what a field holds is."""
     value = run.database.of_kind(HashValue, argv[1])
     return 0 if value is None else len(value.get(argv[2], b""))
 
 
-@command("hexists", 3, "readonly fast", keys=(1, 1, 1))
+@command("hexists", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hexists(run: Run, argv: Args) -> Reply:
     """Whether a field is there."""
     value = run.database.of_kind(HashValue, argv[1])
     return int(value is not None and argv[2] in value)
 
 
-@command("hkeys", 2, "readonly", keys=(1, 1, 1))
+@command("hkeys", 2, "hash", "readonly", keys=(1, 1, 1))
 def hkeys(run: Run, argv: Args) -> Reply:
     """All fields."""
     value = run.database.of_kind(HashValue, argv[1])
     return [] if value is None else list(value)
 
 
-@command("hvals", 2, "readonly", keys=(1, 1, 1))
+@command("hvals", 2, "hash", "readonly", keys=(1, 1, 1))
 def hvals(run: Run, argv: Args) -> Reply:
     """What all fields hold."""
     value = run.database.of_kind(HashValue, argv[1])
@@ -151,14 +152,14 @@ def _flat(value: HashValue) -> list[bytes]:
     return out
 
 
-@command("hgetall", 2, "readonly", keys=(1, 1, 1))
+@command("hgetall", 2, "hash", "readonly", keys=(1, 1, 1))
 def hgetall(run: Run, argv: Args) -> Reply:
     """All fields and what they hold."""
     value = run.database.of_kind(HashValue, argv[1])
     return Map([] if value is None else _flat(value))
 
 
-@command("hincrby", 4, _WRITE, keys=(1, 1, 1))
+@command("hincrby", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hincrby(run: Run, argv: Args) -> Reply:
     """Add to a number."""
     by = to_int(argv[3])
@@ -171,12 +172,11 @@ def hincrby(run: Run, argv: Args) -> Reply:
     return total
 
 
-@command("hincrbyfloat", 4, _WRITE, keys=(1, 1, 1))
+@command("hincrbyfloat", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hincrbyfloat(run: Run, argv: Args) -> Reply:
     """Add to a number with decimals."""
     key, field = argv[1], argv[2]
-    by = long_double.read(argv[3])
-    if by is None:
+    if isinf(long_double.read(argv[3])):
         raise CommandError(b"ERR value is NaN or Infinity")
     value = run.database.of_kind(HashValue, key)
     old = b"0" if value is None else value.get(field, b"0")
@@ -187,7 +187,7 @@ def hincrbyfloat(run: Run, argv: Args) -> Reply:
     return total
 
 
-@command("hscan", -3, "readonly", keys=(1, 1, 1))
+@command("hscan", -3, "hash", "readonly", keys=(1, 1, 1))
 def hscan(run: Run, argv: Args) -> Reply:
     """Some fields with what they hold, and the cursor for more."""
     cursor = to_cursor(argv[2])
@@ -210,7 +210,7 @@ def hscan(run: Run, argv: Args) -> Reply:
     return [b"%d" % following, out]
 
 
-@command("hrandfield", -2, "readonly", keys=(1, 1, 1))
+@command("hrandfield", -2, "hash", "readonly", keys=(1, 1, 1))
 def hrandfield(run: Run, argv: Args) -> Reply:
     """Random fields: [count [WITHVALUES]]; a negative count may give one twice."""
     with_values = False

@@ -99,7 +99,7 @@ def _persistence(run: Run) -> Members:
         b"async_loading": 0,
         b"rdb_changes_since_last_save": 0,
         b"rdb_bgsave_in_progress": 0,
-        b"rdb_last_save_time": (server.saved_ms or server.started_ms) // 1000,
+        b"rdb_last_save_time": server.started_ms // 1000,
         b"rdb_last_bgsave_status": b"ok",
         b"rdb_last_bgsave_time_sec": -1,
         b"rdb_current_bgsave_time_sec": -1,
@@ -208,7 +208,7 @@ _SELDOM: Final = {b"commandstats", b"latencystats"}
 _ALL: Final = {name.lower() for name in _SECTIONS}
 
 
-@command("info", -1, "loading stale")
+@command("info", -1, "server", "loading stale @dangerous")
 def info(run: Run, argv: Args) -> Reply:
     """What there is to know of this server: [section ...], default, all or everything."""
     wanted: set[bytes] = set()

@@ -1,7 +1,7 @@
 """COMMAND: the table of commands as clients read it, generated from the table itself.
 
-Flags and numbers are as registered. Categories follow from flags and from the family; key
-specifications say where keys stand, and whether they are read or written, but nothing finer.
+Group, flags, categories and numbers are as registered; key specifications say where keys stand, and
+whether they are read or written, but nothing finer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from delaylog.broker.keyspace.commands.connection import REDIS_VERSION
-from delaylog.broker.keyspace.commands.help_texts import help_lines, summary_of
+from delaylog.broker.keyspace.commands.help_texts import summary_of
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
-from delaylog.broker.keyspace.registry import COMMANDS, NO_KEYS, Args, Command, command, keys_of
+from delaylog.broker.keyspace.registry import CATEGORIES, COMMANDS, Args, Command, command, keys_of
 from delaylog.broker.keyspace.replies import Map, Members, Reply, Status
 from delaylog.broker.keyspace.run import Run
 
@@ -24,85 +24,16 @@ _SHOWN_FLAGS: Final = (
     *("stale", "skip_monitor", "skip_slowlog", "asking", "fast", "no_auth", "no_mandatory_keys"),
     *("no_async_loading", "no_multi", "movablekeys", "allow_busy"),
 )
-CATEGORIES: Final = (
-    *(b"keyspace", b"read", b"write", b"set", b"sortedset", b"list", b"hash", b"string"),
-    *(b"bitmap", b"hyperloglog", b"geo", b"stream", b"pubsub", b"admin", b"fast", b"slow"),
-    *(b"blocking", b"dangerous", b"connection", b"transaction", b"scripting"),
-)
-# The family by the start of the module's name; the first that fits.
-_FAMILIES: Final = (
-    *(("string", "string"), ("counter", "string"), ("lcs", "string"), ("bit", "bitmap")),
-    *(("list", "list"), ("hash", "hash"), ("sets", "set"), ("sorted_set", "sorted-set")),
-    *(("geo", "geo"), ("hyperlog", "hyperloglog"), ("stream", "stream"), ("group", "stream")),
-    *(("consumer", "stream"), ("channels", "pubsub"), ("transactions", "transactions")),
-    *(("script", "scripting"), ("function", "scripting"), ("eval", "scripting")),
-    *(("connection", "connection"), ("clients", "connection"), ("introspection", "server")),
-    *(("generic", "generic"), ("expiry", "generic"), ("objects", "generic")),
-    *(("sorting", "generic"), ("dumping", "generic")),
-)
-_CATEGORY_OF: Final = {
-    "sorted-set": b"sortedset",
-    "generic": b"keyspace",
-    "transactions": b"transaction",
-    "server": None,
-    "module": None,
-}
-_DANGEROUS: Final = {
-    *(b"flushall", b"flushdb", b"keys", b"sort", b"sort_ro", b"restore", b"restore-asking"),
-    *(b"migrate", b"swapdb", b"info", b"role", b"lastsave"),
-}
-_ADMIN: Final = {b"role", b"lastsave"}
-"""Without the flag of that name."""
-_CONNECTION: Final = {b"asking", b"readonly", b"readwrite", b"wait", b"command"}
-_SORTS: Final = {b"set", b"sortedset", b"list"}
-_FIRST_KEY: Final = {
-    *(b"zunionstore", b"zinterstore", b"zdiffstore", b"georadius", b"georadiusbymember"),
-}
-"""Their first argument is always a key, wherever the others stand."""
-
-
-def group_of(entry: Command) -> str:
-    """The family, by the names of COMMAND DOCS."""
-    name = entry.name.partition(b"|")[0]
-    if name.startswith(b"dl."):
-        return "module"
-    one = next(iter(entry.subcommands.values()), entry)
-    module = one.function.__module__.rpartition(".")[2]
-    return next((group for start, group in _FAMILIES if module.startswith(start)), "server")
-
-
-def categories_of(entry: Command) -> list[bytes]:
-    """The categories of ACL."""
-    flags, group = entry.flags, group_of(entry)
-    has = {b"fast" if "fast" in flags else b"slow"}
-    if entry.name in (b"sort", b"sort_ro"):
-        has |= _SORTS
-    elif entry.name.partition(b"|")[0] in _CONNECTION:
-        has.add(b"connection")
-    elif not entry.subcommands and (group != "pubsub" or entry.name != b"pubsub|help"):
-        family = _CATEGORY_OF.get(group, group.encode())
-        if family is not None:
-            has.add(family)
-    for flag in ("write", "blocking", "admin"):
-        if flag in flags:
-            has.add(flag.encode())
-    if "readonly" in flags and group != "scripting":
-        has.add(b"read")
-    if entry.name in _ADMIN:
-        has.add(b"admin")
-    if "admin" in flags or entry.name in _DANGEROUS:
-        has.add(b"dangerous")
-    return [category for category in CATEGORIES if category in has]
 
 
 def _flags_of(entry: Command) -> list[Status]:
     has = set(entry.flags)
     # Here it says that subscribed clients may send it, there that it is about channels.
     has.discard("pubsub")
-    if group_of(entry) == "pubsub":
+    if entry.group == "pubsub":
         has.discard("no_multi")
-        if not entry.subcommands and entry.name != b"pubsub|help":
-            has.add("pubsub")
+    if "pubsub" in entry.categories:
+        has.add("pubsub")
     if not isinstance(entry.keys, tuple):
         has.add("movablekeys")
     return [Status(flag.encode()) for flag in _SHOWN_FLAGS if flag in has]
@@ -131,15 +62,14 @@ def _key_specs(entry: Command) -> Reply:
 
 def describe(entry: Command) -> Reply:
     """The ten members of a command's entry."""
-    places = (1, 1, 1) if entry.name in _FIRST_KEY else NO_KEYS
-    if isinstance(entry.keys, tuple):
-        places = entry.keys
     return [
         entry.name,
         entry.arity,
         Members(_flags_of(entry)),
-        *places,
-        Members([Status(b"@" + category) for category in categories_of(entry)]),
+        *entry.places,
+        Members(
+            [Status(b"@%b" % name.encode()) for name in CATEGORIES if name in entry.categories]
+        ),
         [],
         _key_specs(entry),
         [describe(sub) for sub in entry.subcommands.values()],
@@ -160,19 +90,19 @@ def everything() -> Iterable[Command]:
         yield from entry.subcommands.values()
 
 
-@command("command", -1, _FLAGS)
+@command("command", -1, "server", _FLAGS + " @connection")
 def command_(run: Run, argv: Args) -> Reply:
     """All commands with their flags, the places of their keys, and their subcommands."""
     return [describe(entry) for entry in COMMANDS.values()]
 
 
-@command("command|count", 2, _FLAGS)
+@command("command|count", 2, "server", _FLAGS + " @connection")
 def command_count(run: Run, argv: Args) -> Reply:
     """How many commands there are."""
     return len(COMMANDS)
 
 
-@command("command|info", -2, _FLAGS)
+@command("command|info", -2, "server", _FLAGS + " @connection")
 def command_info(run: Run, argv: Args) -> Reply:
     """The same as COMMAND, of these commands."""
     if len(argv) == 2:
@@ -183,7 +113,7 @@ def command_info(run: Run, argv: Args) -> Reply:
 
 def _document(entry: Command) -> Reply:
     flat: list[Reply] = [b"summary", summary_of(entry), b"since", REDIS_VERSION]
-    flat += [b"group", group_of(entry).encode()]
+    flat += [b"group", entry.group.encode()]
     if entry.subcommands:
         subs: list[Reply] = []
         for sub in entry.subcommands.values():
@@ -192,7 +122,7 @@ def _document(entry: Command) -> Reply:
     return Map(flat)
 
 
-@command("command|docs", -2, _FLAGS)
+@command("command|docs", -2, "server", _FLAGS + " @connection")
 def command_docs(run: Run, argv: Args) -> Reply:
     """What commands are for: [name ...]."""
     names = argv[2:] or list(COMMANDS)
@@ -204,7 +134,7 @@ def command_docs(run: Run, argv: Args) -> Reply:
     return Map(flat)
 
 
-@command("command|list", -2, _FLAGS)
+@command("command|list", -2, "server", _FLAGS + " @connection")
 def command_list(run: Run, argv: Args) -> Reply:
     """The names of commands: [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]."""
     if len(argv) == 2:
@@ -215,19 +145,19 @@ def command_list(run: Run, argv: Args) -> Reply:
     if kind == b"module":
         return []
     if kind == b"aclcat":
-        return in_category(value.lower())
+        return in_category(value.decode("latin-1").lower())
     if kind == b"pattern":
         match = matcher(value, ignore_case=True)
         return [entry.name for entry in everything() if match(entry.name)]
     raise syntax()
 
 
-def in_category(category: bytes) -> list[bytes]:
+def in_category(category: str) -> list[bytes]:
     """The commands of a category."""
     return [
         entry.name
         for entry in everything()
-        if category in categories_of(entry) and (not entry.subcommands or entry.arity == -1)
+        if category in entry.categories and (not entry.subcommands or entry.arity == -1)
     ]
 
 
@@ -248,26 +178,20 @@ def _keys(run: Run, argv: Args) -> tuple[Command, list[bytes]]:
     except (CommandError, IndexError):
         keys = []
     # Only scripts may be called without keys.
-    if not keys and group_of(entry) != "scripting":
+    if not keys and entry.group != "scripting":
         raise CommandError(b"ERR Invalid arguments specified for command")
     return entry, keys
 
 
-@command("command|getkeys", -4, _FLAGS)
+@command("command|getkeys", -4, "server", _FLAGS + " @connection")
 def command_getkeys(run: Run, argv: Args) -> Reply:
     """The keys that a whole command names."""
     return _keys(run, argv)[1]
 
 
-@command("command|getkeysandflags", -4, _FLAGS)
+@command("command|getkeysandflags", -4, "server", _FLAGS + " @connection")
 def command_getkeysandflags(run: Run, argv: Args) -> Reply:
     """The same, with whether they are read or written."""
     entry, keys = _keys(run, argv)
     flags = [b"RW", b"update"] if entry.write else [b"RO", b"access"]
     return [[key, Members([Status(flag) for flag in flags])] for key in keys]
-
-
-@command("command|help", 2, _FLAGS)
-def command_help(run: Run, argv: Args) -> Reply:
-    """What COMMAND can do."""
-    return help_lines(b"command")

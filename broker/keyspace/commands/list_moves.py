@@ -46,13 +46,13 @@ def _move(run: Run, source: bytes, target: bytes, *, left: bool, to_left: bool) 
     return item
 
 
-@command("rpoplpush", 3, "write denyoom", keys=(1, 2, 1))
+@command("rpoplpush", 3, "list", "write denyoom", keys=(1, 2, 1))
 def rpoplpush(run: Run, argv: Args) -> Reply:
     """Move the last element of a list to the front of another."""
     return _move(run, argv[1], argv[2], left=False, to_left=True)
 
 
-@command("lmove", 5, "write denyoom", keys=(1, 2, 1))
+@command("lmove", 5, "list", "write denyoom", keys=(1, 2, 1))
 def lmove(run: Run, argv: Args) -> Reply:
     """Move an element from an end of a list to an end of another."""
     left, to_left = _side(argv[3]), _side(argv[4])
@@ -70,7 +70,7 @@ def _move_or_wait(
     return item
 
 
-@command("brpoplpush", 4, _BLOCKING + " denyoom", keys=(1, 2, 1))
+@command("brpoplpush", 4, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def brpoplpush(run: Run, argv: Args) -> Reply:
     """RPOPLPUSH, or wait for an element."""
     timeout_ms = to_timeout_ms(run, argv[3])
@@ -78,7 +78,7 @@ def brpoplpush(run: Run, argv: Args) -> Reply:
     return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, late=late)
 
 
-@command("blmove", 6, _BLOCKING + " denyoom", keys=(1, 2, 1))
+@command("blmove", 6, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def blmove(run: Run, argv: Args) -> Reply:
     """LMOVE, or wait for an element."""
     left, to_left = _side(argv[3]), _side(argv[4])
@@ -102,13 +102,13 @@ def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
     return run.wait(argv, keys, timeout_ms, NO_ARRAY, ListValue)
 
 
-@command("blpop", -3, _BLOCKING, keys=(1, -2, 1))
+@command("blpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
 def blpop(run: Run, argv: Args) -> Reply:
     """The first element of the first list that has one, or wait."""
     return _pop_or_wait(run, argv, left=True)
 
 
-@command("brpop", -3, _BLOCKING, keys=(1, -2, 1))
+@command("brpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
 def brpop(run: Run, argv: Args) -> Reply:
     """The last element of the first list that has one, or wait."""
     return _pop_or_wait(run, argv, left=False)
@@ -159,7 +159,7 @@ def _blmpop_keys(argv: Args) -> list[bytes]:
     return argv[3 : 3 + to_int(argv[2])]
 
 
-@command("lmpop", -4, "write", keys=_lmpop_keys)
+@command("lmpop", -4, "list", "write", keys=_lmpop_keys)
 def lmpop(run: Run, argv: Args) -> Reply:
     """Up to COUNT elements of the first list that has any: numkeys key … LEFT|RIGHT."""
     keys, at = take_keys(argv, 1)
@@ -167,7 +167,7 @@ def lmpop(run: Run, argv: Args) -> Reply:
     return _take_first(run, keys, _take_count(argv, at + 1), left=left)
 
 
-@command("blmpop", -5, "write blocking", keys=_blmpop_keys)
+@command("blmpop", -5, "list", "write blocking", keys=_blmpop_keys)
 def blmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
     timeout_ms = to_timeout_ms(run, argv[1])

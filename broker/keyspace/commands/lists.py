@@ -39,25 +39,25 @@ def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
     return len(value)
 
 
-@command("lpush", -3, _PUSH, keys=(1, 1, 1))
+@command("lpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpush(run: Run, argv: Args) -> Reply:
     """Put elements in front; answers the length."""
     return _push(run, argv, left=True, made=True)
 
 
-@command("rpush", -3, _PUSH, keys=(1, 1, 1))
+@command("rpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpush(run: Run, argv: Args) -> Reply:
     """Put elements behind; answers the length."""
     return _push(run, argv, left=False, made=True)
 
 
-@command("lpushx", -3, _PUSH, keys=(1, 1, 1))
+@command("lpushx", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpushx(run: Run, argv: Args) -> Reply:
     """Put elements in front of a list that is there."""
     return _push(run, argv, left=True, made=False)
 
 
-@command("rpushx", -3, _PUSH, keys=(1, 1, 1))
+@command("rpushx", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpushx(run: Run, argv: Args) -> Reply:
     """Put elements behind a list that is there."""
     return _push(run, argv, left=False, made=False)
@@ -97,26 +97,26 @@ def _pop(run: Run, argv: Args, name: bytes, *, left: bool) -> Reply:
     return take_from(run, key, value, count, left=left)
 
 
-@command("lpop", -2, "write fast", keys=(1, 1, 1))
+@command("lpop", -2, "list", "write fast", keys=(1, 1, 1))
 def lpop(run: Run, argv: Args) -> Reply:
     """Take the first element, or the first `count`."""
     return _pop(run, argv, b"lpop", left=True)
 
 
-@command("rpop", -2, "write fast", keys=(1, 1, 1))
+@command("rpop", -2, "list", "write fast", keys=(1, 1, 1))
 def rpop(run: Run, argv: Args) -> Reply:
     """Take the last element, or the last `count`."""
     return _pop(run, argv, b"rpop", left=False)
 
 
-@command("llen", 2, "readonly fast", keys=(1, 1, 1))
+@command("llen", 2, "list", "readonly fast", keys=(1, 1, 1))
 def llen(run: Run, argv: Args) -> Reply:
     """How many elements there are."""
     value = run.database.of_kind(ListValue, argv[1])
     return 0 if value is None else len(value)
 
 
-@command("lindex", 3, "readonly", keys=(1, 1, 1))
+@command("lindex", 3, "list", "readonly", keys=(1, 1, 1))
 def lindex(run: Run, argv: Args) -> Reply:
     """The element at an index; -1 is the last one."""
     value = run.database.of_kind(ListValue, argv[1])
@@ -126,7 +126,7 @@ def lindex(run: Run, argv: Args) -> Reply:
     return value[at] if -len(value) <= at < len(value) else None
 
 
-@command("lset", 4, "write denyoom", keys=(1, 1, 1))
+@command("lset", 4, "list", "write denyoom", keys=(1, 1, 1))
 def lset(run: Run, argv: Args) -> Reply:
     """Replace the element at an index."""
     value = run.database.of_kind(ListValue, argv[1])
@@ -149,7 +149,7 @@ def _bounds(size: int, start: int, stop: int) -> tuple[int, int]:
     return start, min(stop + 1, size)
 
 
-@command("lrange", 4, "readonly", keys=(1, 1, 1))
+@command("lrange", 4, "list", "readonly", keys=(1, 1, 1))
 def lrange(run: Run, argv: Args) -> Reply:
     """The elements from one index to another."""
     start, stop = to_int(argv[2]), to_int(argv[3])
@@ -168,7 +168,7 @@ def lrange(run: Run, argv: Args) -> Reply:
     return list(islice(value, start, end))
 
 
-@command("ltrim", 4, "write", keys=(1, 1, 1))
+@command("ltrim", 4, "list", "write", keys=(1, 1, 1))
 def ltrim(run: Run, argv: Args) -> Reply:
     """Keep the elements from one index to another."""
     start, stop = to_int(argv[2]), to_int(argv[3])
@@ -191,7 +191,7 @@ def ltrim(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("lrem", 4, "write", keys=(1, 1, 1))
+@command("lrem", 4, "list", "write", keys=(1, 1, 1))
 def lrem(run: Run, argv: Args) -> Reply:
     """Remove elements that are equal: the first n, the last -n, or all (0)."""
     count, wanted = to_int(argv[2]), argv[3]
@@ -223,7 +223,7 @@ def lrem(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("linsert", 5, "write denyoom", keys=(1, 1, 1))
+@command("linsert", 5, "list", "write denyoom", keys=(1, 1, 1))
 def linsert(run: Run, argv: Args) -> Reply:
     """Put an element before or after another; answers the length, or -1 without that one."""
     side = argv[2].lower()
@@ -241,7 +241,7 @@ def linsert(run: Run, argv: Args) -> Reply:
     return len(value)
 
 
-@command("lpos", -3, "readonly", keys=(1, 1, 1))
+@command("lpos", -3, "list", "readonly", keys=(1, 1, 1))
 def lpos(run: Run, argv: Args) -> Reply:
     """Where an element is: [RANK rank] [COUNT count] [MAXLEN length]."""
     rank, count, most = 1, None, 0

@@ -10,7 +10,7 @@ from typing import Final
 from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import OK, Reply, Status
+from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
 
 _FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
@@ -59,25 +59,25 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     return scripts.run_words(argv[1], count, argv[3:], read_only=read_only)
 
 
-@command("eval", -3, _FLAGS, keys=named_keys)
+@command("eval", -3, "scripting", _FLAGS, keys=named_keys)
 def eval_(run: Run, argv: Args) -> Reply:
     """Run a script: script numkeys [key …] [arg …]."""
     return _eval(run, argv, read_only=False)
 
 
-@command("eval_ro", -3, _FLAGS + " readonly", keys=named_keys)
+@command("eval_ro", -3, "scripting", _FLAGS + " readonly", keys=named_keys)
 def eval_ro(run: Run, argv: Args) -> Reply:
     """Run a script that may only read."""
     return _eval(run, argv, read_only=True)
 
 
-@command("evalsha", -3, _FLAGS, keys=named_keys)
+@command("evalsha", -3, "scripting", _FLAGS, keys=named_keys)
 def evalsha(run: Run, argv: Args) -> Reply:
     """Run a script that is known: sha1 numkeys [key …] [arg …]."""
     return _evalsha(run, argv, read_only=False)
 
 
-@command("evalsha_ro", -3, _FLAGS + " readonly", keys=named_keys)
+@command("evalsha_ro", -3, "scripting", _FLAGS + " readonly", keys=named_keys)
 def evalsha_ro(run: Run, argv: Args) -> Reply:
     """Run a known script that may only read."""
     return _evalsha(run, argv, read_only=True)
@@ -86,13 +86,13 @@ def evalsha_ro(run: Run, argv: Args) -> Reply:
 # --------------------------------------------------------------------------- the cache
 
 
-@command("script|load", 3, "noscript stale")
+@command("script|load", 3, "scripting", "noscript stale")
 def script_load(run: Run, argv: Args) -> Reply:
     """Keep a script; answers its SHA1."""
     return run.executor.scripting.scripts.load(argv[2])
 
 
-@command("script|exists", -3, "noscript")
+@command("script|exists", -3, "scripting", "noscript")
 def script_exists(run: Run, argv: Args) -> Reply:
     """Which scripts are known."""
     scripts = run.executor.scripting.scripts
@@ -105,33 +105,9 @@ def take_mode(argv: Args, at: int, what: bytes) -> None:
         raise CommandError(b"ERR %b SYNC|ASYNC option" % what)
 
 
-@command("script|flush", -2, "noscript")
+@command("script|flush", -2, "scripting", "noscript")
 def script_flush(run: Run, argv: Args) -> Reply:
     """Forget all scripts."""
     take_mode(argv, 2, b"SCRIPT FLUSH only support")
     run.executor.scripting.scripts.flush()
     return OK
-
-
-@command("script|kill", 2, "noscript allow_busy")
-def script_kill(run: Run, argv: Args) -> Reply:
-    """End the running script: none can be running while this is read."""
-    raise CommandError(b"NOTBUSY No scripts in execution right now.")
-
-
-@command("script|debug", 3, "noscript")
-def script_debug(run: Run, argv: Args) -> Reply:
-    """There is no debugger."""
-    if argv[2].lower() == b"no":
-        return OK
-    if argv[2].lower() not in (b"yes", b"sync"):
-        raise CommandError(b"ERR Use SCRIPT DEBUG YES/SYNC/NO")
-    raise CommandError(b"ERR there is no debugger of scripts here")
-
-
-@command("script|help", 2, "loading stale")
-def script_help(run: Run, argv: Args) -> Reply:
-    """What there is."""
-    return [
-        Status(b"SCRIPT LOAD script, EXISTS sha1 [sha1 ...], FLUSH [ASYNC|SYNC], KILL, DEBUG NO")
-    ]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.help_texts import help_lines
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply, Status
+from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.run import Run
 
 _FLAGS: Final = "admin only_sentinel loading stale"
@@ -32,7 +31,7 @@ def _leader(run: Run) -> tuple[bytes, int] | None:
     return server.address
 
 
-@command("sentinel|get-master-addr-by-name", 3, _FLAGS)
+@command("sentinel|get-master-addr-by-name", 3, "server", _FLAGS)
 def get_master_addr_by_name(run: Run, argv: Args) -> Reply:
     """Host and port of the leader, whatever the name."""
     leader = _leader(run)
@@ -67,49 +66,31 @@ def _describe(run: Run, name: bytes) -> Reply:
     return Map([text for pair in members.items() for text in pair])
 
 
-@command("sentinel|master", 3, _FLAGS)
+@command("sentinel|master", 3, "server", _FLAGS)
 def master(run: Run, argv: Args) -> Reply:
     """The leader as sentinels describe masters."""
     return _describe(run, argv[2])
 
 
-@command("sentinel|masters", 2, _FLAGS)
+@command("sentinel|masters", 2, "server", _FLAGS)
 def masters(run: Run, argv: Args) -> Reply:
     """The same, in a list."""
     return [_describe(run, _NAME)]
 
 
-@command("sentinel|replicas", 3, _FLAGS)
+@command("sentinel|replicas", 3, "server", _FLAGS)
 def replicas(run: Run, argv: Args) -> Reply:
     """None are named."""
     return []
 
 
-@command("sentinel|slaves", 3, _FLAGS)
+@command("sentinel|slaves", 3, "server", _FLAGS)
 def slaves(run: Run, argv: Args) -> Reply:
     """None are named."""
     return []
 
 
-@command("sentinel|sentinels", 3, _FLAGS)
+@command("sentinel|sentinels", 3, "server", _FLAGS)
 def sentinels(run: Run, argv: Args) -> Reply:
     """None are known."""
     return []
-
-
-@command("sentinel|ckquorum", 3, _FLAGS)
-def ckquorum(run: Run, argv: Args) -> Reply:
-    """This node is enough to be asked."""
-    return Status(b"OK 1 usable Sentinels. Quorum and failover authorization can be reached")
-
-
-@command("sentinel|myid", 2, _FLAGS)
-def myid(run: Run, argv: Args) -> Reply:
-    """The number of this process's run."""
-    return run.executor.server.run_id
-
-
-@command("sentinel|help", 2, _FLAGS)
-def sentinel_help(run: Run, argv: Args) -> Reply:
-    """What SENTINEL can do."""
-    return help_lines(b"sentinel")

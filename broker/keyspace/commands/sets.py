@@ -25,7 +25,7 @@ def note_members(value: SetValue, members: Args) -> None:
         value.encoding = b"hashtable"
 
 
-@command("sadd", -3, "write denyoom fast", keys=(1, 1, 1))
+@command("sadd", -3, "set", "write denyoom fast", keys=(1, 1, 1))
 def sadd(run: Run, argv: Args) -> Reply:
     """Add members; answers how many are new."""
     key = argv[1]
@@ -40,7 +40,7 @@ def sadd(run: Run, argv: Args) -> Reply:
     return added
 
 
-@command("srem", -3, "write fast", keys=(1, 1, 1))
+@command("srem", -3, "set", "write fast", keys=(1, 1, 1))
 def srem(run: Run, argv: Args) -> Reply:
     """Remove members; answers how many were there."""
     key = argv[1]
@@ -56,7 +56,7 @@ def srem(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("smove", 4, "write fast", keys=(1, 2, 1))
+@command("smove", 4, "set", "write fast", keys=(1, 2, 1))
 def smove(run: Run, argv: Args) -> Reply:
     """Move a member to another set."""
     database = run.database
@@ -80,21 +80,21 @@ def smove(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("scard", 2, "readonly fast", keys=(1, 1, 1))
+@command("scard", 2, "set", "readonly fast", keys=(1, 1, 1))
 def scard(run: Run, argv: Args) -> Reply:
     """How many members there are."""
     value = run.database.of_kind(SetValue, argv[1])
     return 0 if value is None else len(value)
 
 
-@command("sismember", 3, "readonly fast", keys=(1, 1, 1))
+@command("sismember", 3, "set", "readonly fast", keys=(1, 1, 1))
 def sismember(run: Run, argv: Args) -> Reply:
     """Whether a member is there."""
     value = run.database.of_kind(SetValue, argv[1])
     return int(value is not None and argv[2] in value)
 
 
-@command("smismember", -3, "readonly fast", keys=(1, 1, 1))
+@command("smismember", -3, "set", "readonly fast", keys=(1, 1, 1))
 def smismember(run: Run, argv: Args) -> Reply:
     """Which members are there."""
     value = run.database.of_kind(SetValue, argv[1])
@@ -103,14 +103,14 @@ def smismember(run: Run, argv: Args) -> Reply:
     return [int(member in value) for member in argv[2:]]
 
 
-@command("smembers", 2, "readonly", keys=(1, 1, 1))
+@command("smembers", 2, "set", "readonly", keys=(1, 1, 1))
 def smembers(run: Run, argv: Args) -> Reply:
     """All members."""
     value = run.database.of_kind(SetValue, argv[1])
     return Members([] if value is None else list(value))
 
 
-@command("spop", -2, "write fast", keys=(1, 1, 1))
+@command("spop", -2, "set", "write fast", keys=(1, 1, 1))
 def spop(run: Run, argv: Args) -> Reply:
     """Take a random member, or up to `count`."""
     if len(argv) > 3:
@@ -152,7 +152,7 @@ def _any(run: Run, value: SetValue) -> bytes:
     return picked
 
 
-@command("srandmember", -2, "readonly", keys=(1, 1, 1))
+@command("srandmember", -2, "set", "readonly", keys=(1, 1, 1))
 def srandmember(run: Run, argv: Args) -> Reply:
     """A random member, or `count` of them; a negative count may give one twice."""
     if len(argv) > 3:
@@ -170,7 +170,7 @@ def srandmember(run: Run, argv: Args) -> Reply:
     return members if count >= len(members) else random.sample(members, count)
 
 
-@command("sscan", -3, "readonly", keys=(1, 1, 1))
+@command("sscan", -3, "set", "readonly", keys=(1, 1, 1))
 def sscan(run: Run, argv: Args) -> Reply:
     """Some members, and the cursor for more."""
     cursor = to_cursor(argv[2])
@@ -224,37 +224,37 @@ def _store(run: Run, target: bytes, found: set[bytes]) -> int:
     return len(found)
 
 
-@command("sinter", -2, "readonly", keys=(1, -1, 1))
+@command("sinter", -2, "set", "readonly", keys=(1, -1, 1))
 def sinter(run: Run, argv: Args) -> Reply:
     """Members that all have."""
     return Members(list(_inter(_sets(run, argv[1:]))))
 
 
-@command("sunion", -2, "readonly", keys=(1, -1, 1))
+@command("sunion", -2, "set", "readonly", keys=(1, -1, 1))
 def sunion(run: Run, argv: Args) -> Reply:
     """Members that any has."""
     return Members(list(_union(_sets(run, argv[1:]))))
 
 
-@command("sdiff", -2, "readonly", keys=(1, -1, 1))
+@command("sdiff", -2, "set", "readonly", keys=(1, -1, 1))
 def sdiff(run: Run, argv: Args) -> Reply:
     """Members that only the first one has."""
     return Members(list(_diff(_sets(run, argv[1:]))))
 
 
-@command("sinterstore", -3, "write denyoom", keys=(1, -1, 1))
+@command("sinterstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sinterstore(run: Run, argv: Args) -> Reply:
     """Keep what SINTER gives; answers how many."""
     return _store(run, argv[1], _inter(_sets(run, argv[2:])))
 
 
-@command("sunionstore", -3, "write denyoom", keys=(1, -1, 1))
+@command("sunionstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sunionstore(run: Run, argv: Args) -> Reply:
     """Keep what SUNION gives; answers how many."""
     return _store(run, argv[1], _union(_sets(run, argv[2:])))
 
 
-@command("sdiffstore", -3, "write denyoom", keys=(1, -1, 1))
+@command("sdiffstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sdiffstore(run: Run, argv: Args) -> Reply:
     """Keep what SDIFF gives; answers how many."""
     return _store(run, argv[1], _diff(_sets(run, argv[2:])))
@@ -264,7 +264,7 @@ def _sintercard_keys(argv: Args) -> list[bytes]:
     return argv[2 : 2 + to_int(argv[1])]
 
 
-@command("sintercard", -3, "readonly", keys=_sintercard_keys)
+@command("sintercard", -3, "set", "readonly", keys=_sintercard_keys)
 def sintercard(run: Run, argv: Args) -> Reply:
     """How many members all have: numkeys key … [LIMIT most]."""
     refusal = b"ERR numkeys should be greater than 0"

@@ -162,43 +162,59 @@ def _store(run: Run, argv: Args, kind: bytes) -> Reply:
     return store(run, argv[1], _run(query, kind))
 
 
-@command("zunion", -3, "readonly movablekeys", keys=numbered_keys(1))
+@command("zunion", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zunion(run: Run, argv: Args) -> Reply:
     """What is in any."""
     return _answer(run, argv, UNION)
 
 
-@command("zinter", -3, "readonly movablekeys", keys=numbered_keys(1))
+@command("zinter", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zinter(run: Run, argv: Args) -> Reply:
     """What is in all."""
     return _answer(run, argv, INTER)
 
 
-@command("zdiff", -3, "readonly movablekeys", keys=numbered_keys(1))
+@command("zdiff", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zdiff(run: Run, argv: Args) -> Reply:
     """What is in the first alone."""
     return _answer(run, argv, DIFF)
 
 
-@command("zunionstore", -4, "write denyoom movablekeys", keys=_stored_keys)
+@command(
+    "zunionstore",
+    -4,
+    "sorted-set",
+    "write denyoom movablekeys",
+    keys=_stored_keys,
+    places=(1, 1, 1),
+)
 def zunionstore(run: Run, argv: Args) -> Reply:
     """Store what is in any."""
     return _store(run, argv, UNION)
 
 
-@command("zinterstore", -4, "write denyoom movablekeys", keys=_stored_keys)
+@command(
+    "zinterstore",
+    -4,
+    "sorted-set",
+    "write denyoom movablekeys",
+    keys=_stored_keys,
+    places=(1, 1, 1),
+)
 def zinterstore(run: Run, argv: Args) -> Reply:
     """Store what is in all."""
     return _store(run, argv, INTER)
 
 
-@command("zdiffstore", -4, "write denyoom movablekeys", keys=_stored_keys)
+@command(
+    "zdiffstore", -4, "sorted-set", "write denyoom movablekeys", keys=_stored_keys, places=(1, 1, 1)
+)
 def zdiffstore(run: Run, argv: Args) -> Reply:
     """Store what is in the first alone."""
     return _store(run, argv, DIFF)
 
 
-@command("zintercard", -3, "readonly movablekeys", keys=numbered_keys(1))
+@command("zintercard", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zintercard(run: Run, argv: Args) -> Reply:
     """How many are in all, counted up to LIMIT."""
     query = _Query(run, argv, 1, INTER, stores=False, counts=True)

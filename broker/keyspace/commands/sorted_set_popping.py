@@ -58,13 +58,13 @@ def at_least(text: bytes, least: int, refusal: bytes) -> int:
     return value
 
 
-@command("zpopmin", -2, "write fast", keys=(1, 1, 1))
+@command("zpopmin", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmin(run: Run, argv: Args) -> Reply:
     """Take the lowest: key [count]."""
     return _plain(run, argv, greatest=False)
 
 
-@command("zpopmax", -2, "write fast", keys=(1, 1, 1))
+@command("zpopmax", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmax(run: Run, argv: Args) -> Reply:
     """Take the highest: key [count]."""
     return _plain(run, argv, greatest=True)
@@ -101,13 +101,13 @@ def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
     return [key, member, Double(score)]
 
 
-@command("bzpopmin", -3, "write noscript blocking fast", keys=(1, -2, 1))
+@command("bzpopmin", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmin(run: Run, argv: Args) -> Reply:
     """Take the lowest of the first key that has something, or wait: key... seconds."""
     return _first(run, argv, greatest=False)
 
 
-@command("bzpopmax", -3, "write noscript blocking fast", keys=(1, -2, 1))
+@command("bzpopmax", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmax(run: Run, argv: Args) -> Reply:
     """Take the highest of the first key that has something, or wait: key... seconds."""
     return _first(run, argv, greatest=True)
@@ -145,14 +145,14 @@ class _Many:
         return [found[0], [[member, Double(score)] for score, member in found[1]]]
 
 
-@command("zmpop", -4, "write movablekeys", keys=numbered_keys(1))
+@command("zmpop", -4, "sorted-set", "write movablekeys", keys=numbered_keys(1))
 def zmpop(run: Run, argv: Args) -> Reply:
     """Take from an end of the first key that has something."""
     reply = _Many(argv, 1).take(run)
     return NO_ARRAY if reply is None else reply
 
 
-@command("bzmpop", -5, "write blocking movablekeys", keys=numbered_keys(2))
+@command("bzmpop", -5, "sorted-set", "write blocking movablekeys", keys=numbered_keys(2))
 def bzmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: seconds numkeys key... MIN|MAX [COUNT n]."""
     many = _Many(argv, 2)
@@ -166,7 +166,7 @@ def bzmpop(run: Run, argv: Args) -> Reply:
 # ---------------------------------------------------------------------- drawing
 
 
-@command("zrandmember", -2, "readonly", keys=(1, 1, 1))
+@command("zrandmember", -2, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrandmember(run: Run, argv: Args) -> Reply:
     """Members by chance: key [count [WITHSCORES]]; a negative count may give one twice."""
     random = run.keyspace.random

@@ -142,43 +142,43 @@ def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
     return entries_reply(run, found, scores=query.scores)
 
 
-@command("zrange", -4, "readonly", keys=(1, 1, 1))
+@command("zrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrange(run: Run, argv: Args) -> Reply:
     """A range: first last [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
     return _range(run, argv, ANY, reverse=None)
 
 
-@command("zrevrange", -4, "readonly", keys=(1, 1, 1))
+@command("zrevrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrange(run: Run, argv: Args) -> Reply:
     """Positions from the end."""
     return _range(run, argv, RANK, reverse=True)
 
 
-@command("zrangebyscore", -4, "readonly", keys=(1, 1, 1))
+@command("zrangebyscore", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrangebyscore(run: Run, argv: Args) -> Reply:
     """Scores upwards."""
     return _range(run, argv, SCORE, reverse=False)
 
 
-@command("zrevrangebyscore", -4, "readonly", keys=(1, 1, 1))
+@command("zrevrangebyscore", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrangebyscore(run: Run, argv: Args) -> Reply:
     """Scores downwards: max min."""
     return _range(run, argv, SCORE, reverse=True)
 
 
-@command("zrangebylex", -4, "readonly", keys=(1, 1, 1))
+@command("zrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrangebylex(run: Run, argv: Args) -> Reply:
     """Members upwards."""
     return _range(run, argv, MEMBER, reverse=False)
 
 
-@command("zrevrangebylex", -4, "readonly", keys=(1, 1, 1))
+@command("zrevrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrangebylex(run: Run, argv: Args) -> Reply:
     """Members downwards: max min."""
     return _range(run, argv, MEMBER, reverse=True)
 
 
-@command("zrangestore", -5, "write denyoom", keys=(1, 2, 1))
+@command("zrangestore", -5, "sorted-set", "write denyoom", keys=(1, 2, 1))
 def zrangestore(run: Run, argv: Args) -> Reply:
     """Put a range of one set into another key."""
     query = _query(tuple(argv[5:]), ANY, None, True)
@@ -202,7 +202,7 @@ def store(run: Run, target: bytes, scores: dict[bytes, float]) -> int:
 # ---------------------------------------------------------------------- counting
 
 
-@command("zcount", 4, "readonly fast", keys=(1, 1, 1))
+@command("zcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zcount(run: Run, argv: Args) -> Reply:
     """How many have scores from here to there."""
     span = to_score_range(argv[2], argv[3])
@@ -210,7 +210,7 @@ def zcount(run: Run, argv: Args) -> Reply:
     return 0 if value is None else _count(*score_places(value.order, span))
 
 
-@command("zlexcount", 4, "readonly fast", keys=(1, 1, 1))
+@command("zlexcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zlexcount(run: Run, argv: Args) -> Reply:
     """How many members are from here to there."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
@@ -225,7 +225,7 @@ def _count(start: Place, stop: Place) -> int:
 # ---------------------------------------------------------------------- removing
 
 
-@command("zremrangebyrank", 4, "write", keys=(1, 1, 1))
+@command("zremrangebyrank", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebyrank(run: Run, argv: Args) -> Reply:
     """Remove positions."""
     start, stop = to_int(argv[2]), to_int(argv[3])
@@ -233,7 +233,7 @@ def zremrangebyrank(run: Run, argv: Args) -> Reply:
     return 0 if value is None else _remove(run, argv[1], value, rank_places(value, start, stop))
 
 
-@command("zremrangebyscore", 4, "write", keys=(1, 1, 1))
+@command("zremrangebyscore", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebyscore(run: Run, argv: Args) -> Reply:
     """Remove scores."""
     span = to_score_range(argv[2], argv[3])
@@ -241,7 +241,7 @@ def zremrangebyscore(run: Run, argv: Args) -> Reply:
     return 0 if value is None else _remove(run, argv[1], value, score_places(value.order, span))
 
 
-@command("zremrangebylex", 4, "write", keys=(1, 1, 1))
+@command("zremrangebylex", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebylex(run: Run, argv: Args) -> Reply:
     """Remove members."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])

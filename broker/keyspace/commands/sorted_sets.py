@@ -24,7 +24,7 @@ _LISTPACK_WHOLE_MAX: Final = 2.0**62
 _NAN: Final = b"ERR resulting score is not a number (NaN)"
 
 
-@command("zadd", -4, "write denyoom fast", keys=(1, 1, 1))
+@command("zadd", -4, "sorted-set", "write denyoom fast", keys=(1, 1, 1))
 def zadd(run: Run, argv: Args) -> Reply:
     """Add members, or give them other scores: [NX|XX] [GT|LT] [CH] [INCR] (score member)..."""
     if len(argv) == 4 and argv[2].lower() not in _OPTIONS:
@@ -43,7 +43,7 @@ def zadd(run: Run, argv: Args) -> Reply:
     return _add(run, argv, at, options)
 
 
-@command("zincrby", 4, "write denyoom fast", keys=(1, 1, 1))
+@command("zincrby", 4, "sorted-set", "write denyoom fast", keys=(1, 1, 1))
 def zincrby(run: Run, argv: Args) -> Reply:
     """Add to the score of a member."""
     if argv[2].lower() in _OPTIONS:
@@ -111,7 +111,7 @@ def _increase(
     return Double(score)
 
 
-@command("zrem", -3, "write fast", keys=(1, 1, 1))
+@command("zrem", -3, "sorted-set", "write fast", keys=(1, 1, 1))
 def zrem(run: Run, argv: Args) -> Reply:
     """Take members out."""
     database, key = run.database, argv[1]
@@ -129,14 +129,14 @@ def zrem(run: Run, argv: Args) -> Reply:
     return taken
 
 
-@command("zcard", 2, "readonly fast", keys=(1, 1, 1))
+@command("zcard", 2, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zcard(run: Run, argv: Args) -> Reply:
     """How many members there are."""
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else len(value.scores)
 
 
-@command("zscore", 3, "readonly fast", keys=(1, 1, 1))
+@command("zscore", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zscore(run: Run, argv: Args) -> Reply:
     """The score of a member."""
     value = run.database.of_kind(SortedSetValue, argv[1])
@@ -144,7 +144,7 @@ def zscore(run: Run, argv: Args) -> Reply:
     return None if score is None else Double(score)
 
 
-@command("zmscore", -3, "readonly fast", keys=(1, 1, 1))
+@command("zmscore", -3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zmscore(run: Run, argv: Args) -> Reply:
     """The scores of members."""
     value = run.database.of_kind(SortedSetValue, argv[1])
@@ -154,13 +154,13 @@ def zmscore(run: Run, argv: Args) -> Reply:
     return [None if score is None else Double(score) for score in found]
 
 
-@command("zrank", 3, "readonly fast", keys=(1, 1, 1))
+@command("zrank", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zrank(run: Run, argv: Args) -> Reply:
     """How many members come before one."""
     return _rank(run, argv, from_end=False)
 
 
-@command("zrevrank", 3, "readonly fast", keys=(1, 1, 1))
+@command("zrevrank", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zrevrank(run: Run, argv: Args) -> Reply:
     """How many members come after one."""
     return _rank(run, argv, from_end=True)
@@ -177,7 +177,7 @@ def _rank(run: Run, argv: Args, *, from_end: bool) -> Reply:
     return len(value.scores) - 1 - rank if from_end else rank
 
 
-@command("zscan", -3, "readonly", keys=(1, 1, 1))
+@command("zscan", -3, "sorted-set", "readonly", keys=(1, 1, 1))
 def zscan(run: Run, argv: Args) -> Reply:
     """Members and scores, some at a time."""
     cursor = to_cursor(argv[2])

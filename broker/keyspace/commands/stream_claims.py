@@ -12,8 +12,9 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.stream_groups import no_key_or_group, see_consumer
 from delaylog.broker.keyspace.commands.streams import shown
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.options import Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -113,7 +114,7 @@ def _take_ids(argv: Args) -> list[int]:
     return numbers
 
 
-@command("xclaim", -6, "write fast", keys=(1, 1, 1))
+@command("xclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xclaim(run: Run, argv: Args) -> Reply:
     """Give entries that idled so long to a consumer: key group consumer ms id … options."""
     key, name = argv[1], argv[2]
@@ -171,32 +172,29 @@ def xclaim(run: Run, argv: Args) -> Reply:
 # --------------------------------------------------------------------------- XAUTOCLAIM
 
 
-def _take_autoclaim_options(argv: Args) -> tuple[int, bool]:
-    count, just_id = 100, False
-    at = 6
-    while at < len(argv):
-        option = argv[at].lower()
-        if option == b"count" and at + 1 < len(argv):
-            at += 1
-            refusal = b"ERR COUNT must be > 0"
-            count = to_int(argv[at], refusal)
-            if not 1 <= count <= _COUNT_MAX:
-                raise CommandError(refusal)
-        elif option == b"justid":
-            just_id = True
-        else:
-            raise syntax()
-        at += 1
-    return count, just_id
+def _claimed_count(text: bytes) -> int:
+    refusal = b"ERR COUNT must be > 0"
+    count = to_int(text, refusal)
+    if not 1 <= count <= _COUNT_MAX:
+        raise CommandError(refusal)
+    return count
 
 
-@command("xautoclaim", -6, "write fast", keys=(1, 1, 1))
+_AUTOCLAIM_OPTIONS: Final[Options] = {
+    b"count": ("count", _claimed_count),
+    b"justid": ("justid", None),
+}
+
+
+@command("xautoclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xautoclaim(run: Run, argv: Args) -> Reply:
     """Claim what idled so long, from an id on: key group consumer ms start [COUNT n] [JUSTID]."""
     key, name = argv[1], argv[2]
     idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
     start = parse_start(argv[5])
-    count, just_id = _take_autoclaim_options(argv)
+    found = read_options(argv, 6, _AUTOCLAIM_OPTIONS)
+    _, count = found.get("count", (b"", 100))
+    just_id = "justid" in found
     value = run.database.of_kind(StreamValue, key)
     group = None if value is None else value.groups.get(name)
     if value is None or group is None:

@@ -10,7 +10,7 @@ from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import Map, Reply, Status
+from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Group
@@ -19,16 +19,6 @@ from delaylog.broker.keyspace.streams.ids import id_text
 _COUNT: Final = 10
 """Entries and pending entries that FULL shows, if nothing is said."""
 _KEY_BYTES: Final = 16
-_HELP: Final = """\
-XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:
-CONSUMERS <key> <groupname>
-    Show consumers of <groupname>.
-GROUPS <key>
-    Show the stream consumer groups.
-STREAM <key> [FULL [COUNT <count>]
-    Show information about the stream.
-HELP
-    Prints this help."""
 
 
 def radix_nodes(keys: list[int]) -> int:
@@ -65,7 +55,7 @@ def _read(group: Group) -> int | None:
     return None if group.entries_read == UNKNOWN else group.entries_read
 
 
-@command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
+@command("xinfo|stream", -3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_stream(run: Run, argv: Args) -> Reply:
     """Lengths, ids and ends of a stream; with FULL [COUNT n] its entries and groups too."""
     value = _stream(run, argv)
@@ -151,7 +141,7 @@ def _full(value: StreamValue, name: bytes, group: Group, most: int | None) -> Re
     )
 
 
-@command("xinfo|groups", 3, "readonly", keys=(2, 2, 1))
+@command("xinfo|groups", 3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_groups(run: Run, argv: Args) -> Reply:
     """How far each group is."""
     value = _stream(run, argv)
@@ -176,7 +166,7 @@ def xinfo_groups(run: Run, argv: Args) -> Reply:
     ]
 
 
-@command("xinfo|consumers", 4, "readonly", keys=(2, 2, 1))
+@command("xinfo|consumers", 4, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_consumers(run: Run, argv: Args) -> Reply:
     """What each consumer of a group has, and how long it did not ask for more."""
     value = _stream(run, argv)
@@ -196,9 +186,3 @@ def xinfo_consumers(run: Run, argv: Args) -> Reply:
         )
         for name, consumer in sorted(group.consumers.items())
     ]
-
-
-@command("xinfo|help", 2, "loading stale")
-def xinfo_help(run: Run, argv: Args) -> Reply:
-    """What XINFO can do."""
-    return [Status(line.encode()) for line in _HELP.splitlines()]

@@ -11,7 +11,7 @@ from typing import Final
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply, Status
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Consumer, Group
@@ -27,24 +27,6 @@ _NO_STREAM: Final = (
     b"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to "
     b"use the MKSTREAM option to create an empty stream automatically."
 )
-_HELP: Final = """\
-XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:
-CREATE <key> <groupname> <id|$> [option]
-    Create a new consumer group. Options are:
-    * MKSTREAM
-      Create the empty stream if it does not exist.
-    * ENTRIESREAD entries_read
-      Set the group's entries_read counter (internal use).
-CREATECONSUMER <key> <groupname> <consumer>
-    Create a new consumer in the specified group.
-DELCONSUMER <key> <groupname> <consumer>
-    Remove the specified consumer.
-DESTROY <key> <groupname>
-    Remove the specified group.
-SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]
-    Set the current group ID and entries_read counter.
-HELP
-    Prints this help."""
 
 
 def _c_text(text: bytes) -> bytes:
@@ -126,7 +108,7 @@ def _group(run: Run, argv: Args) -> tuple[StreamValue, Group]:
     return value, group
 
 
-@command("xgroup|create", -5, "write denyoom", keys=(2, 2, 1))
+@command("xgroup|create", -5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_create(run: Run, argv: Args) -> Reply:
     """Make a group that begins behind an id: key group id|$ [MKSTREAM] [ENTRIESREAD count]."""
     read, makes = _take_options(argv, creates=True)
@@ -150,7 +132,7 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("xgroup|setid", -5, "write", keys=(2, 2, 1))
+@command("xgroup|setid", -5, "stream", "write", keys=(2, 2, 1))
 def xgroup_setid(run: Run, argv: Args) -> Reply:
     """Let a group go on behind another id: key group id|$ [ENTRIESREAD count]."""
     read, _ = _take_options(argv, creates=False)
@@ -163,7 +145,7 @@ def xgroup_setid(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("xgroup|destroy", 4, "write", keys=(2, 2, 1))
+@command("xgroup|destroy", 4, "stream", "write", keys=(2, 2, 1))
 def xgroup_destroy(run: Run, argv: Args) -> Reply:
     """Remove a group with all it has."""
     database, key = run.database, argv[2]
@@ -178,7 +160,7 @@ def xgroup_destroy(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("xgroup|createconsumer", 5, "write denyoom", keys=(2, 2, 1))
+@command("xgroup|createconsumer", 5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
     """Make a consumer; 1 if it is new. In an effect, when it was seen may follow."""
     _, group = _group(run, argv)
@@ -189,7 +171,7 @@ def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("xgroup|delconsumer", 5, "write", keys=(2, 2, 1))
+@command("xgroup|delconsumer", 5, "stream", "write", keys=(2, 2, 1))
 def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
     """Remove a consumer with what it has; returns how much that was."""
     _, group = _group(run, argv)
@@ -200,16 +182,10 @@ def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
     return group.dismiss(consumer)
 
 
-@command("xgroup|help", 2, "loading stale")
-def xgroup_help(run: Run, argv: Args) -> Reply:
-    """What XGROUP can do."""
-    return [Status(line.encode()) for line in _HELP.splitlines()]
-
-
 # --------------------------------------------------------------------------- what is pending
 
 
-@command("xack", -4, "write fast", keys=(1, 1, 1))
+@command("xack", -4, "stream", "write fast", keys=(1, 1, 1))
 def xack(run: Run, argv: Args) -> Reply:
     """Entries are done with: key group id …"""
     value = run.database.of_kind(StreamValue, argv[1])
@@ -234,7 +210,7 @@ def _summary(group: Group) -> Reply:
     return [len(pending), id_text(pending.first()), id_text(pending.last()), holding]
 
 
-@command("xpending", -3, "readonly", keys=(1, 1, 1))
+@command("xpending", -3, "stream", "readonly", keys=(1, 1, 1))
 def xpending(run: Run, argv: Args) -> Reply:
     """What is delivered and not done: key group [[IDLE ms] start end count [consumer]]."""
     if len(argv) != 3 and not 6 <= len(argv) <= 9:

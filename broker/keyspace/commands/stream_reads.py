@@ -135,7 +135,7 @@ def _options_end(argv: Args) -> int:
 # --------------------------------------------------------------------------- XREAD
 
 
-@command("xread", -4, "readonly blocking movablekeys", keys=_read_keys)
+@command("xread", -4, "stream", "readonly blocking movablekeys", keys=_read_keys)
 def xread(run: Run, argv: Args) -> Reply:
     """Entries behind ids: [COUNT n] [BLOCK ms] STREAMS key … id|$ …"""
     asked = _take(run, argv, grouped=False)
@@ -189,7 +189,7 @@ def _entries(value: StreamValue, behind: int, count: int) -> list[Reply]:
 # --------------------------------------------------------------------------- XREADGROUP
 
 
-@command("xreadgroup", -7, "write blocking movablekeys", keys=_read_keys)
+@command("xreadgroup", -7, "stream", "write blocking movablekeys", keys=_read_keys)
 def xreadgroup(run: Run, argv: Args) -> Reply:
     """Entries for a consumer of a group: GROUP group consumer … STREAMS key … id|> …"""
     asked = _take(run, argv, grouped=True)

@@ -136,7 +136,7 @@ def _next_id(value: StreamValue, asked: bytes, now_ms: int) -> int:
     return number
 
 
-@command("xadd", -5, "write denyoom fast", keys=(1, 1, 1))
+@command("xadd", -5, "stream", "write denyoom fast", keys=(1, 1, 1))
 def xadd(run: Run, argv: Args) -> Reply:
     """Add an entry: [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] id|* field value …"""
     if argv[2] == b"*":
@@ -173,7 +173,7 @@ def _entries_gone(run: Run, key: bytes, times: int) -> None:
         session.dirty_watch = True
 
 
-@command("xtrim", -4, "write", keys=(1, 1, 1))
+@command("xtrim", -4, "stream", "write", keys=(1, 1, 1))
 def xtrim(run: Run, argv: Args) -> Reply:
     """Remove first entries: MAXLEN|MINID [=|~] threshold [LIMIT count]."""
     trimming, _, _ = _take_trimming(argv, adds=False)
@@ -187,7 +187,7 @@ def xtrim(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("xdel", -3, "write fast", keys=(1, 1, 1))
+@command("xdel", -3, "stream", "write fast", keys=(1, 1, 1))
 def xdel(run: Run, argv: Args) -> Reply:
     """Delete entries by their ids."""
     value = run.database.of_kind(StreamValue, argv[1])
@@ -201,7 +201,7 @@ def xdel(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("xsetid", -3, "write denyoom fast", keys=(1, 1, 1))
+@command("xsetid", -3, "stream", "write denyoom fast", keys=(1, 1, 1))
 def xsetid(run: Run, argv: Args) -> Reply:
     """Set what the stream remembers: id [ENTRIESADDED count] [MAXDELETEDID id]."""
     number = parse_id(argv[2])
@@ -253,7 +253,7 @@ def xsetid(run: Run, argv: Args) -> Reply:
 # --------------------------------------------------------------------------- reading
 
 
-@command("xlen", 2, "readonly fast", keys=(1, 1, 1))
+@command("xlen", 2, "stream", "readonly fast", keys=(1, 1, 1))
 def xlen(run: Run, argv: Args) -> Reply:
     """How many entries there are."""
     value = run.database.of_kind(StreamValue, argv[1])
@@ -284,14 +284,14 @@ def _range(run: Run, argv: Args, start: int, end: int, *, back: bool) -> Reply:
     return out
 
 
-@command("xrange", -4, "readonly", keys=(1, 1, 1))
+@command("xrange", -4, "stream", "readonly", keys=(1, 1, 1))
 def xrange(run: Run, argv: Args) -> Reply:
     """Entries from one id to another: start end [COUNT count]."""
     start = parse_start(argv[2])
     return _range(run, argv, start, parse_end(argv[3]), back=False)
 
 
-@command("xrevrange", -4, "readonly", keys=(1, 1, 1))
+@command("xrevrange", -4, "stream", "readonly", keys=(1, 1, 1))
 def xrevrange(run: Run, argv: Args) -> Reply:
     """The same backwards: end start [COUNT count]."""
     start = parse_start(argv[3])

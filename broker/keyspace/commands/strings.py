@@ -10,8 +10,9 @@ from typing import Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
-from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.options import Found, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command, many
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -26,17 +27,26 @@ _EXPIRY_OPTIONS: Final = {
     b"exat": (1_000, True),
     b"pxat": (1, True),
 }
+_ENDS: Final[Options] = dict.fromkeys(_EXPIRY_OPTIONS, ("expiry", bytes))
+_SET_OPTIONS: Final[Options] = {
+    b"nx": ("when", None),
+    b"xx": ("when", None),
+    b"get": ("get", None),
+    b"keepttl": ("expiry", None),
+    **_ENDS,
+}
+_GETEX_OPTIONS: Final[Options] = {b"persist": ("expiry", None), **_ENDS}
 _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
-@command("get", 2, "readonly fast", keys=(1, 1, 1))
+@command("get", 2, "string", "readonly fast", keys=(1, 1, 1))
 def get(run: Run, argv: Args) -> Reply:
     """The string of a key."""
     value = run.database.string(argv[1])
     return bytes(value) if value.__class__ is bytearray else value
 
 
-@command("set", -3, "write denyoom", keys=(1, 1, 1))
+@command("set", -3, "string", "write denyoom", keys=(1, 1, 1))
 def set_(run: Run, argv: Args) -> Reply:
     """Give a key a string: [NX|XX] [GET] [EX|PX|EXAT|PXAT time|KEEPTTL]."""
     database = run.database
@@ -74,39 +84,13 @@ def _set_many(run: Run, argvs: list[Args]) -> bool:
 
 
 def _set_with_options(run: Run, argv: Args) -> Reply:
-    if_absent = if_present = wants_old = keep_ttl = False
-    expiry: bytes | None = None
-    given = b""
-    at, end = 3, len(argv)
-    while at < end:
-        option = argv[at].lower()
-        if option == b"nx" and not if_present:
-            if_absent = True
-        elif option == b"xx" and not if_absent:
-            if_present = True
-        elif option == b"get":
-            wants_old = True
-        elif option == b"keepttl" and expiry is None:
-            keep_ttl = True
-        elif (
-            option in _EXPIRY_OPTIONS
-            and (expiry is None or expiry == option)
-            and not keep_ttl
-            and at + 1 < end
-        ):
-            at += 1
-            expiry, given = option, argv[at]
-        else:
-            raise syntax()
-        at += 1
-    at_ms: int | None = None
-    if expiry is not None:
-        scale, absolute = _EXPIRY_OPTIONS[expiry]
-        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"set")
+    found = read_options(argv, 3, _SET_OPTIONS)
+    at_ms = _end_of(run, found, b"set")
+    wants_old, when = "get" in found, found.get("when")
     old = get(run, argv) if wants_old else None
-    if if_absent or if_present:
-        if (run.database.find(argv[1]) is not None) == if_absent:
-            return old
+    if when is not None and (run.database.find(argv[1]) is not None) == (when[0] == b"nx"):
+        return old
+    keep_ttl = "expiry" in found and at_ms is None
     _store(run, argv[1], argv[2], at_ms, keep_ttl=keep_ttl)
     return old if wants_old else OK
 
@@ -130,6 +114,15 @@ def _store(
     database.changed(key)
 
 
+def _end_of(run: Run, found: Found, name: bytes) -> int | None:
+    """When a key ends by the options, None if they give no time. Raises CommandError."""
+    option, given = found.get("expiry", (b"", None))
+    if given is None:
+        return None
+    scale, absolute = _EXPIRY_OPTIONS[option]
+    return expiry_ms(run, given, scale=scale, absolute=absolute, name=name)
+
+
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
     """When a key ends by an option's number. Raises CommandError."""
     given = to_int(text)
@@ -139,7 +132,7 @@ def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes)
     return given * scale + now_ms
 
 
-@command("setnx", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("setnx", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def setnx(run: Run, argv: Args) -> Reply:
     """Give a key a string if it holds nothing."""
     if run.database.find(argv[1]) is not None:
@@ -148,7 +141,7 @@ def setnx(run: Run, argv: Args) -> Reply:
     return 1
 
 
-@command("setex", 4, "write denyoom", keys=(1, 1, 1))
+@command("setex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setex(run: Run, argv: Args) -> Reply:
     """Give a key a string for some seconds."""
     at_ms = expiry_ms(run, argv[2], scale=1_000, absolute=False, name=b"setex")
@@ -156,7 +149,7 @@ def setex(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("psetex", 4, "write denyoom", keys=(1, 1, 1))
+@command("psetex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def psetex(run: Run, argv: Args) -> Reply:
     """Give a key a string for some milliseconds."""
     at_ms = expiry_ms(run, argv[2], scale=1, absolute=False, name=b"psetex")
@@ -164,7 +157,7 @@ def psetex(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("getset", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("getset", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def getset(run: Run, argv: Args) -> Reply:
     """Give a key a string, answer what it held."""
     old = get(run, argv)
@@ -172,7 +165,7 @@ def getset(run: Run, argv: Args) -> Reply:
     return old
 
 
-@command("getdel", 2, "write fast", keys=(1, 1, 1))
+@command("getdel", 2, "string", "write fast", keys=(1, 1, 1))
 def getdel(run: Run, argv: Args) -> Reply:
     """The string of a key, which is removed."""
     old = get(run, argv)
@@ -183,50 +176,32 @@ def getdel(run: Run, argv: Args) -> Reply:
     return old
 
 
-@command("getex", -2, "write fast", keys=(1, 1, 1))
+@command("getex", -2, "string", "write fast", keys=(1, 1, 1))
 def getex(run: Run, argv: Args) -> Reply:
     """The string of a key, which gets another expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
-    expiry: bytes | None = None
-    persist = False
-    given = b""
-    at, end = 2, len(argv)
-    while at < end:
-        option = argv[at].lower()
-        if option == b"persist" and expiry is None:
-            persist = True
-        elif (
-            option in _EXPIRY_OPTIONS
-            and (expiry is None or expiry == option)
-            and not persist
-            and at + 1 < end
-        ):
-            at += 1
-            expiry, given = option, argv[at]
-        else:
-            raise syntax()
-        at += 1
+    found = read_options(argv, 2, _GETEX_OPTIONS)
     key, database = argv[1], run.database
     value = get(run, argv)
     if value is None:
         return None
-    if expiry is not None:
-        scale, absolute = _EXPIRY_OPTIONS[expiry]
-        at_ms = expiry_ms(run, given, scale=scale, absolute=absolute, name=b"getex")
-        if absolute and at_ms <= run.now_ms:
+    at_ms = _end_of(run, found, b"getex")
+    if at_ms is not None:
+        # Only a moment, not a span, may have passed already.
+        if at_ms <= run.now_ms:
             database.remove(key)
             run.rewrite(b"DEL", key)
         else:
             database.set_expiry(key, at_ms)
             run.rewrite(b"PEXPIREAT", key, b"%d" % at_ms)
         database.changed(key)
-    elif persist and key in database.expires:
+    elif "expiry" in found and key in database.expires:
         database.set_expiry(key, None)
         run.rewrite(b"PERSIST", key)
         database.changed(key)
     return value
 
 
-@command("mget", -2, "readonly fast", keys=(1, -1, 1))
+@command("mget", -2, "string", "readonly fast", keys=(1, -1, 1))
 def mget(run: Run, argv: Args) -> Reply:
     """The strings of keys; null for what is none."""
     find = run.database.find
@@ -247,7 +222,7 @@ def mget(run: Run, argv: Args) -> Reply:
     return out
 
 
-@command("mset", -3, "write denyoom", keys=(1, -1, 2))
+@command("mset", -3, "string", "write denyoom", keys=(1, -1, 2))
 def mset(run: Run, argv: Args) -> Reply:
     """Give keys strings."""
     if len(argv) % 2 == 0:
@@ -259,7 +234,7 @@ def mset(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("msetnx", -3, "write denyoom", keys=(1, -1, 2))
+@command("msetnx", -3, "string", "write denyoom", keys=(1, -1, 2))
 def msetnx(run: Run, argv: Args) -> Reply:
     """Give keys strings if none of them holds anything."""
     if len(argv) % 2 == 0:
@@ -273,14 +248,14 @@ def msetnx(run: Run, argv: Args) -> Reply:
 # ---------------------------------------------------------------------- parts
 
 
-@command("strlen", 2, "readonly fast", keys=(1, 1, 1))
+@command("strlen", 2, "string", "readonly fast", keys=(1, 1, 1))
 def strlen(run: Run, argv: Args) -> Reply:
     """How many bytes a string has."""
     value = run.database.string(argv[1])
     return 0 if value is None else len(value)
 
 
-@command("getrange", 4, "readonly", keys=(1, 1, 1))
+@command("getrange", 4, "string", "readonly", keys=(1, 1, 1))
 def getrange(run: Run, argv: Args) -> Reply:
     """Bytes from an index to another, which counts; negative ones count from the end."""
     start, end = to_int(argv[2]), to_int(argv[3])
@@ -290,7 +265,7 @@ def getrange(run: Run, argv: Args) -> Reply:
     return bytes(value[byte_range(len(value), start, end)])
 
 
-@command("substr", 4, "readonly", keys=(1, 1, 1))
+@command("substr", 4, "string", "readonly", keys=(1, 1, 1))
 def substr(run: Run, argv: Args) -> Reply:
     """GETRANGE by its old name."""
     return getrange(run, argv)
@@ -308,7 +283,7 @@ def byte_range(size: int, start: int, end: int) -> slice:
     return slice(start, min(end, size - 1) + 1)
 
 
-@command("append", 3, "write denyoom fast", keys=(1, 1, 1))
+@command("append", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def append(run: Run, argv: Args) -> Reply:
     """Add to the end of a string."""
     database, key, more = run.database, argv[1], argv[2]
@@ -324,7 +299,7 @@ def append(run: Run, argv: Args) -> Reply:
     return len(changed)
 
 
-@command("setrange", 4, "write denyoom", keys=(1, 1, 1))
+@command("setrange", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setrange(run: Run, argv: Args) -> Reply:
     """Write over a part of a string, with zeros up to there."""
     database, key, part = run.database, argv[1], argv[3]
@@ -357,9 +332,6 @@ def writable(database: Database, key: bytes, value: bytes | bytearray | None) ->
     return made
 
 
-def grow(value: bytearray, size: int) -> bool:
-    """Add zeros up to a size; True if there were fewer bytes."""
-    missing = size - len(value)
-    if missing > 0:
-        value += bytes(missing)
-    return missing > 0
+def grow(value: bytearray, size: int) -> None:
+    """Add zeros up to a size."""
+    value += bytes(max(0, size - len(value)))

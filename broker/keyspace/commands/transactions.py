@@ -11,7 +11,7 @@ from delaylog.broker.keyspace.watching import forget_watches, watch_keys
 _FLAGS = "noscript loading stale fast allow_busy now"
 
 
-@command("multi", 1, _FLAGS)
+@command("multi", 1, "transactions", _FLAGS)
 def multi(run: Run, argv: Args) -> Reply:
     """Queue what follows."""
     if run.session.queue is not None:
@@ -21,7 +21,7 @@ def multi(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("exec", 1, "noscript loading stale skip_slowlog now")
+@command("exec", 1, "transactions", "noscript loading stale skip_slowlog now")
 def exec_(run: Run, argv: Args) -> Reply:
     """Run what is queued, unless a watched key was changed."""
     if run.session.queue is None:
@@ -29,7 +29,7 @@ def exec_(run: Run, argv: Args) -> Reply:
     return run.executor.run_queue(run.session)
 
 
-@command("discard", 1, _FLAGS)
+@command("discard", 1, "transactions", _FLAGS)
 def discard(run: Run, argv: Args) -> Reply:
     """Drop what is queued."""
     session = run.session
@@ -39,7 +39,7 @@ def discard(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("watch", -2, _FLAGS, keys=(1, -1, 1))
+@command("watch", -2, "transactions", _FLAGS, keys=(1, -1, 1))
 def watch(run: Run, argv: Args) -> Reply:
     """Have EXEC do nothing if one of the keys changes before it."""
     if run.session.queue is not None:
@@ -49,7 +49,7 @@ def watch(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("unwatch", 1, "noscript loading stale fast allow_busy")
+@command("unwatch", 1, "transactions", "noscript loading stale fast allow_busy")
 def unwatch(run: Run, argv: Args) -> Reply:
     """Forget what was watched."""
     forget_watches(run.session)

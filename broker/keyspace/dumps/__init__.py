@@ -1,4 +1,4 @@
-"""Values as DUMP gives and RESTORE takes them: one value in the form of Redis's own snapshots.
+"""Values as RESTORE takes them: one value in the form of Redis's own snapshots.
 
 type, 1 byte | value | version, 2 bytes, lowest first | CRC-64 of all before, lowest first
 """

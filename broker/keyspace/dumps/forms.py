@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = 10
-"""What Redis 7.0 writes, and the newest it reads."""
+"""What Redis 7.0 writes: the newest that is read."""
 
 STRING: Final = 0
 LIST: Final = 1
@@ -21,8 +21,6 @@ LIST_QUICKLIST: Final = 18
 NODE_PLAIN: Final = 1
 NODE_PACKED: Final = 2
 
-# Strings that are no plain bytes are announced by a length of this form.
-ENCODED: Final = 0xC0
 INT8, INT16, INT32, LZF = range(4)
 
 

@@ -6,17 +6,11 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import Reader, is_whole
-from delaylog.broker.keyspace.dumps.writing import sealed, string
 from delaylog.broker.keyspace.errors import CommandError
 
 _FUNCTION: Final = 245
 _FOOTER_BYTES: Final = 10
 _BAD: Final = b"ERR DUMP payload version or checksum are wrong"
-
-
-def dump_libraries(sources: list[bytes]) -> bytes:
-    """The payload of these sources."""
-    return sealed(b"".join(bytes((_FUNCTION,)) + string(source) for source in sources))
 
 
 def load_libraries(payload: bytes) -> list[bytes]:

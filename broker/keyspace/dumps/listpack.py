@@ -1,4 +1,4 @@
-"""Listpacks: small elements one behind the other in one string.
+"""Reads listpacks: small elements one behind the other in one string.
 
 total bytes, 4 | elements, 2 (65535: unknown) | entries | 0xFF
 entry: form | data | size of form and data, readable backwards
@@ -9,65 +9,16 @@ entry: form | data | size of form and data, readable backwards
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
 from delaylog.broker.keyspace.dumps.forms import BadDump
-from delaylog.broker.keyspace.number_texts import is_int
 
 _HEADER: Final = Struct("<IH")
 assert _HEADER.size == 6
-EMPTY_BYTES: Final = _HEADER.size + 1
 _END: Final = 0xFF
 _MANY: Final = 0xFFFF
 _WHOLE_BYTES: Final = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
-
-
-def pack(elements: Iterable[bytes]) -> bytes:
-    """A listpack of these."""
-    return join([entry(element) for element in elements])
-
-
-def join(entries: Sequence[bytes]) -> bytes:
-    """A listpack of entries that were made by `entry`."""
-    body = b"".join(entries)
-    size = EMPTY_BYTES + len(body)
-    return b"%b%b%c" % (_HEADER.pack(size, min(len(entries), _MANY)), body, _END)
-
-
-def entry(element: bytes) -> bytes:
-    """An element with all that goes with it."""
-    made = _form_and_data(element)
-    return made + _size_backwards(len(made))
-
-
-def _form_and_data(element: bytes) -> bytes:
-    if len(element) <= 20 and is_int(element):
-        number = int(element)
-        if 0 <= number <= 127:
-            return bytes((number,))
-        if -4096 <= number <= 4095:
-            return (0xC000 | number & 0x1FFF).to_bytes(2, "big")
-        for form, size in _WHOLE_BYTES.items():
-            if -(1 << size * 8 - 1) <= number < 1 << size * 8 - 1:
-                return bytes((form,)) + number.to_bytes(size, "little", signed=True)
-    size = len(element)
-    if size < 64:
-        return bytes((0x80 | size,)) + element
-    if size < 4096:
-        return (0xE000 | size).to_bytes(2, "big") + element
-    return b"\xf0" + size.to_bytes(4, "little") + element
-
-
-def _size_backwards(size: int) -> bytes:
-    """Seven bits a byte, highest first; all but the first say that there are more before them."""
-    out = bytearray((size & 127,))
-    while size := size >> 7:
-        out[-1] |= 128
-        out.append(size & 127)
-    out.reverse()
-    return bytes(out)
 
 
 def unpack(data: bytes) -> list[bytes]:
@@ -89,6 +40,16 @@ def unpack(data: bytes) -> list[bytes]:
     if count not in (len(out), _MANY):
         raise BadDump("another number of entries")
     return out
+
+
+def _size_backwards(size: int) -> bytes:
+    """Seven bits a byte, highest first; all but the first say that there are more before them."""
+    out = bytearray((size & 127,))
+    while size := size >> 7:
+        out[-1] |= 128
+        out.append(size & 127)
+    out.reverse()
+    return bytes(out)
 
 
 def _element(data: bytes, at: int, end: int) -> tuple[bytes, int]:

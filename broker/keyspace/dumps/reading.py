@@ -1,4 +1,4 @@
-"""Makes a value of a dump, ours or one of Redis since version 1; its small older forms are refused.
+"""Makes a value of a dump, of Redis since version 1; its small older forms are refused.
 
 Refused, too: streams, modules, and what Redis packed as ziplist or zipmap (before 7.0).
 """

@@ -26,7 +26,6 @@ from delaylog.broker.keyspace.replies import (
     Reply,
     Status,
     Verbatim,
-    WrittenDouble,
 )
 from delaylog.broker.keyspace.scripts.limits import SMALL_BYTES
 
@@ -119,8 +118,6 @@ def _value(host: Any, reply: Any, resp: int) -> Any:
         return reply if resp == 3 else int(reply)
     if kind is Double or kind is float:
         return host[b"field"](b"double", float(reply)) if resp == 3 else number_text(float(reply))
-    if kind is WrittenDouble:
-        return host[b"field"](b"double", float(reply.text)) if resp == 3 else reply.text
     if kind is Map:
         return _pairs(host, b"map", reply.flat, resp)
     if kind is Members:

@@ -45,7 +45,7 @@ def _finder(
     return lambda group: find_ids(state, topic, ids, now_ms, group)
 
 
-@command("dl.get", 3, _READS)
+@command("dl.get", 3, "module", _READS)
 @translated
 def dl_get(run: Run, argv: Args) -> Reply:
     """A message as it stands, or null."""
@@ -80,7 +80,7 @@ def _reply(value: object) -> Reply:
     return value
 
 
-@command("dl.cancel", -3, _WRITES)
+@command("dl.cancel", -3, "module", _WRITES)
 @translated
 def dl_cancel(run: Run, argv: Args) -> Reply:
     """Delete messages that nobody has yet; answers how many."""
@@ -102,7 +102,7 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
     return int(np.count_nonzero(grouped.result.codes == control.DONE))
 
 
-@command("dl.reschedule", 4, _WRITES)
+@command("dl.reschedule", 4, "module", _WRITES)
 @translated
 def dl_reschedule(run: Run, argv: Args) -> Reply:
     """Give a message another time; answers it."""
@@ -133,7 +133,7 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
     return int(grouped.result.deliver_at_ms[0])
 
 
-@command("dl.stats", 2, _READS)
+@command("dl.stats", 2, "module", _READS)
 @translated
 def dl_stats(run: Run, argv: Args) -> Reply:
     """Messages by state, of the default group; null for a topic that is not there."""

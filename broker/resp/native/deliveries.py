@@ -35,7 +35,7 @@ _FLAGS: Final = "write noscript no_multi"
 _META: Final = ("id_size", "key_size", "tags_size", "headers_size")
 
 
-@command("dl.receive", -3, _FLAGS + " blocking")
+@command("dl.receive", -3, "module", _FLAGS + " blocking")
 @translated
 def dl_receive(run: Run, argv: Args) -> Reply:
     """Lease messages that are ready, waiting for them if asked to."""
@@ -161,7 +161,7 @@ def _with_meta(delivery: Delivery) -> list[Reply]:
 # --------------------------------------------------------------------------- settle
 
 
-@command("dl.ack", -3, _FLAGS)
+@command("dl.ack", -3, "module", _FLAGS)
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Messages are done."""
@@ -175,7 +175,7 @@ def dl_ack(run: Run, argv: Args) -> Reply:
     )
 
 
-@command("dl.nack", -3, _FLAGS)
+@command("dl.nack", -3, "module", _FLAGS)
 @translated
 def dl_nack(run: Run, argv: Args) -> Reply:
     """Give messages back: after a delay, or the topic's backoff."""
@@ -197,7 +197,7 @@ def dl_nack(run: Run, argv: Args) -> Reply:
     )
 
 
-@command("dl.extend", -4, _FLAGS)
+@command("dl.extend", -4, "module", _FLAGS)
 @translated
 def dl_extend(run: Run, argv: Args) -> Reply:
     """Keep messages for longer: so many ms from now."""

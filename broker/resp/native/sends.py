@@ -30,7 +30,7 @@ from delaylog.storage.message_fields import BY_OPTION, ID, MERGE, TAGS, from_tex
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 
 
-@command("dl.send", -4, _FLAGS)
+@command("dl.send", -4, "module", _FLAGS)
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
     host = run.executor.host
@@ -76,7 +76,7 @@ def _take_options(argv: Args) -> dict[str, Any]:
     return pack_fields(values)
 
 
-@command("dl.msend", -4, _FLAGS)
+@command("dl.msend", -4, "module", _FLAGS)
 @translated
 def dl_msend(run: Run, argv: Args) -> Reply:
     """Send many messages as one batch, accepted or refused whole."""

@@ -22,7 +22,7 @@ def breaks() -> Iterator[Callable[[str], None]]:
     def make(flags: str) -> None:
         name = f"breaks{len(names)}"
 
-        @command(name, 1, flags)
+        @command(name, 1, "generic", flags)
         def broken(run: Run, argv: Args) -> Reply:
             """Fail."""
             raise ZeroDivisionError

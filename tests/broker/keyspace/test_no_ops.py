@@ -20,7 +20,6 @@ SADD u b
 ZADD z 1 a
 XADD x 1-1 f v
 XGROUP CREATE x g 0
-GEOADD g 2 48 paris
 """
 
 NO_OPS = """
@@ -43,9 +42,6 @@ DECRBY s 1
 INCRBYFLOAT s 1
 SETEX s 0 v
 PSETEX s 0 v
-SETBIT s x 1
-BITFIELD s GET u8 0
-BITOP AND none nosuch
 DEL none
 UNLINK none other
 EXPIRE none 100
@@ -63,8 +59,6 @@ COPY s n
 COPY none other
 MOVE none 1
 RESTORE s 0 x
-SORT none STORE other
-SORT l STORE other
 LPUSHX none a
 RPUSHX none a
 LPOP none
@@ -138,12 +132,6 @@ XSETID none 1-1
 XCLAIM x nosuch c 0 1-1
 XAUTOCLAIM x nosuch c 0 0
 XREADGROUP GROUP nosuch c STREAMS x >
-GEOADD g 2 48 paris
-GEOADD g NX 3 48 paris
-GEOADD g XX 3 48 rome
-GEOSEARCHSTORE none g FROMLONLAT 100 10 BYRADIUS 1 km
-GEORADIUS g 100 10 1 km STORE none
-GEORADIUSBYMEMBER g nosuch 1 km STORE none
 GETSET l v
 MSET s
 EVAL "return redis.call('del', 'none')" 0

@@ -1,4 +1,4 @@
-"""What strings, bits and keys log brings about the same elsewhere, whatever was done and when.
+"""What strings and keys log brings about the same elsewhere, whatever was done and when.
 
 Method: random lines with time going on, on few keys; after each the two keyspaces are compared.
 """
@@ -28,10 +28,6 @@ LINES = [
     "SETRANGE K 3 V",
     "INCRBY K 7",
     "INCRBYFLOAT K 0.1",
-    "SETBIT K T 1",
-    "BITOP NOT K K",
-    "BITOP AND K K K",
-    "BITFIELD K SET u8 T 200 OVERFLOW FAIL INCRBY u8 T 100",
     "DEL K K",
     "PEXPIRE K T",
     "EXPIRE K 1 GT",

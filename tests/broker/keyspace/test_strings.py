@@ -116,14 +116,6 @@ REPLIES: list[tuple[str, str]] = [
     ("INCRBYFLOAT f -1e4900", "0"),
     ("SET s1 ohmytext", "+OK"),
     ("SET s2 mynewtext", "+OK"),
-    ("LCS s1 s2", "mytext"),
-    ("LCS s1 s2 LEN", ":6"),
-    ("LCS s1 s2 IDX", "*4 matches *2 *2 *2 :4 :7 *2 :5 :8 *2 *2 :2 :3 *2 :0 :1 len :6"),
-    ("LCS s1 s2 IDX MINMATCHLEN 4 WITHMATCHLEN", "*4 matches *1 *3 *2 :4 :7 *2 :5 :8 :4 len :6"),
-    ("LCS s1 s2 IDX LEN", "-ERR If you want both the length and indexes, please just use IDX."),
-    ("LCS s1 s2 MINMATCHLEN", "-ERR syntax error"),
-    ("LCS s1 none", ""),
-    ("LCS s1 none IDX", "*4 matches *0 len :0"),
 ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.keyspace.commands.introspection import group_of
 from delaylog.broker.keyspace.registry import COMMANDS, Command
 from delaylog.broker.resp.face import NATIVE_VERBS
 
@@ -24,7 +23,7 @@ def table() -> str:
     assert NATIVE_VERBS, "importing them fills the table"
     families: dict[str, tuple[list[str], list[str]]] = {}
     for _, entry in sorted(COMMANDS.items()):
-        group = group_of(entry)
+        group = entry.group
         done, refused = families.setdefault(_SHOWN.get(group, group), ([], []))
         name = entry.name.decode().upper()
         if not entry.subcommands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ class RespBroker(Broker):
         """Start it, with an endpoint on a free port the first time."""
         self.resp_port = self.resp_port or free_port()
         self._options = [
-            option if option != "RESP" else f"127.0.0.1:{self.resp_port}"
+            option.replace("RESP", "127.0.0.1:PORT").replace("PORT", str(self.resp_port))
             for option in self._options
         ]
         super().start()
-        assert f"resp=127.0.0.1:{self.resp_port}" in self.ready_line.split()
+        assert re.search(rf" resp=\S+:{self.resp_port}$", self.ready_line.rstrip())
 
     def connect(self, **options: Any) -> RespClient:
         """A client; it is closed with the broker."""

@@ -209,6 +209,42 @@ def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
     assert "secret" not in broker.log_path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ((), True),
+        (("--resp-scripts", "off"), False),
+        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth"), False),
+        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth", "--resp-scripts", "on"), True),
+        (("--resp", "0.0.0.0:PORT", "--resp-auth", "AUTH"), True),
+    ],
+    ids=["loopback", "off", "open", "open, on", "open with tokens"],
+)
+def test_scripts_are_on_where_clients_are_trusted(
+    start_broker: Start, tmp_path: Path, options: tuple[str, ...], allowed: bool
+) -> None:
+    auth = tmp_path / "auth"
+    auth.write_text("token-of-all\n")
+    auth.chmod(0o600)
+    words = [option.replace("AUTH", str(auth)) for option in options]
+    client = start_broker(*words).connect()
+    if "--resp-auth" in options:
+        assert client.call("AUTH", "token-of-all") == b"OK"
+    library = "#!lua name=l\nredis.register_function('f', function() return 1 end)"
+    for command in (
+        ("EVAL", "return 1", 0),
+        ("EVAL_RO", "return 1", 0),
+        ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0),
+        ("SCRIPT", "LOAD", "return 1"),
+        ("FUNCTION", "LOAD", library),
+        ("FCALL", "f", 0),
+        ("FCALL_RO", "f", 0),
+    ):
+        refused = is_error(client.call(*command), "ERR scripts are off here: the broker's setting")
+        assert refused is not allowed, command
+    assert client.call("SET", "k", "v") == b"OK"
+
+
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("me:short\n")
     (tmp_path / "nobody").write_text("# none yet\n")
@@ -233,6 +269,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp", "127.0.0.1:0", "--resp-auth", "open"], "everybody may read or change open"),
         (["--resp", "127.0.0.1:0", "--resp-maxmemory", "much"], "resp-maxmemory must be auto, 0"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
+        (["--resp", "127.0.0.1:0", "--resp-scripts", "yes"], "resp-scripts must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-tls-cert", "absent"], "resp-tls-cert absent"),
         (_tls("pair", "absent"), "cannot read resp-tls-key absent: No such file"),
         (_tls("pair", "other"), "the key of resp-tls-key other belongs to another certificate"),

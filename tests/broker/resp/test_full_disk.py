@@ -76,7 +76,6 @@ def fill_keys(client: RespClient) -> None:
         ("SADD", "set", "m"),
         ("ZADD", "due", "2", "n"),
         ("XADD", "stream", "*", "f", "v"),
-        ("SORT", "list", "ALPHA", "STORE", "sorted"),
         ("DL.SEND", "t", 0, "body"),
     ],
     ids=lambda argv: argv[0],

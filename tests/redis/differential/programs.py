@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "families"
 
 ALONE = (
     *("strings", "generic", "hashes", "lists", "sets", "zsets", "streams", "scripts", "server"),
-    *("mixed", "geo"),
+    "mixed",
 )
 TOGETHER = ("transactions", "pubsub", "blocking")
 EXTRA = ("hyperloglog",)

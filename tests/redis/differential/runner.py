@@ -155,8 +155,9 @@ class _OneSession:
             ours, theirs = _scanned(client.ours, argv), _scanned(client.theirs, argv)
             judge(client, argv, ours, theirs, seen)
             return
-        other = client.theirs.send([_filled(client.theirs, argv)])[0]
-        one = self._ask(at, [_filled(client.ours, argv)])[0]
+        filled = _filled(client.theirs, argv)
+        other = client.theirs.send([filled])[0]
+        one = self._ask(at, [filled])[0]
         judge(client, argv, one, other, seen)
         if name in PICKS and client.queued is None and other[:1] != b"-":
             _check_pick(client, argv, parse(one), parse(other), seen)
@@ -174,8 +175,9 @@ class _Sessions:
             client = self._clients[who]
             if client.waiting is not None:
                 continue
-            theirs = client.theirs.step(_filled(client.theirs, argv), 0)
-            ours = client.ours.step(_filled(client.ours, argv), len(theirs))
+            filled = _filled(client.theirs, argv)
+            theirs = client.theirs.step(filled, 0)
+            ours = client.ours.step(filled, len(theirs))
             if not theirs:
                 client.waiting = argv
             self._judge(at, who, argv, ours, theirs)
@@ -292,8 +294,8 @@ def _takes_dump(argv: Argv) -> bool:
 
 
 def _filled(session: Session, argv: Argv) -> Argv:
-    """`@DUMP key` stands for what this server says to DUMP key; nothing for a stream, which we do
-    not dump.
+    """`@DUMP key` stands for what the reference says to DUMP key; nothing for a stream, which we do
+    not restore.
     """
     if not _takes_dump(argv):
         return argv

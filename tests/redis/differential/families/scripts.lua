@@ -226,7 +226,6 @@ return redis.acl_check_cmd('nosuch')
 #!lua\nreturn 1
 return redis.call('publish', 'news', 'x')
 return redis.call('object', 'encoding', KEYS[1])
-return redis.call('sort', KEYS[1], 'by', 'nosort')
 return redis.call('SET', KEYS[1], 'v', 'GET')
 return redis.call('expire', KEYS[1], 100)
 return redis.call('client', 'getname')
