@@ -15,7 +15,7 @@ from delaylog.replication.events import Role
 from delaylog.replication.leader import Acks
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.oracle import LeaderOracle, ScriptedOracle, StaticOracle
+from delaylog.replication.oracle import LeaderOracle, StaticOracle
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import Decoder, encode
@@ -40,7 +40,6 @@ __all__ = [
     "ReplicationError",
     "ReplicationNode",
     "Role",
-    "ScriptedOracle",
     "StaticOracle",
     "TickStore",
     "Timing",

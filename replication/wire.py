@@ -189,10 +189,6 @@ class Decoder:
         self._kinds = None if kinds is None else frozenset(kinds)
         self._buffer = bytearray()
 
-    def allow_all(self) -> None:
-        """Every kind may come from now on."""
-        self._kinds = None
-
     def feed(self, data: Block) -> list[Message]:
         """Messages that these bytes complete. Raises WireError.
 

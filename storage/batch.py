@@ -24,7 +24,6 @@ Block: TypeAlias = bytes | memoryview
 
 BATCH_VERSION: Final = 1
 DEFAULT_I64: Final = -(2**63)
-DEFAULT_I32: Final = -(2**31)
 DEFAULT_U16: Final = 2**16 - 1
 MERGE_MODES: Final = ("keep", "replace", "reject")
 

@@ -283,22 +283,11 @@ class IdIndex:
         """Ids that wait in memory for the next checkpoint."""
         return self._recent.count
 
-    def put(self, topic: int, id_hash: int, ref: int) -> None:
-        """Remember where the newest message of this id is."""
-        self._recent.put(
-            np.array([topic], np.uint32), np.array([id_hash], np.uint64), np.array([ref], np.int64)
-        )
-
     def put_rows(self, rows: RowArray, refs: Int64Array) -> None:
         """Remember the rows that have a client-chosen id and are their own origin."""
         mask = (rows["id_hash"] != 0) & (rows["origin"] == refs)
         if some(mask):
             self._recent.put(rows["topic"][mask], rows["id_hash"][mask], refs[mask])
-
-    def get_many(self, topic: int, hashes: list[int]) -> list[int | None]:
-        """A ref or None per hash."""
-        found = self.get_column(topic, np.array(hashes, np.uint64))
-        return [ref or None for ref in found.tolist()]
 
     def get_column(self, topic: int, hashes: npt.NDArray[np.uint64]) -> Int64Array:
         """A ref per hash, 0 where there is none."""

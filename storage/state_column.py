@@ -268,10 +268,6 @@ class StateColumn:
                 put_rows(out, mask, self._piece(which).get(_as_run(part)))
         return out
 
-    def get_one(self, index: int) -> Any:
-        """The entry of one row."""
-        return self.get(np.array([index], np.int64))[0]
-
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
         """Store entries, one for all or one each. Memory only; see `collect`."""
         if len(indexes):

@@ -139,12 +139,16 @@ class SimNode:
                 self.wheel.setdefault(row[2], []).append(row)
 
     def _take_committed(self, leader: Leader) -> None:
-        start, end = self.replication.take_committed()
+        start, end = leader.order.take(self._committed(leader))
         for row in self.disk.log.rows(start, end):
             if row[2] <= leader.order.tick.second:
                 self.late.append(row)
             else:
                 self.wheel.setdefault(row[2], []).append(row)
+
+    def _committed(self, leader: Leader) -> int:
+        """Up to where frames may be handed out."""
+        return leader.commit
 
     def dispatch(self) -> None:
         """Hand out what came late, and begin or end a second."""
@@ -167,9 +171,8 @@ class SimNode:
 
     def _turn(self, leader: Leader) -> None:
         order = leader.order
-        if not self.replication.leadership.may_advance(self.now):
-            if self.step is not None:
-                order.abandon()
+        leadership = self.replication.leadership
+        if not (leadership.may_append() and leadership.may_dispatch(self.now)):
             self.step = None
         elif self.step is not None:
             seconds = sorted(due for due in self.wheel if due <= self.step)
