@@ -76,12 +76,7 @@ def encode_ref(key: bytes, ref: int) -> bytes:
 
 
 def decode_ref(key: bytes, raw: bytes) -> int | None:
-    """The ref of a value, or None if a byte of it or of its key is wrong.
-
-    Brokers before this one wrote eight bytes without a checksum; those pass.
-    """
-    if len(raw) == _REF.size:
-        return int(_REF.unpack(raw)[0])
+    """The ref of a value, or None if a byte of it or of its key is wrong."""
     if len(raw) != _SUMMED_REF.size:
         return None
     ref, crc = _SUMMED_REF.unpack(raw)
@@ -321,7 +316,7 @@ class IdIndex:
                 out[places[held]] = columns["ref"]
                 found = []
         if found:
-            # One by one: what is wrong is named, and values of brokers before this one pass.
+            # One by one: what is wrong is named.
             for at, key, raw in zip(places.tolist(), pieces, raws, strict=True):
                 if raw is not None:
                     out[at] = self._value(key, raw)

@@ -192,26 +192,6 @@ def test_a_flipped_bit_is_found_when_its_row_is_read(row: int) -> None:
             disk.flip(PATH, ((row - 1) * STATE_ENTRY_SIZE) * 8 + bit)
 
 
-def test_states_without_seals_are_sealed_once() -> None:
-    """What an older broker left: the first start seals it, also when it was cut off before."""
-    disk = FakeDisk()
-    rows = [1, 2, 129, 40_000]
-    plain = np.zeros(PIECE_ROWS, STATE_ENTRY)
-    plain[np.array(rows) - 1] = entries(rows)
-    disk.mkdir("hour")
-    disk.put(PATH, plain.tobytes())
-    column = StateColumn(disk, PATH)
-    with pytest.raises(CorruptionError):
-        column.get(array(rows))
-    column.seal()
-    column.seal()
-    column.close()
-    disk = disk.restart("nothing")
-    column = StateColumn(disk, PATH)
-    assert column.get(array([*rows, 3]))["lease"].tolist() == [*rows, 0]
-    column.close()
-
-
 def test_a_file_that_an_earlier_engine_made_keeps_its_name() -> None:
     """It was made and not synced; the process, or another engine in it, went on over the folder."""
     disk = FakeDisk()

@@ -190,11 +190,7 @@ def _read_folder(path: str) -> Folder:
     return Folder(path, 0, 0, 0, (), {})
 
 
-def _folder(path: str, name: str, members: dict[str, Any], position: int) -> Folder:
-    if not members.get("sealed"):
-        raise SegmentError(
-            f"{path}/{name} was written by a delaylog without seals: start a newer one once"
-        )
+def _folder(path: str, members: dict[str, Any], position: int) -> Folder:
     topics = tuple(
         Topic(
             topic["number"],
