@@ -99,9 +99,9 @@ class RowFilter:
         return self._texts.tag_bits
 
     @property
-    def topic_bit(self) -> int:
-        """The topic's bit in zone maps."""
-        return 1 << (self._topic.number % 64)
+    def topic(self) -> int:
+        """The topic's number."""
+        return self._topic.number
 
     def rows(self, rows: RowArray) -> Mask:
         """Which rows can match, whatever their state is."""

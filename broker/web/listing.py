@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 from aiohttp import web
 
-from delaylog.broker.engine.forecast import Forecast
+from delaylog.broker.engine.counting import Forecast
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page

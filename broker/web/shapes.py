@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.broker.engine.counting import HOURS_MAX, MINUTES_MAX
 from delaylog.broker.engine.filters import TAG_BYTES_MAX, TAG_MODES, TAGS_MAX, TagFilter
-from delaylog.broker.engine.forecast import HOURS_MAX, MINUTES_MAX
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.sending import (
