@@ -1,6 +1,5 @@
 """Replication of the physical log: pure state machines. No sockets, no clock, no asyncio."""
 
-from delaylog.replication.alignment import Align, Alignment, align
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.errors import (
@@ -22,8 +21,6 @@ from delaylog.replication.wire import Decoder, encode
 
 __all__ = [
     "Acks",
-    "Align",
-    "Alignment",
     "ClusterError",
     "Configuration",
     "Decoder",
@@ -44,7 +41,6 @@ __all__ = [
     "TickStore",
     "Timing",
     "WireError",
-    "align",
     "encode",
     "load_meta",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from delaylog.replication.alignment import Align, align
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role, Serving, SteppedDown, TakeoverAsked
 from delaylog.replication.leader import Leader
@@ -184,12 +183,10 @@ class SimNode:
             self._hand_out(leader.epoch, ripe)
             order.finish(self.now.wall_ms)
             self.step = None
-        else:
-            ahead = align(order.tick.second * SECOND_MS, self.second * SECOND_MS)
-            if ahead.action != Align.WAIT and order.tick.second < self.second:
-                first = min((due for due in self.wheel if due <= self.second), default=self.second)
-                self.step = max(first, order.tick.second + 1)
-                order.begin(self.step, 0)
+        elif order.tick.second < self.second:
+            first = min((due for due in self.wheel if due <= self.second), default=self.second)
+            self.step = max(first, order.tick.second + 1)
+            order.begin(self.step, 0)
 
     def _hand_out(self, epoch: int, rows: list[tuple[int, int, int]]) -> None:
         for _, number, due in rows:
