@@ -179,7 +179,7 @@ def _read_folder(path: str) -> Folder:
         with open(f"{path}/{name}", "rb") as file:
             found = decode_checkpoint(file.read())
         if found is not None:
-            return _folder(path, name, *found)
+            return _folder(path, *found)
     if checkpoints:
         raise DamagedError(f"{path}/{checkpoints[-1]}", 0, "no checkpoint of the folder is whole")
     if "log" not in names:
