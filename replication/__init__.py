@@ -1,6 +1,5 @@
 """Replication of the physical log: pure state machines. No sockets, no clock, no asyncio."""
 
-from delaylog.replication.alignment import Align, Alignment, align
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.errors import (
@@ -15,15 +14,13 @@ from delaylog.replication.events import Role
 from delaylog.replication.leader import Acks
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.oracle import LeaderOracle, ScriptedOracle, StaticOracle
+from delaylog.replication.oracle import LeaderOracle, StaticOracle
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import Decoder, encode
 
 __all__ = [
     "Acks",
-    "Align",
-    "Alignment",
     "ClusterError",
     "Configuration",
     "Decoder",
@@ -40,12 +37,10 @@ __all__ = [
     "ReplicationError",
     "ReplicationNode",
     "Role",
-    "ScriptedOracle",
     "StaticOracle",
     "TickStore",
     "Timing",
     "WireError",
-    "align",
     "encode",
     "load_meta",
 ]

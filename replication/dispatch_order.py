@@ -38,10 +38,6 @@ class DispatchOrder:
         assert (second, local_index) >= (self.tick.second, self.tick.local_index), "never back"
         self._step = (second, local_index)
 
-    def abandon(self) -> None:
-        """It was not handed out after all."""
-        self._step = None
-
     def finish(self, wall_ms: int) -> None:
         """It was: the tick follows."""
         assert self._step is not None, "begin() comes first"

@@ -79,10 +79,6 @@ class Leadership:
             return False
         return not self.has_given and leader.gate.is_open(now.boot_ms)
 
-    def may_advance(self, now: Now) -> bool:
-        """Whether the tick may move on as well: not while something else is about to begin."""
-        return self.may_append() and self.may_dispatch(now)
-
     # ------------------------------------------------------------------ its course
 
     def begin(self, leader: Leader, now: Now) -> None:

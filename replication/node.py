@@ -135,13 +135,6 @@ class ReplicationNode:
 
     # ------------------------------------------------------------------ serving
 
-    def take_committed(self) -> tuple[int, int]:
-        """Frames that were committed since the last call, for dispatch: (first, end)."""
-        leader = self.leader
-        assert leader is not None, "only who serves dispatches"
-        assert leader.serving, "only who serves dispatches"
-        return leader.order.take(leader.commit)
-
     def note_appended(self, *, at_once: bool = False) -> None:
         """The engine of this leader has written frames: ship them, `at_once` or with others."""
         if self.leader is not None:

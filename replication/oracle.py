@@ -6,7 +6,6 @@ again and again and says how things stand, so that a word that was lost does no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -44,32 +43,3 @@ class StaticOracle:
 
     def transfer(self, target: int, now_ms: int) -> None:
         self._leader = target
-
-
-class ScriptedOracle:
-    """For tests: from each time on, the node that is suggested (None = nobody)."""
-
-    def __init__(self, node: int, script: Iterable[tuple[int, int | None]]) -> None:
-        self._node = node
-        self._script = sorted(script, key=lambda line: line[0])
-        self._out_until_ms = 0
-        self.transfers: list[tuple[int, int]] = []
-        """(time, target) of every transfer that was asked for."""
-
-    def suggests(self, now_ms: int) -> bool:
-        return now_ms >= self._out_until_ms and self.leader(now_ms) == self._node
-
-    def leader(self, now_ms: int) -> int | None:
-        found: int | None = None
-        for at_ms, node in self._script:
-            if at_ms > now_ms:
-                break
-            found = node
-        return found
-
-    def resign(self, now_ms: int, until_ms: int) -> None:
-        self._out_until_ms = until_ms
-
-    def transfer(self, target: int, now_ms: int) -> None:
-        self.transfers.append((now_ms, target))
-        self._script.append((now_ms, target))

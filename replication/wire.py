@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -189,10 +189,6 @@ class Decoder:
         self._kinds = None if kinds is None else frozenset(kinds)
         self._buffer = bytearray()
 
-    def allow_all(self) -> None:
-        """Every kind may come from now on."""
-        self._kinds = None
-
     def feed(self, data: Block) -> list[Message]:
         """Messages that these bytes complete. Raises WireError.
 
@@ -242,16 +238,6 @@ class Decoder:
             bounds = f"{layout.fixed.size} to {layout.size_max}"
             raise WireError(f"{layout.type.__name__} of {size} bytes; it has {bounds}")
         return layout, size
-
-
-def decode(data: Sequence[Block]) -> Message:
-    """The one message that these buffers are. Raises WireError."""
-    decoder = Decoder()
-    found = [message for block in data for message in decoder.feed(block)]
-    decoder.finish()
-    if len(found) != 1:
-        raise WireError(f"{len(found)} messages where one was due")
-    return found[0]
 
 
 def _decode(layout: Layout, body: memoryview) -> Message:

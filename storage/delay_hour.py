@@ -151,12 +151,6 @@ class DelayHour:
         self._opened.columns.pop(column, None)
         column.close()
 
-    def seal_states(self) -> None:
-        """Seal the states that a broker without seals left."""
-        for group in self._groups():
-            self.states(group).seal()
-            self.drop_states(group)
-
     def all_states(self) -> list[StateColumn]:
         """The columns of all groups that have a file."""
         return [self.states(group) for group in self._groups()]

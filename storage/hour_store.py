@@ -134,11 +134,6 @@ class HourStore:
                 folder.close_files()
                 self._opened.trim()
 
-    def seal_states(self) -> None:
-        """Seal the states of a folder whose broker wrote no seals (after `recover`)."""
-        for folder in self._hours.values():
-            folder.seal_states()
-
     def _path(self, hour: int) -> str:
         return f"{self._folder}/{hour_name(hour)}"
 

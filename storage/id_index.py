@@ -76,12 +76,7 @@ def encode_ref(key: bytes, ref: int) -> bytes:
 
 
 def decode_ref(key: bytes, raw: bytes) -> int | None:
-    """The ref of a value, or None if a byte of it or of its key is wrong.
-
-    Brokers before this one wrote eight bytes without a checksum; those pass.
-    """
-    if len(raw) == _REF.size:
-        return int(_REF.unpack(raw)[0])
+    """The ref of a value, or None if a byte of it or of its key is wrong."""
     if len(raw) != _SUMMED_REF.size:
         return None
     ref, crc = _SUMMED_REF.unpack(raw)
@@ -283,22 +278,11 @@ class IdIndex:
         """Ids that wait in memory for the next checkpoint."""
         return self._recent.count
 
-    def put(self, topic: int, id_hash: int, ref: int) -> None:
-        """Remember where the newest message of this id is."""
-        self._recent.put(
-            np.array([topic], np.uint32), np.array([id_hash], np.uint64), np.array([ref], np.int64)
-        )
-
     def put_rows(self, rows: RowArray, refs: Int64Array) -> None:
         """Remember the rows that have a client-chosen id and are their own origin."""
         mask = (rows["id_hash"] != 0) & (rows["origin"] == refs)
         if some(mask):
             self._recent.put(rows["topic"][mask], rows["id_hash"][mask], refs[mask])
-
-    def get_many(self, topic: int, hashes: list[int]) -> list[int | None]:
-        """A ref or None per hash."""
-        found = self.get_column(topic, np.array(hashes, np.uint64))
-        return [ref or None for ref in found.tolist()]
 
     def get_column(self, topic: int, hashes: npt.NDArray[np.uint64]) -> Int64Array:
         """A ref per hash, 0 where there is none."""
@@ -332,7 +316,7 @@ class IdIndex:
                 out[places[held]] = columns["ref"]
                 found = []
         if found:
-            # One by one: what is wrong is named, and values of brokers before this one pass.
+            # One by one: what is wrong is named.
             for at, key, raw in zip(places.tolist(), pieces, raws, strict=True):
                 if raw is not None:
                     out[at] = self._value(key, raw)

@@ -71,35 +71,9 @@ def make_ref(hour: int, tag: int, index: int) -> int:
     return (hour << HOUR_SHIFT) | (tag << INDEX_BITS) | index
 
 
-def ref_hour(ref: int) -> int:
-    """The UTC hour a ref lives in."""
-    return ref >> HOUR_SHIFT
-
-
-def ref_tag(ref: int) -> int:
-    """The epoch tag of a ref."""
-    return (ref >> INDEX_BITS) & TAG_MASK
-
-
-def ref_index(ref: int) -> int:
-    """The global index (row number from 1) of a ref inside its hour."""
-    return ref & INDEX_MASK
-
-
 def ref_to_id(ref: int) -> str:
     """The printable, server-made id of an origin ref."""
     return f"~{ref:016x}"
-
-
-def id_to_ref(text: str) -> int | None:
-    """The ref behind a server-made id, or None if the text is not one."""
-    if len(text) != 17 or text[0] != "~":
-        return None
-    digits = text[1:]
-    if not all(c in "0123456789abcdef" for c in digits):
-        return None
-    ref = int(digits, 16)
-    return ref if ref < 1 << 63 else None
 
 
 _HEX: Final = np.full(256, 255, np.uint8)
@@ -138,7 +112,6 @@ FRAME_VERSION: Final = 1
 FRAME_HEADER: Final = struct.Struct("<IBBHIIQQQqIIQ")
 FRAME_HEADER_SIZE: Final = 64
 assert FRAME_HEADER.size == FRAME_HEADER_SIZE
-FRAME_CRC_OFFSET: Final = 12
 EPOCH_NODE_BITS: Final = 16
 EPOCH_NODE_MASK: Final = (1 << EPOCH_NODE_BITS) - 1
 

@@ -38,11 +38,6 @@ class MappedPieces:
         if resident > RESIDENT_BYTES_MAX:
             self.forget()
 
-    @property
-    def piece_size(self) -> int:
-        """Bytes a piece."""
-        return self._piece_size
-
     def piece(self, number: int, size_known: int) -> memoryview | None:
         """A view of piece `number`, or None while the file has not reached its end."""
         mapping = self._pieces.get(number)

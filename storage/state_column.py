@@ -27,7 +27,7 @@ from delaylog.storage.dirty_columns import DirtyColumns
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, FileSystem, Mapping
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
-from delaylog.storage.state_seal import broken, sealed, unsealed
+from delaylog.storage.state_seal import broken, sealed
 from delaylog.storage.whole_rows import put_rows, take_rows
 
 PAGE_SIZE: Final = 4096
@@ -37,7 +37,6 @@ PIECE_SIZE: Final = 16 << 20
 PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
 PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
 PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
-_SEAL_BYTES: Final = 1 << 20
 _TOUCHED_BYTES_MIN: Final = 512
 _DIRTY_PAGES_MIN: Final = _TOUCHED_BYTES_MIN * 8 // PAGE_ROWS
 _BACK_PAGES_MAX: Final = PIECE_PAGES // 8
@@ -268,10 +267,6 @@ class StateColumn:
                 put_rows(out, mask, self._piece(which).get(_as_run(part)))
         return out
 
-    def get_one(self, index: int) -> Any:
-        """The entry of one row."""
-        return self.get(np.array([index], np.int64))[0]
-
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
         """Store entries, one for all or one each. Memory only; see `collect`."""
         if len(indexes):
@@ -467,25 +462,6 @@ class StateColumn:
             if self._length % PIECE_SIZE:
                 self._length = -(-self._length // PIECE_SIZE) * PIECE_SIZE
                 file.truncate(self._length)
-
-    def seal(self) -> None:
-        """Seal entries of a broker that wrote none (recovery, after `cut`); again does nothing.
-
-        Entries are changed where they stand, and a sector is old or new, so this may be cut off
-        anywhere and be done again.
-        """
-        if not self._exists:
-            return
-        with self._opened() as file:
-            for offset in range(0, self._length, _SEAL_BYTES):
-                raw = file.pread(min(_SEAL_BYTES, self._length - offset), offset)
-                entries = np.frombuffer(raw, STATE_ENTRY)
-                old = unsealed(entries)
-                if some(old):
-                    entries = entries.copy()
-                    entries[old] = sealed(entries[old])
-                    file.pwritev([entries.tobytes()], offset)
-            file.fdatasync()
 
     def drop_memory(self) -> None:
         """Unmap all pieces, changes that were not written included."""

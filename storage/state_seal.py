@@ -65,12 +65,5 @@ def broken(entries: StateArray) -> npt.NDArray[np.bool_]:
     return out
 
 
-def unsealed(entries: StateArray) -> npt.NDArray[np.bool_]:
-    """Mask of entries as a broker without seals left them: no seal, though not empty."""
-    empty = (_words(entries) == 0).all(axis=1)
-    out: npt.NDArray[np.bool_] = (entries["seal"] == 0) & ~empty
-    return out
-
-
 assert STATE_ENTRY.fields is not None
 assert STATE_ENTRY.fields["seal"][1] == 4, "the seal is the upper half of the first word"

@@ -89,12 +89,12 @@ class Start:
     @property
     def keyspace(self) -> KeyspaceBase:
         """What the keyspace comes back from."""
-        return base_of(self.members, self.position)
+        return base_of(self.members) if self.members else KeyspaceBase()
 
     @property
     def log_from(self) -> int:
         """The first frame that is needed."""
-        return log_needed(self.members, self.position)
+        return log_needed(self.members) if self.members else 0
 
 
 def take_backup(

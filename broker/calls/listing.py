@@ -28,7 +28,7 @@ from delaylog.broker.calls.shapes import (
     WITH_KEY,
     WITH_TAG,
 )
-from delaylog.broker.engine.forecast import Forecast
+from delaylog.broker.engine.counting import Forecast
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page

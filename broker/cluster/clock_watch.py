@@ -99,13 +99,6 @@ class ClockWatch:
         """Whether this node's clock is so far off that others should lead."""
         return self._standing.raised
 
-    def is_far_off(self, peer: int) -> bool:
-        """Whether a peer's clock is beyond the second bound, so that it should not lead."""
-        offset, middle = self.offsets.of(peer), self.offsets.middle()
-        if offset is None or middle is None:
-            return False
-        return offset.less(middle).at_least_us > self._stand_ms * 1_000
-
     def facts(self) -> dict[str, Any]:
         """For the status of this node."""
         return {"clock_offset_ms": _ms(self.own), "clock_stands_aside": self._standing.raised}

@@ -23,7 +23,6 @@ from delaylog.replication.node import ReplicationNode
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember
 
-ACTIONS: Final = ("add", "promote", "remove", "replace", "move")
 DONE_SECONDS: Final = 10.0
 """How long a change may take until all of it is committed: two short elections of the leader."""
 _LOOK_SECONDS: Final = 0.01
@@ -41,7 +40,7 @@ class Wanted:
     """What an operator asks for."""
 
     action: str
-    """One of ACTIONS."""
+    """`add`, `promote`, `remove`, `replace` or `move`."""
     nodes: Sequence[str]
     """Indexes or names: of the nodes to change; for `replace` the old one, then the new one."""
     contact: Mapping[str, Any]

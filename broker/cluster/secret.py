@@ -19,7 +19,6 @@ from delaylog.replication.errors import ClusterError
 
 SECRET_BYTES_MIN: Final = 32
 SECRET_FILE_BYTES_MAX: Final = 4096
-KEY_BYTES: Final = 32
 MAKE_ONE: Final = "make one with: (umask 077; openssl rand -hex 32 > cluster.secret)"
 _DISTINCT_MIN: Final = 10
 """32 random bytes have fewer different values than this once in 10^25."""

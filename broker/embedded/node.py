@@ -21,7 +21,6 @@ from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import GroupCommit
 from delaylog.broker.embedded.steps import Job, News, Pause, Safe
 from delaylog.broker.engine import Engine
-from delaylog.broker.engine.errors import DiskFullRefusal
 from delaylog.broker.folder_lock import retention_held
 from delaylog.replication.leader import Acks
 from delaylog.storage.errors import DiskFullError
@@ -349,11 +348,6 @@ class EmbeddedNode:
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
         return self.free_bytes() < self.engine.limits.disk_reserve_bytes
-
-    def check_space(self) -> None:
-        """Refuse what needs room while there is none."""
-        if self.refusing_sends:
-            raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
 
     def appended(self) -> None:
         """Frames were appended: somebody commits them."""

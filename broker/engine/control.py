@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.finding import find_ids, find_living, find_origins, stored_ids
+from delaylog.broker.engine.finding import find_living, stored_ids
 from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.model import Topic, blank_entries
 from delaylog.broker.engine.move_frames import apply_move
@@ -49,15 +49,6 @@ class ControlResult:
     deliver_at_ms: Int64Array
     """When it is due now, as far as it is known."""
     position: int
-
-
-def find(
-    state: EngineState, topic: Topic, ids: list[str] | None, origins: Int64Array | None, now_ms: int
-) -> FoundColumns:
-    """Messages by id text or by origin ref."""
-    if origins is not None:
-        return find_origins(state, origins, topic, now_ms)
-    return find_ids(state, topic, ids or [], now_ms)
 
 
 def _judge(

@@ -1,36 +1,40 @@
-"""Counting what waits: how many messages of each topic become due in which stretch of time.
+"""Counting what waits: how many messages become due in which stretch of time.
 
-The stretches are the nine of camellia-delay-queue's topic info. Whole hours are counted from the
-numbers kept per topic and hour; the few hours that a border or the present cuts are read, rows and
-states, in slices. One pass serves every topic.
+`WaitingCounts` has the nine stretches of camellia-delay-queue's topic info, of every topic in one
+pass; `Forecast` the minutes and hours of one topic. Whole hours are counted from the numbers kept
+per topic and hour; of the few hours that a border or the present cuts, rows and states are read, in
+slices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.scanning import walk
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.columns import among
 from delaylog.storage.layout import (
     HOUR_MS,
-    HOUR_SHIFT,
+    NEVER_MS,
     STATE_NONE,
     Int64Array,
-    RowArray,
 )
 from delaylog.storage.whole_rows import take_rows
 from delaylog.storage.work import Work
 
-_MINUTE_MS = 60_000
+MINUTE_MS: Final = 60_000
 _DAY_MS = 24 * HOUR_MS
 BORDERS_MS: Final = (
-    _MINUTE_MS,
-    10 * _MINUTE_MS,
-    30 * _MINUTE_MS,
+    MINUTE_MS,
+    10 * MINUTE_MS,
+    30 * MINUTE_MS,
     HOUR_MS,
     6 * HOUR_MS,
     _DAY_MS,
@@ -40,7 +44,37 @@ BORDERS_MS: Final = (
 """Where one stretch ends and the next begins, counted from now. A message due exactly on a border
 is counted on both sides of it."""
 STRETCHES: Final = len(BORDERS_MS) + 1
-_SLICE_ROWS: Final = 16_384
+MINUTES_MAX: Final = 120
+HOURS_MAX: Final = 744
+"""A month: the numbers come as one list."""
+
+
+def waiting(
+    state: EngineState, hour: int, seen: Mapping[int, Group], now_ms: int, due_to: int = NEVER_MS
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """(topic numbers, due times) of an hour's messages that are not due yet, in slices.
+
+    `seen` = topics by number, each with the group that sees them: all default ones, or one topic's.
+    """
+    only = next(iter(seen)) if len(seen) == 1 else None
+    ranges = partial(candidates, topic=only, due_from=now_ms + 1, due_to=due_to)
+    group_number = next((group.number for group in seen.values()), DEFAULT_GROUP)
+    for rows in walk(state.hours, hour, ranges):
+        due = rows["deliver_at"].astype(np.int64)
+        topic = rows["topic"].astype(np.int64)
+        mask = (due > now_ms) & (due < due_to)
+        if only is not None:
+            mask &= topic == only
+        at = np.flatnonzero(mask)
+        index = rows["global_index"][at].astype(np.int64)
+        entries = state.hours.view(hour).states(group_number).get(index)
+        free = entries["state"] == STATE_NONE
+        for number in state.special & seen.keys():
+            mine = np.flatnonzero(topic[at] == number)
+            if len(mine):
+                free[mine] = seen[number].free(take_rows(rows, at[mine]), take_rows(entries, mine))
+        at = at[free]
+        yield topic[at], due[at]
 
 
 class WaitingCounts:
@@ -103,39 +137,13 @@ class WaitingCounts:
                 at = np.searchsorted(self._borders, hours * HOUR_MS, side="left")
                 np.add.at(counts, at, np.fromiter(whole.values(), np.int64, len(whole)))
             yield None
+        seen = {topic.number: self._of(topic) for topic in self._topics}
         for hour in sorted(wanted):
-            yield from self._read(hour)
+            for topics, due in waiting(self._state, hour, seen, self._now_ms):
+                self._count(topics, due)
+                yield None
 
-    def _read(self, hour: int) -> Work:
-        """Count the rows of an hour that a border cuts."""
-        hours = self._state.hours
-        known = hours.counts.get(hour)
-        last = known.rows if known is not None else 0
-        for first in range(1, last + 1, _SLICE_ROWS):
-            if hour not in hours.counts:
-                return
-            stop = min(first + _SLICE_ROWS, last + 1)
-            index = np.arange(first, stop, dtype=np.int64)
-            self._count(hour, index, hours.rows(index | (hour << HOUR_SHIFT)))
-            yield None
-
-    def _count(self, hour: int, index: Int64Array, rows: RowArray) -> None:
-        due = rows["deliver_at"].astype(np.int64)
-        topic = rows["topic"].astype(np.int64)
-        mask = due > self._now_ms
-        if len(self._topics) == 1:
-            mask &= topic == self._topics[0].number
-        at = np.flatnonzero(mask)
-        number = DEFAULT_GROUP if self._group is None else self._group.number
-        entries = self._state.hours.view(hour).states(number).get(index[at])
-        free = entries["state"] == STATE_NONE
-        for number in self._state.special & self._counts.keys():
-            mine = np.flatnonzero(topic[at] == number)
-            if len(mine):
-                group = self._of(self._state.by_number[number])
-                free[mine] = group.free(take_rows(rows, at[mine]), take_rows(entries, mine))
-        at = at[free]
-        due, topic = due[at], topic[at]
+    def _count(self, topic: Int64Array, due: Int64Array) -> None:
         stretch = np.searchsorted(self._borders, due, side="left")
         on_border = np.flatnonzero(among(due, self._borders))
         for number in topic[on_border].tolist():
@@ -147,3 +155,79 @@ class WaitingCounts:
             counts = self._counts.get(key // STRETCHES)
             if counts is not None:
                 counts[key % STRETCHES] += n
+
+
+class Forecast:
+    """Messages that are not due yet, by minute and by hour of the clock; filled by `work`.
+
+    The first minute and the first hour are the present ones, as far as they are still to come.
+    """
+
+    def __init__(
+        self,
+        state: EngineState,
+        topic: Topic,
+        now_ms: int,
+        *,
+        minutes: int,
+        hours: int,
+        group: Group | None = None,
+    ) -> None:
+        """As a group (absent: the default one) sees it."""
+        self._state = state
+        self._group = group or topic.default
+        self._now_ms = now_ms
+        self._first_minute_ms = now_ms - now_ms % MINUTE_MS
+        self._first_hour = now_ms // HOUR_MS
+        self._minutes = np.zeros(minutes, np.int64)
+        self._hours = np.zeros(hours, np.int64)
+        self.later = 0
+        """Messages behind the last of the hours."""
+        minutes_end_ms = self._first_minute_ms + minutes * MINUTE_MS
+        self._rest_end_ms = (self._first_hour + 1) * HOUR_MS
+        self._due_to = max(minutes_end_ms, self._rest_end_ms)
+        self._seen = {topic.number: self._group}
+
+    @property
+    def minutes(self) -> list[dict[str, int]]:
+        """Messages by minute."""
+        return _slots(self._minutes, self._first_minute_ms, MINUTE_MS)
+
+    @property
+    def hours(self) -> list[dict[str, int]]:
+        """Messages by hour."""
+        return _slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
+
+    def work(self) -> Work:
+        """Count; background work in slices."""
+        for hour, count in self._group.hours.items():
+            at = hour - self._first_hour
+            if 0 < at < len(self._hours):
+                self._hours[at] += count
+            elif at > 0:
+                self.later += count
+        yield None
+        near = range(self._first_hour, -(-self._due_to // HOUR_MS))
+        # What was sent below the hour floor is counted where it stands.
+        for hour in near:
+            if hour in self._group.hours:
+                for _, due in waiting(self._state, hour, self._seen, self._now_ms, self._due_to):
+                    self._count(due)
+                    yield None
+
+    def _count(self, due: Int64Array) -> None:
+        rest = int(np.count_nonzero(due < self._rest_end_ms))
+        if len(self._hours):
+            self._hours[0] += rest
+        else:
+            self.later += rest
+        minute = (due - self._first_minute_ms) // MINUTE_MS
+        minute = minute[minute < len(self._minutes)]
+        self._minutes += np.bincount(minute, minlength=len(self._minutes))
+
+
+def _slots(counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
+    return [
+        {"from_ms": start_ms + at * length_ms, "count": count}
+        for at, count in enumerate(counts.tolist())
+    ]

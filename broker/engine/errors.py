@@ -48,12 +48,6 @@ class GoneError(EngineError):
     code = "gone"
 
 
-class TooLateError(EngineError):
-    """The message is past the point where this could be done; `facts["state"]` says where."""
-
-    code = "too_late"
-
-
 class QuotaRefusal(EngineError):
     """As many of them are there as may be: try again when one has ended."""
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.text_filter import TextFilter
 from delaylog.storage.columns import Mask, some
 from delaylog.storage.hour_store import HourStore
 from delaylog.storage.layout import Int64Array, MessageState, RowArray
-from delaylog.storage.rows import heads_of
+from delaylog.storage.rows import hash_u64, heads_of, tag_bits
 from delaylog.storage.whole_rows import take_rows
 
 
@@ -30,6 +29,7 @@ class Filter:
     """Due before this moment."""
     tag: bytes | None = None
     key: bytes | None = None
+    """An empty key = none."""
 
     def members(self) -> dict[str, Any]:
         """As it is shown and kept: what it says, by name."""
@@ -54,13 +54,31 @@ class Filter:
             None if key is None else key.encode(),
         )
 
-    def may_match(self, rows: RowArray) -> Mask:
-        """Rows that can match by what never changes about them (hashes, not the texts)."""
-        return self._texts.may_match(rows)
+    @property
+    def names_texts(self) -> bool:
+        """Whether it asks for a tag or a key."""
+        return self.tag is not None or self.key is not None
 
     @property
-    def _texts(self) -> TextFilter:
-        return TextFilter(self.tag, self.key)
+    def tag_bits(self) -> int:
+        """The tag's bits in masks; 0 without one."""
+        return tag_bits(self.tag) if self.tag else 0
+
+    def may_match(self, rows: RowArray) -> Mask:
+        """Rows that can match by what never changes about them: their hashes are those of the
+        texts, or of others like them.
+        """
+        bits = np.uint64(self.tag_bits)
+        mask: Mask = (rows["tag_mask"] & bits) == bits
+        if self.key is not None:
+            mask &= rows["key_hash"] == np.uint64(hash_u64(self.key) if self.key else 0)
+        return mask
+
+    def texts_match(self, key: bytes, tags: bytes) -> bool:
+        """Whether the stored texts are those that are asked for; tags stand by newlines."""
+        return (self.key is None or key == self.key) and (
+            self.tag is None or self.tag in tags.split(b"\n")
+        )
 
     def matches(self, hours: HourStore, found: FoundColumns) -> Mask:
         """Which messages match, exactly, as they are now."""
@@ -72,16 +90,15 @@ class Filter:
             mask &= due >= self.due_from_ms
         if self.due_to_ms is not None:
             mask &= due < self.due_to_ms
-        if not self._texts.empty and some(mask):
+        if self.names_texts and some(mask):
             at = np.flatnonzero(mask)
-            mask[at] = self._texts_match(hours, found.refs[at], take_rows(found.rows, at))
+            mask[at] = self._stored_match(hours, found.refs[at], take_rows(found.rows, at))
         return mask
 
-    def _texts_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:
+    def _stored_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:
         """Hashes can be those of another text: the stored ones decide."""
         names = ("id_size", "key_size", "tags_size")
         data = hours.records(refs, heads_of(rows, *names))
         sizes = [rows[name].astype(np.int64) for name in names]
         ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3).tolist()
-        texts = self._texts
-        return [texts.matches(data[a:b], data[b:c]) for a, b, c in ends]
+        return [self.texts_match(data[a:b], data[b:c]) for a, b, c in ends]

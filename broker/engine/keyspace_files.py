@@ -46,10 +46,9 @@ def position_of_name(name: str) -> int | None:
     return int(digits) if name != digits and len(digits) == 20 and digits.isdigit() else None
 
 
-def base_of(members: dict[str, Any], position: int) -> KeyspaceBase:
-    """What a checkpoint at `position` says; one from before there was a keyspace says nothing."""
-    saved = members.get("keyspace")
-    return KeyspaceBase(position=position) if saved is None else KeyspaceBase(**saved)
+def base_of(members: dict[str, Any]) -> KeyspaceBase:
+    """What a checkpoint says of the keyspace."""
+    return KeyspaceBase(**members["keyspace"])
 
 
 # --------------------------------------------------------------------------- files
@@ -198,7 +197,7 @@ def load_keyspace(
     Looks at files only, so any thread may call it. Raises CorruptionError.
     """
     members, position = saved
-    base = base_of(members, position)
+    base = base_of(members)
     load_base(fs, folder, base, keyspace)
     pieces = replay_keyspace(fs, folder, base, keyspace, position, working=working)
     return LoadedKeyspace(keyspace, base, pieces, position)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.text_filter import TextFilter
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.id_hash import UNKEYED, IdHash
 from delaylog.storage.layout import (
@@ -75,7 +75,7 @@ class RowFilter:
         self.id_hash = id_hash
         self._now_ms = now_ms
         self.group = group
-        self._texts = TextFilter(query.tag, query.key)
+        self._texts = Filter(tag=query.tag, key=query.key)
         states = query.states
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
@@ -88,7 +88,7 @@ class RowFilter:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
-        self.selective = not self._texts.empty or not fresh
+        self.selective = self._texts.names_texts or not fresh
         """Few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
@@ -99,16 +99,16 @@ class RowFilter:
         return self._texts.tag_bits
 
     @property
-    def topic_bit(self) -> int:
-        """The topic's bit in zone maps."""
-        return 1 << (self._topic.number % 64)
+    def topic(self) -> int:
+        """The topic's number."""
+        return self._topic.number
 
     def rows(self, rows: RowArray) -> Mask:
         """Which rows can match, whatever their state is."""
         due = rows["deliver_at"]
         mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
-        if not self._texts.empty:
+        if self._texts.names_texts:
             mask &= self._texts.may_match(rows)
         return mask
 
@@ -141,7 +141,7 @@ class RowFilter:
 
     def exact(self, head: Head) -> bool:
         """Whether the texts are those that are asked for."""
-        return self._texts.matches(head.key, head.tags)
+        return self._texts.texts_match(head.key, head.tags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from delaylog.broker.engine.list_cursor import BEFORE_ALL
 from delaylog.broker.engine.list_filter import Head, RowFilter, check_heads, split_heads
 from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
+from delaylog.broker.engine.scanning import SLICE_ROWS, index_slices
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.far_hour import FarHour, FarStates
@@ -43,7 +44,6 @@ SCAN_ROWS_FEW: Final = 65_536
 """So few are read through whatever is asked for."""
 SECOND_ROWS_MAX: Final = 16_384
 """Rows of a second that are sorted for a page."""
-_SLICE_ROWS: Final = 4_096
 _WALK_ROWS: Final = 1_024
 _TAGGED_ROWS: Final = 4_096
 _PUT_ROWS: Final = 64
@@ -95,10 +95,18 @@ class HourList:
             yield from self._hot_second(self._folder, self._run.place.second)
             if self._run.over:
                 return False
-        runs = candidates(self._folder, self._last, self._filter, self._run.place.due)
+        wanted = self._filter
+        runs = candidates(
+            self._folder,
+            self._last,
+            topic=wanted.topic,
+            tag_bits=wanted.tag_bits,
+            due_from=max(wanted.due_from, self._run.place.due),
+            due_to=wanted.due_to,
+        )
         count = sum(last - first + 1 for first, last in runs)
         rows_max = self._scan_rows_max
-        if not self._filter.selective:
+        if not wanted.selective:
             rows_max = min(rows_max, max(SCAN_ROWS_FEW, 16 * self._run.left))
         if count <= rows_max or isinstance(self._folder, FarHour):
             return (yield from self._scan(runs))
@@ -112,15 +120,13 @@ class HourList:
         # bits of a tag do not have the tag.
         count = run.left + 1 if self._filter.tag_bits == 0 else max(run.left + 1, _TAGGED_ROWS)
         found = Smallest(count)
-        for first, last in runs:
-            for start in range(first, last + 1, _SLICE_ROWS):
-                index = np.arange(start, min(start + _SLICE_ROWS, last + 1), dtype=np.int64)
-                self._collect(index, found)
-                yield
+        for index in index_slices(runs):
+            self._collect(index, found)
+            yield
         tail = self._tail
         at = self._behind_place(tail.due, tail.index)
-        for start in range(0, len(at), _SLICE_ROWS):
-            part = at[start : start + _SLICE_ROWS]
+        for start in range(0, len(at), SLICE_ROWS):
+            part = at[start : start + SLICE_ROWS]
             entries = self._states.get(tail.index[part])
             mask, _ = self._filter.states(tail.due[part], tail.sent[part], entries)
             found.add(tail.due[part[mask]], tail.index[part[mask]])

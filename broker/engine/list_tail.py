@@ -11,13 +11,13 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from delaylog.broker.engine.list_filter import Mask
+from delaylog.broker.engine.scanning import part_slices
 from delaylog.storage.batch import Block
 from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.storage.whole_rows import concat_rows
 
 _SLICE_ROWS = 16_384
-_SLICE_PARTS = 512
 
 
 class TailView:
@@ -35,21 +35,16 @@ class TailView:
     def fill(self, keep: Callable[[RowArray], Mask], last: int) -> Generator[None, None, None]:
         """Read the rows behind row `last`, in slices."""
         columns: list[tuple[Int64Array, ...]] = []
-        first = 0
-        while first < len(self._parts):
-            stop, count = first, 0
-            while stop < len(self._parts) and count < _SLICE_ROWS and stop - first < _SLICE_PARTS:
-                count += len(self._parts[stop][0])
-                stop += 1
-            parts = [rows for rows, _ in self._parts[first:stop]]
+        every = [rows for rows, _ in self._parts]
+        for first, stop in part_slices(every, _SLICE_ROWS):
+            parts = every[first:stop]
             rows = concat_rows(parts)
             lengths = [len(part) for part in parts]
             mask = keep(rows) & (rows["global_index"] > last)
             part = np.repeat(np.arange(first, stop), lengths)
-            at = np.arange(count) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+            at = np.arange(len(rows)) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
             due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
             columns.append((due, index, rows["sent_position"][mask], part[mask], at[mask]))
-            first = stop
             yield
         if columns:
             due, index, sent, part, at = (np.concatenate(c) for c in zip(*columns, strict=True))

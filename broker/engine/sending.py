@@ -17,7 +17,7 @@ from delaylog.broker.engine.errors import (
     DiskFullRefusal,
     TooLargeError,
 )
-from delaylog.broker.engine.merging import CREATED, REPLACED, end_replaced, merge_ids
+from delaylog.broker.engine.merging import CREATED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.quotas import check_quota
@@ -139,6 +139,21 @@ def _check_room(state: EngineState, free_bytes: int) -> None:
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
 
 
+def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> SendDecision:
+    """The decision about a batch whose ids were looked up, by the topic's present settings."""
+    topic.used_ms = now_ms
+    topic.sent_rate.look(now_ms, topic.sent)
+    return SendDecision(
+        topic=topic.number,
+        tag=state.tag,
+        hour_floor=state.hour_floor,
+        ttl_ms=topic.settings.ttl_ms,
+        max_retry=topic.settings.max_retry,
+        accepted=merge.accepted,
+        successors=merge.successors,
+    )
+
+
 def send(
     state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> SendResult:
@@ -160,23 +175,10 @@ def send(
             return SendResult(refs, due, results, state.log.end_position)
     # After the look at what was accepted before: a repeat is answered whatever the disk says.
     _check_room(state, free_bytes)
-    settings = topic.settings
-    merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
+    merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
     check_quota(topic, batch, merge, now_ms)
-    topic.used_ms = now_ms
-    topic.sent_rate.look(now_ms, topic.sent)
-    decision = SendDecision(
-        topic=topic.number,
-        tag=state.tag,
-        hour_floor=state.hour_floor,
-        ttl_ms=settings.ttl_ms,
-        max_retry=settings.max_retry,
-        accepted=merge.accepted,
-        producer=producer,
-        sequence=batch.sequence,
-        kept=merge.kept,
-        successors=merge.successors,
-    )
+    decision = decide_send(state, topic, merge, now_ms)
+    decision.producer, decision.sequence, decision.kept = producer, batch.sequence, merge.kept
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
     placed, refs = apply_send(state, batch, decision, now_ms, position, end)
     for group, old in merge.replaced:

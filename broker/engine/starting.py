@@ -32,7 +32,7 @@ def stand_at(
     if saved is not None:
         members, start = saved
         # The ticks say it too, but nothing syncs them.
-        told_ms = members.get("told_ms", 0)
+        told_ms = members["told_ms"]
         restore(state, members, start)
         _check_staged(state, start)
         _restore_keyspace(state, saved, loaded, working)
@@ -65,7 +65,7 @@ def _restore_keyspace(
 ) -> None:
     """The keyspace as of a checkpoint: the one that was loaded for it, or loaded now."""
     members, start = saved
-    if loaded is None or (loaded.position, loaded.base) != (start, base_of(members, start)):
+    if loaded is None or (loaded.position, loaded.base) != (start, base_of(members)):
         loaded = load_keyspace(
             state.fs,
             state.folder,

@@ -22,7 +22,13 @@ class TokenBucket:
     """Full at first. In any window at most `burst` + rate x window tokens are taken."""
 
     def __init__(self, per_second: float, burst: int) -> None:
-        self._parts_per_ms, self._parts_max = _checked(per_second, burst)
+        """A rate above zero is at least a millionth."""
+        if not 0 <= per_second <= PER_SECOND_MAX:
+            raise ValueError(f"a rate is a number from 0 to {PER_SECOND_MAX:.0e}, not {per_second}")
+        if burst < 1:
+            raise ValueError(f"a burst is at least 1, not {burst}")
+        self._parts_per_ms = max(round(per_second * 1_000_000), 1) if per_second else 0
+        self._parts_max = burst * TOKEN_PARTS
         self._parts = self._parts_max
         self._at_ms: int | None = None
         """Up to where time has been counted; None = not asked yet."""
@@ -50,13 +56,6 @@ class TokenBucket:
         assert self._at_ms is not None, "time was counted just now"
         return self._at_ms - (-missing // self._parts_per_ms)
 
-    def change(self, per_second: float, burst: int, now_ms: int) -> None:
-        """Another rate and burst from now on; what was earned stays, up to the new burst."""
-        parts_per_ms, parts_max = _checked(per_second, burst)
-        self._earn(now_ms)
-        self._parts_per_ms, self._parts_max = parts_per_ms, parts_max
-        self._parts = min(self._parts, parts_max)
-
     def _earn(self, now_ms: int) -> None:
         at_ms = self._at_ms
         if at_ms is None or now_ms < at_ms - HOLD_MS_MAX:
@@ -65,13 +64,3 @@ class TokenBucket:
             earned = (now_ms - at_ms) * self._parts_per_ms
             self._parts = min(self._parts + earned, self._parts_max)
             self._at_ms = now_ms
-
-
-def _checked(per_second: float, burst: int) -> tuple[int, int]:
-    """(parts a millisecond, most parts). A rate above zero is at least a millionth."""
-    if not 0 <= per_second <= PER_SECOND_MAX:
-        raise ValueError(f"a rate is a number from 0 to {PER_SECOND_MAX:.0e}, not {per_second}")
-    if burst < 1:
-        raise ValueError(f"a burst is at least 1, not {burst}")
-    parts_per_ms = max(round(per_second * 1_000_000), 1) if per_second else 0
-    return parts_per_ms, burst * TOKEN_PARTS

@@ -28,11 +28,10 @@ from delaylog.storage.checkpoint import (
     write_checkpoint,
 )
 from delaylog.storage.count_columns import CountColumns
-from delaylog.storage.errors import StorageError
 from delaylog.storage.frames import Tick
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.id_forgetting import forget_hour
-from delaylog.storage.layout import EPOCH_NODE_BITS, HOUR_MS, FrameKind
+from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.levels import FIRST_LEVEL
 from delaylog.storage.work import Work
 
@@ -90,23 +89,21 @@ def end_packing(state: EngineState) -> None:
     state.producers.chain.give_up()
 
 
-def log_needed(saved: dict[str, Any], position: int) -> int:
-    """From where on a start from a checkpoint at `position` needs the log.
+def log_needed(saved: dict[str, Any]) -> int:
+    """From where on a start from a checkpoint needs the log.
 
     Frames in front of it hold what the keyspace comes back from, and what is staged.
     """
-    staged: int = saved["transactions"]["log_from"] if "transactions" in saved else position
-    return min(base_of(saved, position).position, staged)
+    staged: int = saved["transactions"]["log_from"]
+    return min(base_of(saved).position, staged)
 
 
 def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
-    """The leaderships that a checkpoint knows of; an older one knew the last counter only.
+    """The leaderships that a checkpoint knows of.
 
     None where it was taken before the first: a member that was stopped at once.
     """
-    if "epochs" in saved:
-        return [(epoch, start) for epoch, start in saved["epochs"]]
-    return [(saved["epoch"] << EPOCH_NODE_BITS, 0)]
+    return [(epoch, start) for epoch, start in saved["epochs"]]
 
 
 def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> None:
@@ -144,10 +141,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.level = saved.get("level", FIRST_LEVEL)
     state.use_id_key(saved.get("id_key", b""))
     state.hour_floor = saved["hour_floor"]
-    state.hour_floor_top = saved.get("hour_floor_top", 0)
-    state.archive_released = saved.get("archive_released", 0)
-    # An older checkpoint does not say where a topic's rows are: maybe up to the last hour.
-    last_hour = max(saved["hours"], default=0)
+    state.hour_floor_top = saved["hour_floor_top"]
+    state.archive_released = saved["archive_released"]
     state.tick = Tick(*saved["tick"])
     state.next_topic = saved["next_topic"]
     state.lease_number = saved["lease_number"]
@@ -160,16 +155,11 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         old = isinstance(settings, dict)
         settings = TopicSettings.from_dict(settings) if old else known_settings[settings]
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
-        if "groups" not in item:
-            raise StorageError(
-                "this folder was written by a delaylog that did not count per topic and group: "
-                "start that version once more, drain the folder, and begin an empty one"
-            )
         topic.paused, topic.prioritised = item["paused"], item["prioritised"]
-        topic.own_backoffs = item.get("own_backoffs", False)
+        topic.own_backoffs = item["own_backoffs"]
         topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
         topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
-        topic.last_hour = item.get("last_hour", last_hour)
+        topic.last_hour = item["last_hour"]
         topic.erased, topic.erased_here = item.get("erased", (0, 0))
         if topic.erasing:
             state.erasing.add(topic.number)
@@ -180,21 +170,15 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         follow_settings(topic)
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position, saved["epoch"], saved.get("far"))
-    if not saved.get("sealed"):
-        # States carried no seals when this was written. Entries that have one keep it.
-        state.hours.seal_states()
     state.leases.restore(saved["leases"])
     for topic_number, group_number, keys in state.leases.held_keys():
         held_by = state.group(topic_number, group_number)
         if held_by is not None:
             held_by.gate.hold(keys)
-    if "claims" in saved:
-        state.claims.restore(saved["claims"])
+    state.claims.restore(saved["claims"])
     state.producers.restore(saved["producers"])
-    if "jobs" in saved:
-        state.jobs.restore(saved["jobs"])
-    if "transactions" in saved:
-        state.transactions.restore(saved["transactions"])
+    state.jobs.restore(saved["jobs"])
+    state.transactions.restore(saved["transactions"])
 
 
 class Upkeep:
@@ -331,7 +315,7 @@ class Upkeep:
             yield from state.ids.flush_jobs(position)
 
             def finish() -> None:
-                log_from = log_needed(small, position)
+                log_from = log_needed(small)
                 self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
                 self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
 
@@ -379,7 +363,7 @@ class Upkeep:
         for name in checkpoint_names(fs, folder)[-KEPT:]:
             found = read_checkpoint(fs, f"{folder}/{name}")
             if found is not None:
-                self._kept_files.append(base_of(*found).file)
+                self._kept_files.append(base_of(found[0]).file)
                 if "far" in found[0]:
                     self._kept_tiers.append(found[0]["far"]["tier"])
         self._drop_segments()

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from delaylog.broker.engine.list_filter import RowFilter
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.far_hour import FarHour
 
 
 def candidates(
-    folder: DelayHour | FarHour, last: int, wanted: RowFilter, due_from: int
+    folder: DelayHour | FarHour,
+    last: int,
+    *,
+    topic: int | None,
+    tag_bits: int = 0,
+    due_from: int,
+    due_to: int,
 ) -> list[tuple[int, int]]:
-    """Ranges (first, last) of rows up to `last` that may match and are due from `due_from` on.
+    """Ranges (first, last) of rows up to `last` that may be of a topic (None = any), have all the
+    bits of a tag, and are due in [due_from, due_to).
 
     Far hours have no zone maps: their rows are few, or else all are read.
     """
@@ -21,11 +27,12 @@ def candidates(
     if isinstance(folder, FarHour):
         return [(1, last)]
     extents = folder.extents()
-    topic, tag = np.uint64(wanted.topic_bit), np.uint64(wanted.tag_bits)
+    tag = np.uint64(tag_bits)
     first, count = extents["first_index"].astype(np.int64), extents["count"].astype(np.int64)
-    mask = extents["due_max"] >= max(wanted.due_from, due_from)
-    mask &= extents["due_min"] < wanted.due_to
-    mask &= (extents["topic_bits"] & topic) != 0
+    mask = extents["due_max"] >= due_from
+    mask &= extents["due_min"] < due_to
+    if topic is not None:
+        mask &= (extents["topic_bits"] & np.uint64(1 << topic % 64)) != 0
     mask &= (extents["tag_bits"] & tag) == tag
     mask &= first <= last
     firsts, lasts = first[mask], np.minimum((first + count - 1)[mask], last)

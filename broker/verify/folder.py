@@ -140,8 +140,6 @@ class _Newest:
     epoch: int = 0
     groups: dict[int, list[Group]] | None = None
     """Where states alone do not tell what lives: the groups of each topic."""
-    sealed: bool = False
-    """States carry seals: they do since the first checkpoint of a broker that writes them."""
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
     """Of each whole checkpoint, oldest first: what its keyspace comes back from, its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
@@ -166,20 +164,18 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             continue
         members, position = found
         positions.append(position)
-        bases.append((base_of(members, position), position))
-        if "transactions" in members:
-            staged.append(members["transactions"])
+        bases.append((base_of(members), position))
+        staged.append(members["transactions"])
         counts = {
             hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
             for hour, values in members["hours"].items()
         }
         newest = _Newest(
             counts,
-            members.get("hour_floor_top", members["hour_floor"]),
+            members["hour_floor_top"],
             position,
             members["epoch"],
             groups_of(members),
-            bool(members.get("sealed")),
             bases,
             staged,
             members.get("id_key", b""),
@@ -283,7 +279,6 @@ def _hours(
             known.rows,
             report,
             is_row,
-            sealed=newest.sealed,
             id_hash=IdHash(log.id_key or newest.id_key),
         )
         for _ in check.run():

@@ -37,7 +37,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.state_seal import broken, unsealed
+from delaylog.storage.state_seal import broken
 
 IsRow = Callable[[Int64Array], np.ndarray]
 """Mask of the refs that name a row the log knows."""
@@ -57,7 +57,6 @@ class HourCheck:
         report: Report,
         is_row: IsRow,
         *,
-        sealed: bool = True,
         id_hash: IdHash = UNKEYED,
     ) -> None:
         self._id_hash = id_hash
@@ -68,7 +67,6 @@ class HourCheck:
         self._promised = rows_promised
         self._report = report
         self._is_row = is_row
-        self._sealed = sealed
         self._seconds = SecondIndex()
         self._rewritten = False
         self._removed: list[Int64Array] = []
@@ -329,11 +327,8 @@ class HourCheck:
             forward = entries["forward"].astype(np.int64)
             leads = np.ones(len(entries), np.bool_)
             leads[forward != 0] = self._is_row(forward[forward != 0])
-            wrong = broken(entries)
-            if not self._sealed:
-                wrong &= ~unsealed(entries)
             for what, bad in (
-                ("a state that is not the one written", wrong),
+                ("a state that is not the one written", broken(entries)),
                 (
                     "a state that does not exist",
                     (kinds > MessageState.MOVED) | unstored,

@@ -27,6 +27,7 @@ from delaylog.replication.meta import Meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.voter import Voter
 from delaylog.storage.layout import EPOCH_NODE_BITS
+from tests.replication.sim_node import SimNode
 
 Patch = tuple[Any, str, Any]
 
@@ -90,8 +91,8 @@ def _publish_first(self: DispatchOrder, second: int, local_index: int) -> None:
     self._put(self.tick._replace(second=second, local_index=local_index))
 
 
-def _take_uncommitted(self: ReplicationNode) -> tuple[int, int]:
-    return self.leader.order.take(self._log.end)
+def _take_uncommitted(self: SimNode, leader: Leader) -> int:
+    return self.disk.log.end
 
 
 def _publish_uncommitted(self: Leader, tick: Any) -> None:
@@ -192,7 +193,7 @@ MUTATIONS: dict[str, list[Patch]] = {
         (Campaign, "_uses", lambda self, candidate, source, message: candidate.best == source),
     ],
     "disp_uncommitted": [
-        (ReplicationNode, "take_committed", _take_uncommitted),
+        (SimNode, "_committed", _take_uncommitted),
         (Leader, "_publish", _publish_uncommitted),
     ],
     "tick_no_ci": [(DispatchOrder, "take", _take_without_ci)],

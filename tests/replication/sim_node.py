@@ -9,7 +9,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from delaylog.replication.alignment import Align, align
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role, Serving, SteppedDown, TakeoverAsked
 from delaylog.replication.leader import Leader
@@ -139,12 +138,16 @@ class SimNode:
                 self.wheel.setdefault(row[2], []).append(row)
 
     def _take_committed(self, leader: Leader) -> None:
-        start, end = self.replication.take_committed()
+        start, end = leader.order.take(self._committed(leader))
         for row in self.disk.log.rows(start, end):
             if row[2] <= leader.order.tick.second:
                 self.late.append(row)
             else:
                 self.wheel.setdefault(row[2], []).append(row)
+
+    def _committed(self, leader: Leader) -> int:
+        """Up to where frames may be handed out."""
+        return leader.commit
 
     def dispatch(self) -> None:
         """Hand out what came late, and begin or end a second."""
@@ -167,9 +170,8 @@ class SimNode:
 
     def _turn(self, leader: Leader) -> None:
         order = leader.order
-        if not self.replication.leadership.may_advance(self.now):
-            if self.step is not None:
-                order.abandon()
+        leadership = self.replication.leadership
+        if not (leadership.may_append() and leadership.may_dispatch(self.now)):
             self.step = None
         elif self.step is not None:
             seconds = sorted(due for due in self.wheel if due <= self.step)
@@ -181,12 +183,10 @@ class SimNode:
             self._hand_out(leader.epoch, ripe)
             order.finish(self.now.wall_ms)
             self.step = None
-        else:
-            ahead = align(order.tick.second * SECOND_MS, self.second * SECOND_MS)
-            if ahead.action != Align.WAIT and order.tick.second < self.second:
-                first = min((due for due in self.wheel if due <= self.second), default=self.second)
-                self.step = max(first, order.tick.second + 1)
-                order.begin(self.step, 0)
+        elif order.tick.second < self.second:
+            first = min((due for due in self.wheel if due <= self.second), default=self.second)
+            self.step = max(first, order.tick.second + 1)
+            order.begin(self.step, 0)
 
     def _hand_out(self, epoch: int, rows: list[tuple[int, int, int]]) -> None:
         for _, number, due in rows:

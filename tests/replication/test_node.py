@@ -391,7 +391,6 @@ def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch() -> None:
     assert node.hand_over(1, cluster.now)
     assert not node.hand_over(2, cluster.now)
     assert not node.leadership.may_append()
-    assert not node.leadership.may_advance(cluster.now)
     assert node.leadership.may_dispatch(cluster.now)
     node.take_events()
     cluster.pass_ms(1_000)
@@ -407,7 +406,7 @@ def test_after_takeover_the_way_back_is_a_new_epoch() -> None:
     node = cluster.nodes[0]
     leader = node.leader
     assert leader is not None
-    node.take_committed()
+    leader.order.take(leader.commit)
     leader.order.cover(cluster.disks[0].log.end)
     cluster.pass_ms(60)
     epoch = node.promised
@@ -429,7 +428,7 @@ def test_takeover_makes_a_candidate_at_once() -> None:
     cluster.pass_ms(60)
     node, leader = cluster.nodes[0], cluster.nodes[0].leader
     assert leader is not None
-    node.take_committed()
+    leader.order.take(leader.commit)
     leader.order.begin(7, 3)
     leader.order.finish(1)
     leader.order.cover(cluster.disks[0].log.end)

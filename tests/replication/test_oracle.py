@@ -1,8 +1,8 @@
-"""Oracles: what they suggest, and that a resignation keeps a node out."""
+"""The static oracle: what it suggests, and that only a transfer changes that."""
 
 from __future__ import annotations
 
-from delaylog.replication.oracle import LeaderOracle, ScriptedOracle, StaticOracle
+from delaylog.replication.oracle import LeaderOracle, StaticOracle
 
 
 def test_static() -> None:
@@ -12,14 +12,3 @@ def test_static() -> None:
     assert oracle.suggests(1)
     oracle.transfer(2, 5)
     assert (oracle.suggests(6), oracle.leader(6)) == (False, 2)
-
-
-def test_scripted() -> None:
-    oracle = ScriptedOracle(1, [(100, 1), (300, None), (400, 2)])
-    assert [oracle.leader(ms) for ms in (0, 100, 299, 300, 400)] == [None, 1, 1, None, 2]
-    assert [oracle.suggests(ms) for ms in (0, 100, 300, 400)] == [False, True, False, False]
-    oracle.resign(100, 200)
-    assert [oracle.suggests(ms) for ms in (100, 199, 200)] == [False, False, True]
-    oracle.transfer(1, 500)
-    assert oracle.suggests(500)
-    assert oracle.transfers == [(500, 1)]

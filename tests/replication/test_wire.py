@@ -41,7 +41,6 @@ from delaylog.replication.wire import (
     MAGIC,
     VERSION,
     Decoder,
-    decode,
     encode,
 )
 
@@ -174,7 +173,7 @@ def raw(message: Message) -> bytes:
 @pytest.mark.parametrize(("message", "known"), KNOWN, ids=lambda value: type(value).__name__)
 def test_known_bytes(message: Message, known: str) -> None:
     assert raw(message) == bytes.fromhex(known)
-    assert decode([raw(message)]) == message
+    assert Decoder().feed(raw(message)) == [message]
 
 
 def test_every_kind_is_pinned() -> None:
@@ -251,7 +250,7 @@ def test_a_bad_header_is_refused_before_its_body_comes(header: tuple, says: str)
 )
 def test_tables_are_in_order(table: tuple) -> None:
     with pytest.raises(WireError, match="out of order"):
-        decode([raw(Fetch(1, 0, table))])
+        Decoder().feed(raw(Fetch(1, 0, table)))
 
 
 def test_half_an_entry_of_a_table_is_refused() -> None:
@@ -266,14 +265,8 @@ def test_before_who_speaks_is_proven_only_hello_may_come() -> None:
     assert decoder.feed(raw(hello)) == [hello]
     with pytest.raises(WireError, match="out of place"):
         decoder.feed(raw(Prepare(1)))
-    decoder = Decoder([Hello])
-    decoder.allow_all()
+    decoder = Decoder()
     assert decoder.feed(raw(Prepare(1))) == [Prepare(1)]
-
-
-def test_decode_wants_one_message() -> None:
-    with pytest.raises(WireError, match="2 messages"):
-        decode([raw(Prepare(1)), raw(Prepare(2))])
 
 
 def test_frames_are_not_copied() -> None:

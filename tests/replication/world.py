@@ -110,7 +110,7 @@ class World:
 
     def send(self, source: int, target: int, message: Message) -> None:
         if self.wire:
-            message = wire.decode(wire.encode(message))
+            [message] = wire.Decoder().feed(b"".join(wire.encode(message)))
         self.net.append((source, target, message))
 
     def step(self) -> None:

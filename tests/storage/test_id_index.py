@@ -31,6 +31,16 @@ STEPS = st.lists(
 )
 
 
+def put(ids: IdIndex, topic: int, hashed: int, ref: int) -> None:
+    """Remember one message as the newest of its id."""
+    ids.put_rows(rows_of([(topic, hashed, ref)]), np.array([ref]))
+
+
+def found(ids: IdIndex, topic: int, hashes: list[int]) -> list[int | None]:
+    """A ref or None per hash."""
+    return [ref or None for ref in ids.get_column(topic, np.array(hashes, np.uint64)).tolist()]
+
+
 def flush(ids: IdIndex, position: int) -> None:
     ids.begin_flush()
     ids.write_flush(position)
@@ -46,7 +56,7 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
         model: dict[tuple[int, int], int] = {}
         for ref, (step, topic, value) in enumerate(steps, 1):
             if step == "put":
-                ids.put(topic, value, ref)
+                put(ids, topic, value, ref)
                 model[topic, value] = ref
             elif step == "begin":
                 ids.begin_flush()
@@ -66,7 +76,7 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
             wanted = [1, 2, 3, 4, 5, 6, 2**64 - 1]
             for number in (1, 2):
                 expected = [model.get((number, hashed)) for hashed in wanted]
-                assert ids.get_many(number, wanted) == expected
+                assert found(ids, number, wanted) == expected
         ids.close()
 
 
@@ -77,26 +87,26 @@ def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ids = IdIndex(str(tmp_path))
     assert ids.position == 0
     for number in range(1, 10):
-        ids.put(1, number, number * 7)
+        put(ids, 1, number, number * 7)
         flush(ids, number * 100)
-    assert ids.get_many(1, list(range(1, 11))) == [*(n * 7 for n in range(1, 10)), None]
-    ids.put(1, 3, 5)
+    assert found(ids, 1, list(range(1, 11))) == [*(n * 7 for n in range(1, 10)), None]
+    put(ids, 1, 3, 5)
     ids.close()
     ids = IdIndex(str(tmp_path))
     assert ids.position == 900
-    assert ids.get_many(1, [3]) == [21], "what was not flushed is the log's to bring back"
+    assert found(ids, 1, [3]) == [21], "what was not flushed is the log's to bring back"
     ids.close()
 
 
 def test_clear_resets_the_position(tmp_path: Path) -> None:
     """A rebuild that is cut half way is not taken for a whole index."""
     ids = IdIndex(str(tmp_path))
-    ids.put(1, 2, 3)
+    put(ids, 1, 2, 3)
     flush(ids, 100)
     ids.begin_flush()
     ids.clear()
     assert ids.position == 0
-    assert ids.get_many(1, [2]) == [None]
+    assert found(ids, 1, [2]) == [None]
     ids.close()
 
 
@@ -114,23 +124,23 @@ def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
     ids = IdIndex(str(tmp_path))
     rows = rows_of([(1, 10, 100), (1, 11, 101), (1, 0, 102), (2, 10, 103), (1, 12, 50)])
     ids.put_rows(rows, np.array([100, 101, 102, 103, 104]))
-    assert ids.get_many(1, [10, 11, 0, 12]) == [100, 101, None, None]
-    assert ids.get_many(2, [10]) == [103]
-    ids.put(1, 11, 500)
+    assert found(ids, 1, [10, 11, 0, 12]) == [100, 101, None, None]
+    assert found(ids, 2, [10]) == [103]
+    put(ids, 1, 11, 500)
     if flushed:
         flush(ids, 1)
     for job in ids.forget_jobs([owned_ids(rows, hour=0)]):
         job()
     flush(ids, 2)
-    assert ids.get_many(1, [11]) == [500], "a newer message has the id"
-    assert ids.get_many(2, [10]) == ([None] if flushed else [103])
+    assert found(ids, 1, [11]) == [500], "a newer message has the id"
+    assert found(ids, 2, [10]) == ([None] if flushed else [103])
     ids.close()
 
 
 def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LMDB has an error of its own for it; the ids stay findable and are stored later."""
     ids = IdIndex(str(tmp_path))
-    ids.put(1, 7, 70)
+    put(ids, 1, 7, 70)
     ids.begin_flush()
     real = ids._env
 
@@ -143,10 +153,10 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ids, "_env", Full())
     with pytest.raises(DiskFullError):
         ids.write_flush(100)
-    assert ids.get_many(1, [7]) == [70]
+    assert found(ids, 1, [7]) == [70]
     monkeypatch.setattr(ids, "_env", real)
     flush(ids, 100)
-    assert ids.get_many(1, [7]) == [70]
+    assert found(ids, 1, [7]) == [70]
     assert ids.position == 100
     ids.close()
 
@@ -173,7 +183,7 @@ def index_with_reserve(tmp_path: Path) -> tuple[IdIndex, SpaceReserve, SmallDisk
     reserve = SpaceReserve(disk, f"{tmp_path}/reserve", 4 << 20)
     reserve.stand(64 << 20)
     ids = IdIndex(str(tmp_path / "ids"), reserve=reserve)
-    ids.put(1, 7, 70)
+    put(ids, 1, 7, 70)
     ids.begin_flush()
     return ids, reserve, disk
 
@@ -187,7 +197,7 @@ def test_a_short_write_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     ids.write_flush(100)
     assert reserve.given == 3
     ids.end_flush()
-    assert ids.get_many(1, [7]) == [70]
+    assert found(ids, 1, [7]) == [70]
     monkeypatch.setattr(ids, "_env", Failing(real, errno.EIO, 1_000))
     with pytest.raises(DiskFullError):
         ids.write_flush(200)
@@ -238,11 +248,11 @@ def test_the_lock_file_owns_its_blocks(tmp_path: Path) -> None:
     stat = (tmp_path / "ids" / "lock.mdb").stat()
     assert stat.st_size == 8192, "LMDB's own size"
     assert stat.st_blocks * 512 >= stat.st_size
-    ids.put(1, 7, 70)
+    put(ids, 1, 7, 70)
     flush(ids, 1)
     ids.close()
     ids = IdIndex(str(tmp_path / "ids"))
-    assert ids.get_many(1, [7]) == [70]
+    assert found(ids, 1, [7]) == [70]
     ids.close()
 
 
@@ -253,7 +263,7 @@ def test_a_full_map_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ids = IdIndex(str(tmp_path / "ids"))
         hashes = np.random.default_rng(1).integers(1, 2**63, 20_000).tolist()
         for ref, value in enumerate(hashes, 1):
-            ids.put(1, value, ref)
+            put(ids, 1, value, ref)
         with pytest.raises(DiskFullError, match="start again"):
             flush(ids, 7)
         ids.close()

@@ -6,6 +6,8 @@ bytes that were written down once; every single-bit change of what carries a che
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,20 +21,20 @@ from delaylog.storage.layout import (
     FRAME_HEADER,
     FRAME_HEADER_SIZE,
     HOUR_MAX,
+    HOUR_SHIFT,
+    INDEX_BITS,
     INDEX_ENTRY,
+    INDEX_MASK,
     SECOND_ENTRY,
     SECOND_MAGIC,
     STATE_ENTRY,
+    TAG_MASK,
     TICK_SLOT,
     FrameKind,
     MessageState,
-    id_to_ref,
     ids_to_refs,
     make_ref,
     open_file,
-    ref_hour,
-    ref_index,
-    ref_tag,
     ref_to_id,
     seal_file,
 )
@@ -139,12 +141,19 @@ def test_zero_is_nothing() -> None:
     assert list(PhysicalLog(disk, "log").recover(0, 0)) == []
 
 
+def id_to_ref(text: str) -> int | None:
+    """A model of `ids_to_refs`: the ref behind one id, or None if no server made it."""
+    match = re.fullmatch("~[0-7][0-9a-f]{15}", text)
+    return int(text[1:], 16) if match else None
+
+
 @given(st.integers(0, HOUR_MAX), st.integers(0, 2047), st.integers(0, 2**32 - 1))
 def test_refs_round_trip(hour: int, tag: int, index: int) -> None:
     ref = make_ref(hour, tag, index)
     assert 0 <= ref < 2**63
-    assert (ref_hour(ref), ref_tag(ref), ref_index(ref)) == (hour, tag, index)
-    assert id_to_ref(ref_to_id(ref)) == ref
+    assert (ref >> HOUR_SHIFT, ref >> INDEX_BITS & TAG_MASK, ref & INDEX_MASK) == (hour, tag, index)
+    raw = ref_to_id(ref).encode()
+    assert ids_to_refs(raw, np.array([len(raw)]))[0].tolist() == [ref]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,8 @@ def test_refs_round_trip(hour: int, tag: int, index: int) -> None:
     ],
 )
 def test_what_is_no_server_made_id(text: str) -> None:
-    assert id_to_ref(text) is None
+    raw = text.encode()
+    assert ids_to_refs(raw, np.array([len(raw)]))[0].tolist() == [0]
 
 
 def flips(raw: bytes) -> list[bytes]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from delaylog.storage import state_seal
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
-from delaylog.storage.state_seal import broken, sealed, unsealed
+from delaylog.storage.state_seal import broken, sealed
 
 BITS = STATE_ENTRY_SIZE * 8
 
@@ -58,11 +58,3 @@ def test_pinned_seal() -> None:
     entry = np.zeros(1, STATE_ENTRY)
     entry["state"], entry["lease"], entry["time"], entry["forward"] = 3, 5, 6, 7
     assert f"{int(sealed(entry)['seal'][0]):08x}" == "3dc851c8"
-
-
-def test_what_has_no_seal() -> None:
-    entries = np.zeros(3, STATE_ENTRY)
-    entries["state"][1] = 4
-    entries[2:] = sealed(entries[1:2])
-    assert unsealed(entries).tolist() == [False, True, False]
-    assert broken(entries).tolist() == [False, True, False]

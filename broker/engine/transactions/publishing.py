@@ -18,11 +18,11 @@ import numpy as np
 from delaylog.broker.engine.merging import KEPT, REJECTED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send_frames import apply_publish
+from delaylog.broker.engine.sending import decide_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.table import Unpublished
 from delaylog.storage.batch import MessageBatch
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.payloads import SendDecision
 from delaylog.storage.transaction_frames import PublishDecision
 from delaylog.storage.work import Work
 
@@ -121,19 +121,8 @@ class Publisher:
             return
         stop = min(first + self._rows, rows)
         batch = state.staged.rows(position, first, stop, one.decided_ms)
-        settings = topic.settings
-        merge = merge_ids(state, topic, batch, batch.merge or settings.merge)
-        topic.used_ms = now_ms
-        topic.sent_rate.look(now_ms, topic.sent)
-        send = SendDecision(
-            topic=topic.number,
-            tag=state.tag,
-            hour_floor=state.hour_floor,
-            ttl_ms=settings.ttl_ms,
-            max_retry=settings.max_retry,
-            accepted=merge.accepted,
-            successors=merge.successors,
-        )
+        merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
+        send = decide_send(state, topic, merge, now_ms)
         counts = _counts(merge, batch.n)
         decision = PublishDecision(one.number, position, first, stop, at_ms, counts, send)
         self._append(decision, now_ms, batch)

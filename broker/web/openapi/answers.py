@@ -27,7 +27,6 @@ from delaylog.storage.transaction_frames import RESULTS
 
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-_RATE: Final[Schema] = {"type": "number", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
 _STATES: Final = [

@@ -179,7 +179,7 @@ def _read_folder(path: str) -> Folder:
         with open(f"{path}/{name}", "rb") as file:
             found = decode_checkpoint(file.read())
         if found is not None:
-            return _folder(path, name, *found)
+            return _folder(path, *found)
     if checkpoints:
         raise DamagedError(f"{path}/{checkpoints[-1]}", 0, "no checkpoint of the folder is whole")
     if "log" not in names:
@@ -190,11 +190,7 @@ def _read_folder(path: str) -> Folder:
     return Folder(path, 0, 0, 0, (), {})
 
 
-def _folder(path: str, name: str, members: dict[str, Any], position: int) -> Folder:
-    if not members.get("sealed"):
-        raise SegmentError(
-            f"{path}/{name} was written by a delaylog without seals: start a newer one once"
-        )
+def _folder(path: str, members: dict[str, Any], position: int) -> Folder:
     topics = tuple(
         Topic(
             topic["number"],

@@ -20,6 +20,7 @@ import pytest
 
 from delaylog.broker.engine import Engine, Limits, Topic, TopicSettings, receiving, settling
 from delaylog.broker.engine import control as controlling
+from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns, just
 from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.job_table import Job
@@ -274,7 +275,7 @@ class Host:
         return list(self._columns(ids))
 
     def _columns(self, ids: Sequence[str]) -> FoundColumns:
-        return controlling.find(self.engine.state, self.topic, list(ids), None, self.now_ms)
+        return find_ids(self.engine.state, self.topic, list(ids), self.now_ms)
 
     def state_of(self, id: str) -> MessageState | None:
         """What a GET shows."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine import control
+from delaylog.broker.engine.finding import find_origins
 from delaylog.storage.layout import MessageState as S
 
 DONE, TOO_LATE, UNKNOWN = 0, 1, 2
@@ -166,7 +167,7 @@ def test_the_last_naming_of_a_message_counts(host) -> None:
     refs = host.send(2, delay=HOUR).refs[[0, 1, 0]]
     state, topic, now = host.engine.state, host.topic, host.now_ms
     due = np.array([now + 5_000, now + 6_000, now + 7_000])
-    found = control.find(state, topic, None, refs, now)
+    found = find_origins(state, refs, topic, now)
     result = control.reschedule(state, topic, found, now, deliver_at_ms=due)
     assert result.codes.tolist() == [DONE] * 3
     assert result.deliver_at_ms.tolist() == [now + 7_000, now + 6_000, now + 7_000]

@@ -19,19 +19,12 @@ from pathlib import Path
 from random import Random
 
 import lmdb
-import msgpack
-import numpy as np
 import pytest
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.file_system import OsFile, OsFileSystem
 from delaylog.storage.layout import (
-    CHECKPOINT_MAGIC,
-    STATE_ENTRY,
-    STATE_ENTRY_SIZE,
     MessageState,
-    open_file,
-    seal_file,
 )
 from tests.broker.engine.damaged_folder import (
     Seen,
@@ -272,47 +265,6 @@ def test_a_damaged_id_index_is_made_anew(damaged: Damaged) -> None:
     assert unknown == {key for key, found in damaged.expected.found.items() if found is None}
     assert (copy / "ids.damaged" / "data.mdb").exists()
     assert verify(copy).damage == []
-
-
-# --------------------------------------------------------------------------- states without seals
-
-
-def strip_seals(folder: Path) -> None:
-    """Make the folder one of a broker that wrote no seals."""
-    for path in folder.rglob("state"):
-        entries = np.fromfile(path, STATE_ENTRY)
-        entries["seal"] = 0
-        entries.tofile(path)
-    for path in folder.glob("checkpoint-*"):
-        opened = open_file(CHECKPOINT_MAGIC, path.read_bytes())
-        assert opened is not None
-        members = msgpack.unpackb(opened[0], strict_map_key=False)
-        assert members.pop("sealed")
-        path.write_bytes(seal_file(CHECKPOINT_MAGIC, msgpack.packb(members), a=opened[1]))
-
-
-def test_a_folder_without_seals(damaged: Damaged) -> None:
-    """It is sound, it is sealed at the first start, and from then on a flip is found."""
-    copy = damaged.scratch / "old"
-    copy_folder(damaged.folder, copy)
-    strip_seals(copy)
-    assert verify(copy).damage == []
-    seen = Seen()
-    serve(damaged.host_class, copy, damaged.now_ms, seen)
-    assert seen == damaged.expected
-    strip_seals(damaged.folder)
-    host = damaged.host_class(damaged.folder, now_ms=damaged.now_ms)
-    host.checkpoint()
-    host.close()
-    path, row = next(
-        (path, int(row))
-        for path in sorted(damaged.folder.rglob("state"))
-        for row in np.flatnonzero(np.fromfile(path, STATE_ENTRY)["state"] == MessageState.ACKED)
-    )
-    flip(path, row * STATE_ENTRY_SIZE * 8)
-    assert path.relative_to(damaged.folder).as_posix() in {
-        finding.path for finding in verify(damaged.folder).damage
-    }
 
 
 @pytest.mark.parametrize("bit", range(5, 128 * 8, 93))

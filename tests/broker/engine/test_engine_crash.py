@@ -20,7 +20,7 @@ import pytest
 
 from delaylog.broker.engine import control
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.finding import find_ids
+from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.receiving import receive
@@ -165,9 +165,10 @@ class Life:
             fate = message.fate(1 << 62)
             if fate is None or not fate[0] or not which(message):
                 continue
-            ids = [message.id] if message.id else None
-            origins = None if message.id else np.array([origin], np.int64)
-            found = control.find(state, self.topic, ids, origins, now)
+            if message.id:
+                found = find_ids(state, self.topic, [message.id], now)
+            else:
+                found = find_origins(state, np.array([origin], np.int64), self.topic, now)
             if new_delay_ms is None:
                 result = control.cancel(state, self.topic, found, now)
                 event = (result.position, "cancel", now)

@@ -13,9 +13,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control
 from delaylog.broker.engine import jobs as jobs_module
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
@@ -79,7 +79,7 @@ class Life:
 
     def states(self, refs: np.ndarray) -> np.ndarray:
         topic = self.engine.topic("t")
-        found = control.find(self.engine.state, topic, None, refs, self.told.now_ms)
+        found = find_origins(self.engine.state, refs, topic, self.told.now_ms)
         assert found.known.all()
         return found.states
 
@@ -146,7 +146,7 @@ def check(life: Life) -> None:
         slack = jobs_module.SLICE_MESSAGES
         assert 40 - slack <= job.done <= 40 + slack, "a slice may be counted twice or not at all"
         topic = life.engine.topic("t")
-        found = control.find(state, topic, None, refs, told.now_ms)
+        found = find_origins(state, refs, topic, told.now_ms)
         assert found.known.all()
         if tag == b"go":
             assert (found.states == MessageState.DELETED).all()

@@ -27,10 +27,10 @@ from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
 from delaylog.storage.layout import (
     HOUR_MS,
+    HOUR_SHIFT,
+    INDEX_MASK,
     Cause,
     MessageState,
-    ref_hour,
-    ref_index,
     ref_to_id,
 )
 
@@ -184,7 +184,7 @@ class Traffic:
                 and (query.key is None or query.key == key)
                 and (query.tag is None or query.tag in tags.split(b"\n"))
             ):
-                out.append((ref_hour(found.ref), due, ref_index(found.ref), name))
+                out.append((found.ref >> HOUR_SHIFT, due, found.ref & INDEX_MASK, name))
         return [name for *_, name in sorted(out)]
 
 
@@ -441,7 +441,7 @@ def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:
     host.engine.state.hour_floor = host.now_ms // HOUR_MS + 2
     due = [host.now_ms + 1_000 + 700 * k for k in range(6)]
     names = host.ids_of(host.send(6, at=due))
-    assert all(ref_hour(found.ref) > due[-1] // HOUR_MS for found in host.find(names))
+    assert all(found.ref >> HOUR_SHIFT > due[-1] // HOUR_MS for found in host.find(names))
     living = frozenset([MessageState.WAITING, MessageState.READY])
     for flush in (False, True):
         for scan_rows_max in (0, 1 << 20):

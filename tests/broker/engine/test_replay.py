@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine import control, topics
+from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
@@ -111,7 +112,7 @@ def test_an_id_is_one_message_s_at_a_time(mortal, restarted: bool) -> None:
     both = np.array(refs[:2], np.int64)
 
     def replay() -> list[int]:
-        found = control.find(mortal.engine.state, mortal.topic, None, both, mortal.now_ms)
+        found = find_origins(mortal.engine.state, both, mortal.topic, mortal.now_ms)
         result = control.replay(mortal.engine.state, mortal.topic, found, mortal.now_ms)
         mortal.turn()
         return result.codes.tolist()
@@ -187,7 +188,7 @@ def test_a_deleted_dead_letter_goes_with_its_hour(mortal, restarted: bool) -> No
     mortal.send([b"x"], ids=["m"])
     kill(mortal, "m")
     state, topic = mortal.engine.state, mortal.topic
-    found = control.find(state, topic, ["m"], None, mortal.now_ms)
+    found = find_ids(state, topic, ["m"], mortal.now_ms)
     assert control.cancel(state, topic, found, mortal.now_ms, force=True).codes == [TOO_LATE]
     result = control.cancel(state, topic, found, mortal.now_ms, dead=True)
     assert result.codes == [DONE]

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from delaylog.broker.engine import Engine, control
@@ -119,11 +120,8 @@ def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
         assert folder.row_count == counts.rows
         rows = b"".join(part.tobytes() for part in folder.scan_rows())
         log = Path(folder.folder, "delay.log").read_bytes()
-        index = range(1, counts.rows + 1)
-        states = [
-            b"".join(bytes(folder.states(group).get_one(at)) for at in index)
-            for group in sorted(groups)
-        ]
+        index = np.arange(1, counts.rows + 1)
+        states = [folder.states(group).get(index).tobytes() for group in sorted(groups)]
         out[hour] = (rows, log, states)
     return out
 

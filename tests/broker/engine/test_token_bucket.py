@@ -136,18 +136,6 @@ def test_a_rate_of_zero_gives_the_burst_and_no_more() -> None:
     assert bucket.ready_at_ms(START_MS) == NEVER_MS
 
 
-def test_a_change_keeps_what_was_earned_up_to_the_new_burst() -> None:
-    bucket = TokenBucket(10.0, 10)
-    assert bucket.take(START_MS, 10) == 10
-    bucket.change(1.0, 3, START_MS + 250)
-    assert bucket.take(START_MS + 250, 9) == 2
-    assert bucket.ready_at_ms(START_MS + 250) == START_MS + 750, "half a token was left"
-    bucket.change(1_000.0, 100, START_MS + 750)
-    assert bucket.take(START_MS + 760, 99) == 11
-    bucket.change(1.0, 1, START_MS + 10_000)
-    assert bucket.take(START_MS + 10_000, 9) == 1
-
-
 def test_given_back_tokens_go_again_but_never_over_the_burst() -> None:
     bucket = TokenBucket(1.0, 4)
     assert bucket.take(START_MS, 4) == 4
@@ -164,7 +152,3 @@ def test_given_back_tokens_go_again_but_never_over_the_burst() -> None:
 def test_what_is_no_rate_is_refused(per_second: float, burst: int) -> None:
     with pytest.raises(ValueError, match=r"a (rate|burst) is"):
         TokenBucket(per_second, burst)
-    bucket = TokenBucket(1.0, 2)
-    with pytest.raises(ValueError, match=r"a (rate|burst) is"):
-        bucket.change(per_second, burst, START_MS)
-    assert bucket.take(START_MS, 9) == 2

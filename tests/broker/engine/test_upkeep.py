@@ -323,4 +323,3 @@ def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
 def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
     """A member that is stopped at once writes one; its log may begin at the same position."""
     assert saved_epochs({"epoch": 0, "epochs": []}) == []
-    assert saved_epochs({"epoch": 3}) == [(3 << 16, 0)]

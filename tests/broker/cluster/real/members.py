@@ -252,10 +252,8 @@ def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
         assert folder.row_count == counts.rows
         rows = b"".join(part.tobytes() for part in folder.scan_rows())
         log = life.disk.content(f"{folder.folder}/delay.log")
-        states = [
-            b"".join(bytes(folder.states(group).get_one(at)) for at in range(1, counts.rows + 1))
-            for group in groups
-        ]
+        index = np.arange(1, counts.rows + 1)
+        states = [folder.states(group).get(index).tobytes() for group in groups]
         out[hour] = (rows, log, states)
     return out
 

@@ -17,7 +17,7 @@ from delaylog.broker.cluster.peers.handshake import HandshakeError
 from delaylog.broker.cluster.peers.transport import PeerFolders
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
-from delaylog.replication.wire import decode, encode
+from delaylog.replication.wire import Decoder, encode
 from delaylog.storage.levels import IDENTITIES, KNOWN_LEVEL
 
 
@@ -64,7 +64,8 @@ class Link:
         if self.network.is_cut(source, target.node):
             return
         try:
-            target.on_message(source, decode([data]))
+            [message] = Decoder().feed(data)
+            target.on_message(source, message)
         except PeerError as error:
             self.network.faults.append(error)
             self.break_off()
