@@ -13,8 +13,8 @@ from delaylog.broker.calls.codecs.arrow_stream import ARROW
 from delaylog.broker.calls.codecs.bulk_bodies import read_batch
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.writes import send_batch
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION
 
@@ -23,7 +23,7 @@ SHARED_ROWS_MIN: Final = 256
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
 
-async def send_batch(ctx: Context, acks: Acks | None) -> Answer:
+async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
@@ -38,10 +38,7 @@ async def send_batch(ctx: Context, acks: Acks | None) -> Answer:
                 "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
             )
         batch.producer, batch.sequence = key_producer(ctx, key), 0
-    now_ms = node.clock.now_ms()
-    state, free_bytes = node.engine.state, node.free_bytes()
-    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
-    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+    result = send_batch(node, ctx.topic_key, batch, node.clock.now_ms())
     await node.standing.safe(result.position, acks)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
         return ctx.answer(_counted(batch.n, result))

@@ -26,6 +26,7 @@ from delaylog.broker.calls.codecs.arrow_answers import END, batch_bytes, schema_
 from delaylog.broker.calls.codecs.arrow_stream import ARROW
 from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.handing_out import GATE_SECONDS
 from delaylog.broker.calls.places import seen_by, the_group, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
@@ -48,7 +49,6 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
-from delaylog.broker.handing_out import GATE_SECONDS
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""

@@ -21,10 +21,11 @@ from delaylog.broker.calls.shapes import (
     NEW_DELAY_MS,
     RESCHEDULE,
 )
+from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.group_control import GroupedResult
 from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
@@ -105,12 +106,8 @@ async def cancel_message(ctx: Context) -> Answer:
     """DELETE …/messages/{id}."""
     force = CANCEL_FORCE_QUERY.take(ctx.query(CANCEL_FORCE_QUERY))
     await ctx.node.room_for_changes()
-    topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
-    grouped = in_groups(
-        topic,
-        _finder(ctx, topic),
-        lambda found: control.cancel(state, topic, found, now_ms, force=force, dead=force),
-    )
+    topic = the_topic(ctx)
+    grouped = change(ctx.node, topic, _finder(ctx, topic), Change("cancel", force=force))
     return await _one_result(ctx, topic, grouped)
 
 
@@ -123,14 +120,9 @@ async def reschedule_message(ctx: Context) -> Answer:
             "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
         )
     await ctx.node.room_for_changes()
-    topic, state, now_ms = the_topic(ctx), ctx.node.engine.state, ctx.node.clock.now_ms()
-    grouped = in_groups(
-        topic,
-        _finder(ctx, topic),
-        lambda found: control.reschedule(
-            state, topic, found, now_ms, deliver_at_ms=due, priority=priority
-        ),
-    )
+    topic = the_topic(ctx)
+    wanted = Change("reschedule", due, priority)
+    grouped = change(ctx.node, topic, _finder(ctx, topic), wanted)
     return await _one_result(ctx, topic, grouped)
 
 

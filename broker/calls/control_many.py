@@ -34,15 +34,15 @@ from delaylog.broker.calls.shapes import (
     check_columns,
     check_count,
 )
+from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control
 from delaylog.broker.engine.control import ControlResult
 from delaylog.broker.engine.finding import find_ids, find_origins, find_texts
 from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.group_control import GroupedResult
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.jobs import begin_job
-from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.sending import all_utf8
 from delaylog.storage.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
 from delaylog.storage.columns import every
@@ -85,10 +85,11 @@ async def control_many(ctx: Context) -> Answer:
     await ctx.node.room_for_changes()
     topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
     state = ctx.node.engine.state
-    grouped = in_groups(
+    grouped = change(
+        ctx.node,
         topic,
         lambda group: find_ids(state, topic, ids or [], now_ms, group),
-        lambda found: _act(ctx, topic, action, found, now_ms, due, force=force),
+        Change(action, due, force=force),
     )
     await ctx.node.durable(grouped.result.position)
     return ctx.answer({"results": _named(grouped)})
@@ -97,23 +98,6 @@ async def control_many(ctx: Context) -> Answer:
 def _check_time(action: str, due: Int64Array | int | None) -> None:
     if action == "reschedule" and due is None:
         raise Problem("bad_request", "deliver_at_ms is missing", field="deliver_at_ms")
-
-
-def _act(
-    ctx: Context,
-    topic: Topic,
-    action: str,
-    found: FoundColumns,
-    now_ms: int,
-    due: Int64Array | int | None,
-    *,
-    force: bool = False,
-) -> ControlResult:
-    state = ctx.node.engine.state
-    if action == "cancel":
-        return control.cancel(state, topic, found, now_ms, force=force, dead=force)
-    act = control.reschedule if action == "reschedule" else control.replay
-    return act(state, topic, found, now_ms, deliver_at_ms=due)
 
 
 def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
@@ -221,7 +205,7 @@ def _change(
             return find_texts(state, topic, which, n, now_ms, group)
         return find_origins(state, which, topic, now_ms, group)
 
-    return in_groups(topic, find, lambda found: _act(ctx, topic, action, found, now_ms, due)).result
+    return change(ctx.node, topic, find, Change(action, due)).result
 
 
 def _many_are_far(ctx: Context, refs: Int64Array) -> bool:

@@ -8,10 +8,11 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_batch
+from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_body
 from delaylog.broker.calls.codecs.arrow_stream import ARROW
 from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.context import BULK, Context
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
@@ -31,16 +32,14 @@ from delaylog.broker.calls.shapes import (
     parse_receipt,
     parse_receive,
 )
-from delaylog.broker.engine import settling
+from delaylog.broker.calls.single_sends import Single
+from delaylog.broker.calls.writes import Settling, send_singles, settle
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic
+from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.receiving import peek
-from delaylog.broker.engine.sending import send, topic_of_send
-from delaylog.broker.handing_out import hand_out
-from delaylog.broker.single_sends import Single, build_wire
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
 
@@ -51,7 +50,7 @@ async def send_messages(ctx: Context) -> Answer:
     """POST …/messages: one object, an array, or a bulk or Arrow body."""
     acks = _take_acks(ctx) if ctx.query_text else None
     if ctx.content_type in (BULK, ARROW):
-        return await send_batch(ctx, acks)
+        return await send_body(ctx, acks)
     limits = ctx.node.engine.limits
     members = await ctx.members(limits.json_values_max)
     now_ms = ctx.node.clock.now_ms()
@@ -122,12 +121,7 @@ async def _send_keyed(
     scalars: dict[str, object] = {}
     if key is not None:
         scalars = {"producer": key_producer(ctx, key), "sequence": 0}
-    now_ms = node.clock.now_ms()
-    wire = build_wire(singles, now_ms, merge, **scalars)
-    batch = decode_send(wire, rows_max=len(singles))
-    state, free_bytes = node.engine.state, node.free_bytes()
-    topic = topic_of_send(state, ctx.topic_key, batch, now_ms, free_bytes=free_bytes)
-    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+    result = send_singles(node, ctx.topic_key, singles, merge, **scalars)
     await node.standing.safe(result.position, acks)
     return result
 
@@ -227,8 +221,7 @@ async def settle_messages(ctx: Context) -> Answer:
         return await _settle_bulk(ctx, action)
     limits = ctx.node.engine.limits
     members = SETTLE.check(await ctx.members(limits.json_values_max))
-    delay_ms = BACK_MS.take(members, limits)
-    lease_ms = EXTEND_MS.take(members, limits)
+    wanted = Settling(action, BACK_MS.take(members, limits), EXTEND_MS.take(members, limits))
     await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
@@ -254,7 +247,7 @@ async def settle_messages(ctx: Context) -> Answer:
             by_lease.setdefault(lease, []).append(at)
         for lease, places in by_lease.items():
             origins = np.array([pairs[at][1] for at in places], np.int64)
-            settlement = _settle(ctx, topic, action, lease, origins, delay_ms, lease_ms, None)
+            settlement = settle(ctx.node, topic, wanted, lease, origins)
             gone = set(settlement.gone.tolist())
             for at in places:
                 if at not in unknown and pairs[at][1] not in gone and pairs[at][1]:
@@ -280,27 +273,6 @@ def _forced(
         else:
             pairs.append((0, found.origin))
     return pairs, unknown
-
-
-def _settle(
-    ctx: Context,
-    topic: Topic,
-    action: str,
-    lease: int,
-    origins: Int64Array | None,
-    delay_ms: int | None,
-    lease_ms: int | None,
-    except_: Int64Array | None,
-) -> Settlement:
-    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
-    if action == "ack":
-        return settling.ack(state, topic, lease, origins, now_ms, except_)
-    if action == "nack":
-        return settling.nack(
-            state, topic, lease, origins, now_ms, delay_ms=delay_ms, except_=except_
-        )
-    length = topic.settings.lease_ms if lease_ms is None else lease_ms
-    return settling.extend(state, topic, lease, origins, now_ms, lease_ms=length, except_=except_)
 
 
 async def settled(ctx: Context) -> None:
@@ -348,7 +320,8 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     n = len(refs) if refs is not None else 0
     done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)
     if topic is not None:
-        settlement = _settle(ctx, topic, action, lease, refs, delay_ms, lease_ms, except_)
+        wanted = Settling(action, delay_ms, lease_ms)
+        settlement = settle(ctx.node, topic, wanted, lease, refs, except_)
         done, gone = settlement.done, settlement.gone
     await settled(ctx)
     answer = {

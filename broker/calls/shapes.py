@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.single_sends import Single
 from delaylog.broker.engine.counting import HOURS_MAX, MINUTES_MAX
 from delaylog.broker.engine.filters import TAG_MODES, TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.single_sends import Single
 from delaylog.storage.batch import BATCH_VERSION
 from delaylog.storage.members import (
     INT64_MAX,

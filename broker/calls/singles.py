@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from delaylog.broker.calls.sending_apart import send_apart
+from delaylog.broker.calls.single_sends import Single
+from delaylog.broker.calls.writes import send_singles
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.node import Node
-from delaylog.broker.sending_apart import send_apart
-from delaylog.broker.single_sends import Single, build_wire
 from delaylog.broker.waiters import TopicKey
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import decode_send
 
 Answer: TypeAlias = tuple[SendResult, int]
 """The batch's result and this message's row in it."""
@@ -74,11 +73,7 @@ class SingleMerger:
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
         node = self._node
         node.standing.check()
-        now_ms = node.clock.now_ms()
-        batch = decode_send(build_wire(singles, now_ms, merge), rows_max=len(singles))
-        state, free_bytes = node.engine.state, node.free_bytes()
-        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
-        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+        result = send_singles(node, key, singles, merge)
         node.appended()
         return result
 

@@ -22,7 +22,7 @@ from delaylog.broker.embedded.broker import ClockT
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.driving import LoopDriver
-from delaylog.broker.embedded.hot import Settling
+from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.broker.embedded.taking import Taking
@@ -229,15 +229,15 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
             batch = await self._run(taking)
             await self._run(self._calls.settle("extend", batch, lease_ms=0, wait=False))
 
-    async def ack(self, messages: Settling) -> list[Settled]:
+    async def ack(self, messages: ToSettle) -> list[Settled]:
         """They are done with; a result for each."""
         return await self._run(self._calls.settle("ack", messages))
 
-    async def nack(self, messages: Settling, *, delay_ms: int | None = None) -> list[Settled]:
+    async def nack(self, messages: ToSettle, *, delay_ms: int | None = None) -> list[Settled]:
         """They come again after a while; None = the topic's backoff."""
         return await self._run(self._calls.settle("nack", messages, delay_ms=delay_ms))
 
-    async def extend(self, messages: Settling, *, lease_ms: int) -> list[Settled]:
+    async def extend(self, messages: ToSettle, *, lease_ms: int) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return await self._run(self._calls.settle("extend", messages, lease_ms=lease_ms))
 

@@ -18,7 +18,7 @@ from delaylog.broker.embedded.broker_calls import BrokerCalls
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.clocks import Clock, ManualClock
 from delaylog.broker.embedded.driving import run
-from delaylog.broker.embedded.hot import Settling
+from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.consuming import Consuming
@@ -191,13 +191,13 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
             )
         )
 
-    def ack(self, messages: Settling, *, wait: bool = True) -> list[Settled]:
+    def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
         """They are done with; a result for each."""
         return self._run(self._calls.settle("ack", messages, wait=wait))
 
     def nack(
         self,
-        messages: Settling,
+        messages: ToSettle,
         *,
         delay_ms: int | None = None,
         wait: bool = True,
@@ -205,7 +205,7 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
         """They come again after a while; None = the topic's backoff."""
         return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
 
-    def extend(self, messages: Settling, *, lease_ms: int, wait: bool = True) -> list[Settled]:
+    def extend(self, messages: ToSettle, *, lease_ms: int, wait: bool = True) -> list[Settled]:
         """They are held so long from now; 0 gives them back."""
         return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
 

@@ -133,7 +133,7 @@ class EmbeddedCalls:
     def settle(
         self,
         verb: hot.Verb,
-        messages: hot.Settling,
+        messages: hot.ToSettle,
         *,
         delay_ms: int | None = None,
         lease_ms: int | None = None,

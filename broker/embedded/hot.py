@@ -13,20 +13,21 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.calls import writes
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import BACK_MS, EXTEND_MS, ReceiveCall
+from delaylog.broker.calls.single_sends import Single, build_wire
+from delaylog.broker.calls.writes import Settling, send_batch, send_singles
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, News, Pause, Safe
-from delaylog.broker.engine import settling
 from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.engine.model import Delivery, SendResult
 from delaylog.broker.engine.receiving import receive
-from delaylog.broker.engine.sending import check_batch, send, topic_of_send
-from delaylog.broker.single_sends import Single, build_wire
+from delaylog.broker.engine.sending import check_batch
 from delaylog.broker.waiters import TopicKey
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
 from delaylog.client.checks import check_topic
@@ -62,12 +63,7 @@ class DirectMerger:
         self, key: TopicKey, single: Single, acks: Acks | None = None
     ) -> tuple[SendResult, int]:
         """Send one message; its result, and its row in that."""
-        engine = self._node.engine
-        now_ms = self._node.clock.now_ms()
-        batch = decode_send(build_wire([single], now_ms, single.merge), rows_max=1)
-        state, free_bytes = engine.state, self._node.free_bytes()
-        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
-        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+        result = send_singles(self._node, key, [single], single.merge)
         await self._node.standing.safe(result.position, acks)
         return result, 0
 
@@ -93,10 +89,7 @@ async def send_rows(
             check_batch(engine.state, batch, now_ms)
     out: list[Sent] = []
     for part, batch in parts:
-        state, free_bytes = engine.state, node.free_bytes()
-        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
-        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
-        out += _sent(part, result)
+        out += _sent(part, send_batch(node, key, batch, now_ms))
     await _safe(node, wait=wait)
     return out
 
@@ -147,10 +140,7 @@ async def send_wire(
     batch = decode_send(wire, rows_max=engine.limits.bulk_rows_max)
     if engine.crowded():
         await node.room()
-    now_ms = node.clock.now_ms()
-    state, free_bytes = engine.state, node.free_bytes()
-    topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
-    result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+    result = send_batch(node, key, batch, node.clock.now_ms())
     await _safe(node, wait=wait)
     codes = result.results
     return SendAnswer(
@@ -278,11 +268,11 @@ class Part:
     batch: MessageBatch
 
 
-Settling: TypeAlias = Message | Iterable[Message] | MessageBatch
+ToSettle: TypeAlias = Message | Iterable[Message] | MessageBatch
 """What is settled: a message, messages of any receives, or all of one receive."""
 
 
-def parts_of(namespace: str, messages: Settling) -> tuple[list[Part], int]:
+def parts_of(namespace: str, messages: ToSettle) -> tuple[list[Part], int]:
     """(messages by the batch that they came in, how many). Raises TypeError."""
     if isinstance(messages, MessageBatch):
         columns, n = messages.columns, messages.columns.n
@@ -333,8 +323,14 @@ async def settle(
     BACK_MS.take(members, limits)
     EXTEND_MS.take(members, limits)
     results = [Settled.DONE] * count
+    if verb == "extend" and lease_ms is None:
+        raise BadRequestError("lease_ms is missing", field="lease_ms")
+    wanted = Settling(verb, delay_ms, lease_ms)
     for part in parts:
-        gone = _settle(node, verb, part, delay_ms, lease_ms)
+        topic = node.engine.state.topics.get(part.key)
+        gone = part.refs
+        if topic is not None:
+            gone = writes.settle(node, topic, wanted, part.lease, part.refs).gone
         if len(gone):
             ended = set(gone.tolist())
             for place, ref in zip(part.places, part.refs.tolist(), strict=True):
@@ -345,23 +341,3 @@ async def settle(
     node.wake_ready()
     await _safe(node, wait=wait)
     return results
-
-
-def _settle(
-    node: EmbeddedNode, verb: Verb, part: Part, delay_ms: int | None, lease_ms: int | None
-) -> Int64Array:
-    """Settle one part; the refs that are gone."""
-    state, now_ms = node.engine.state, node.clock.now_ms()
-    topic = state.topics.get(part.key)
-    if topic is None:
-        return part.refs
-    settlement: Settlement
-    if verb == "ack":
-        settlement = settling.ack(state, topic, part.lease, part.refs, now_ms)
-    elif verb == "nack":
-        settlement = settling.nack(state, topic, part.lease, part.refs, now_ms, delay_ms=delay_ms)
-    else:
-        if lease_ms is None:
-            raise BadRequestError("lease_ms is missing", field="lease_ms")
-        settlement = settling.extend(state, topic, part.lease, part.refs, now_ms, lease_ms=lease_ms)
-    return settlement.gone

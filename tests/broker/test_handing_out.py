@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.handing_out import hand_out
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.waiters import Waiters
 
 TOPIC = ("default", "t")

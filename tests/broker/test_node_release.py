@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.dispatching import RELEASE_MAX
 from delaylog.broker.engine.sending import send
-from delaylog.broker.handing_out import hand_out
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem

@@ -10,10 +10,10 @@ import numpy as np
 from delaylog.broker.calls.codecs.deliveries import split_record
 from delaylog.broker.calls.codecs.describing import describe
 from delaylog.broker.calls.topics import group_counts
+from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.group_control import in_groups
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -93,11 +93,8 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
     topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
     if topic is None:
         return 0
-    grouped = in_groups(
-        topic,
-        _finder(state, topic, argv[2:], now_ms),
-        lambda found: control.cancel(state, topic, found, now_ms),
-    )
+    find = _finder(state, topic, argv[2:], now_ms)
+    grouped = change(host.node, topic, find, Change("cancel"))
     host.node.appended()
     return int(np.count_nonzero(grouped.result.codes == control.DONE))
 
@@ -118,11 +115,8 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
         due_ms += now_ms
     if topic is None:
         raise CommandError(b"UNKNOWN there is no such message")
-    grouped = in_groups(
-        topic,
-        _finder(state, topic, [argv[2]], now_ms),
-        lambda found: control.reschedule(state, topic, found, now_ms, deliver_at_ms=due_ms),
-    )
+    find = _finder(state, topic, [argv[2]], now_ms)
+    grouped = change(host.node, topic, find, Change("reschedule", due_ms))
     code = grouped.result.codes[0]
     if code == control.TOO_LATE:
         raise CommandError(b"TOOLATE the message is out, or has ended")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from delaylog.broker.calls.codecs.deliveries import split_record
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
-from delaylog.broker.engine import settling
+from delaylog.broker.calls.writes import Settling, settle
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
-from delaylog.broker.engine.model import Delivery, Settlement, Topic
-from delaylog.broker.handing_out import hand_out
+from delaylog.broker.engine.model import Delivery
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
@@ -29,7 +28,7 @@ from delaylog.broker.resp.native.words import (
 )
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.columns import some
-from delaylog.storage.layout import Int64Array, ref_to_id
+from delaylog.storage.layout import ref_to_id
 
 _FLAGS: Final = "write noscript no_multi"
 _META: Final = ("id_size", "key_size", "tags_size", "headers_size")
@@ -165,14 +164,7 @@ def _with_meta(delivery: Delivery) -> list[Reply]:
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Messages are done."""
-    host = host_of(run)
-    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
-    return _settle(
-        host,
-        argv[1],
-        argv[2:],
-        lambda topic, lease, origins: settling.ack(state, topic, lease, origins, now_ms),
-    )
+    return _settle(host_of(run), argv[1], argv[2:], Settling("ack"))
 
 
 @command("dl.nack", -3, "module", _FLAGS)
@@ -180,21 +172,13 @@ def dl_ack(run: Run, argv: Args) -> Reply:
 def dl_nack(run: Run, argv: Args) -> Reply:
     """Give messages back: after a delay, or the topic's backoff."""
     host = host_of(run)
-    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
     delay_ms, receipts = None, argv[2:]
     if argv[2].upper() == b"DELAY":
         if len(argv) < 5:
             raise misplaced(b"DELAY ms receipt ...")
-        delay_ms = take_number(argv[3], b"DELAY", 0, state.limits.horizon_ms)
+        delay_ms = take_number(argv[3], b"DELAY", 0, host.node.engine.limits.horizon_ms)
         receipts = argv[4:]
-    return _settle(
-        host,
-        argv[1],
-        receipts,
-        lambda topic, lease, origins: settling.nack(
-            state, topic, lease, origins, now_ms, delay_ms=delay_ms
-        ),
-    )
+    return _settle(host, argv[1], receipts, Settling("nack", delay_ms))
 
 
 @command("dl.extend", -4, "module", _FLAGS)
@@ -202,24 +186,11 @@ def dl_nack(run: Run, argv: Args) -> Reply:
 def dl_extend(run: Run, argv: Args) -> Reply:
     """Keep messages for longer: so many ms from now."""
     host = host_of(run)
-    state, now_ms = host.node.engine.state, host.node.clock.now_ms()
-    lease_ms = take_number(argv[2], b"lease-ms", 0, state.limits.lease_ms_max)
-    return _settle(
-        host,
-        argv[1],
-        argv[3:],
-        lambda topic, lease, origins: settling.extend(
-            state, topic, lease, origins, now_ms, lease_ms=lease_ms
-        ),
-    )
+    lease_ms = take_number(argv[2], b"lease-ms", 0, host.node.engine.limits.lease_ms_max)
+    return _settle(host, argv[1], argv[3:], Settling("extend", lease_ms=lease_ms))
 
 
-def _settle(
-    host: NativeHost,
-    name: bytes,
-    texts: list[bytes],
-    act: Callable[[Topic, int, Int64Array], Settlement],
-) -> int:
+def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     """Settle by receipts; returns how many were still good."""
     leases, origins = take_receipts(texts)
     node = host.node
@@ -228,7 +199,7 @@ def _settle(
         return 0
     done = 0
     for lease in np.unique(leases).tolist():
-        done += act(topic, lease, origins[leases == lease]).done
+        done += settle(node, topic, wanted, lease, origins[leases == lease]).done
     if done:
         node.appended()
         node.wake_ready()

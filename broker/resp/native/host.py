@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from delaylog.broker.calls.sending_apart import send_apart
+from delaylog.broker.calls.single_sends import Single, all_same, plain_wire
+from delaylog.broker.calls.writes import send_batch, send_singles
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import send, topic_of_send
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, refused, written_ids
-from delaylog.broker.sending_apart import send_apart
-from delaylog.broker.single_sends import Single, all_same, build_wire, plain_wire
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.batch import decode_send
 from delaylog.storage.errors import BatchError
@@ -196,18 +196,15 @@ class NativeHost:
         """Send messages as one batch."""
         node = self.node
         node.standing.check()
-        now_ms = node.clock.now_ms()
-        wire = build_wire([single for single, _, _ in items], now_ms, merge)
-        return self.send_wire(wire, len(items), key)
+        result = send_singles(node, key, [single for single, _, _ in items], merge)
+        node.appended()
+        return result
 
     def send_wire(self, wire: bytes, rows: int, key: TopicKey) -> SendResult:
         """Send a bulk body."""
         node = self.node
         now_ms = node.clock.now_ms()
-        batch = decode_send(wire, rows_max=rows)
-        state, free_bytes = node.engine.state, node.free_bytes()
-        topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
-        result = send(state, topic, batch, now_ms, free_bytes=free_bytes)
+        result = send_batch(node, key, decode_send(wire, rows_max=rows), now_ms)
         node.appended()
         return result
 

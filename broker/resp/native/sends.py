@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.calls.single_sends import Single, all_same, plain_wire
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
@@ -22,7 +23,6 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
     written_ids,
 )
-from delaylog.broker.single_sends import Single, all_same, plain_wire
 from delaylog.storage.batch import Column
 from delaylog.storage.errors import BatchError
 from delaylog.storage.message_fields import BY_OPTION, ID, MERGE, TAGS, from_text, pack_fields

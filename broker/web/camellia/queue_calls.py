@@ -15,7 +15,8 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.messages import receive_or_wait, settled
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.engine import settling
+from delaylog.broker.calls.single_sends import Single
+from delaylog.broker.calls.writes import Settling, settle
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.merging import CREATED
@@ -23,7 +24,6 @@ from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, T
 from delaylog.broker.engine.settings import Backoff, TopicSettings
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
-from delaylog.broker.single_sends import Single
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.storage.layout import Int64Array, MessageState
@@ -190,7 +190,7 @@ class QueueCalls:
             if found is not None and found.state is MessageState.LEASED:
                 origins = np.array([found.origin], np.int64)
                 lease = int(found.entry["lease"])
-                settling.nack(state, topic, lease, origins, now_ms, delay_ms=0)
+                settle(self._node, topic, Settling("nack", delay_ms=0), lease, origins)
         await settled(ctx)
         self._monitor.calls(name).ack += 1
         return {"msg": "success"}

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.single_sends import Single
 from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.engine import Engine, Limits, TopicSettings
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.position_waiters import Told
-from delaylog.broker.single_sends import Single
 from delaylog.broker.turn_shares import TurnShares
 from delaylog.replication.leader import Acks
 from delaylog.storage.file_system import OsFileSystem

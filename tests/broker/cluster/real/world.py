@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker import handing_out
+from delaylog.broker.calls import handing_out
 from delaylog.broker.engine import TopicSettings
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.receiving import receive

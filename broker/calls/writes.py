@@ -1,0 +1,147 @@
+"""The calls that change messages, as every carrier makes them: send, settle, change.
+
+They judge and decide by the engine, in one turn of the loop, and return once the log holds what was
+decided; the carrier waits until it is as safe as its caller wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from delaylog.broker.calls.single_sends import Single, build_wire
+from delaylog.broker.engine import control, settling
+from delaylog.broker.engine.control import ControlResult
+from delaylog.broker.engine.found import FoundColumns
+from delaylog.broker.engine.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.model import SendResult, Settlement, Topic
+from delaylog.broker.engine.sending import send, topic_of_send
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.waiters import TopicKey
+from delaylog.storage.batch import MessageBatch, decode_send
+from delaylog.storage.layout import Int64Array
+
+
+class Engine(Protocol):
+    """What holds the state of a folder."""
+
+    @property
+    def state(self) -> EngineState:
+        """The state, which a change of leadership replaces."""
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now_ms(self) -> int:
+        """Unix time in ms."""
+
+
+class Host(Protocol):
+    """What a call needs of the process around an engine: a node, or an embedded broker."""
+
+    @property
+    def engine(self) -> Engine:
+        """Its engine."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its clock."""
+
+    def free_bytes(self) -> int:
+        """Free bytes of its disk."""
+
+
+# --------------------------------------------------------------------------- send
+
+
+def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> SendResult:
+    """Send a batch to a topic (namespace, name), which is created if it is not there.
+
+    Raises EngineError, MemberError; then nothing was done.
+    """
+    state, free_bytes = host.engine.state, host.free_bytes()
+    topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+    return send(state, topic, batch, now_ms, free_bytes=free_bytes)
+
+
+def send_singles(
+    host: Host, key: TopicKey, singles: Sequence[Single], merge: str | None, **scalars: object
+) -> SendResult:
+    """Send messages as one batch; `scalars` are `producer` and `sequence` of a bulk body."""
+    now_ms = host.clock.now_ms()
+    wire = build_wire(singles, now_ms, merge, **scalars)
+    return send_batch(host, key, decode_send(wire, rows_max=len(singles)), now_ms)
+
+
+# --------------------------------------------------------------------------- settle
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """What becomes of messages under lease."""
+
+    verb: str
+    """ack, nack or extend."""
+    delay_ms: int | None = None
+    """nack: they come again after it; None: the backoff."""
+    lease_ms: int | None = None
+    """extend: they are held for it from now; None: the topic's lease."""
+
+
+def settle(
+    host: Host,
+    topic: Topic,
+    wanted: Settling,
+    lease: int,
+    origins: Int64Array | None,
+    except_: Int64Array | None = None,
+) -> Settlement:
+    """Settle messages of one lease: these, or all of it (None) but some."""
+    state, now_ms = host.engine.state, host.clock.now_ms()
+    if wanted.verb == "ack":
+        return settling.ack(state, topic, lease, origins, now_ms, except_)
+    if wanted.verb == "nack":
+        return settling.nack(
+            state, topic, lease, origins, now_ms, delay_ms=wanted.delay_ms, except_=except_
+        )
+    lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
+    return settling.extend(state, topic, lease, origins, now_ms, lease_ms=lease_ms, except_=except_)
+
+
+# --------------------------------------------------------------------------- change
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of messages that nobody has: they are cancelled, rescheduled or replayed."""
+
+    action: str
+    """cancel, reschedule or replay."""
+    deliver_at_ms: Int64Array | int | None = None
+    """The new due time, of all or of each."""
+    priority: int | None = None
+    """The new priority, of a reschedule."""
+    force: bool = False
+    """Cancel also what is leased, and dead letters."""
+
+
+def change(
+    host: Host, topic: Topic, find: Callable[[Group], FoundColumns], wanted: Change
+) -> GroupedResult:
+    """Change messages in each group where they still can be; `find` says which they are there."""
+    state, now_ms, due = host.engine.state, host.clock.now_ms(), wanted.deliver_at_ms
+
+    def act(found: FoundColumns) -> ControlResult:
+        if wanted.action == "cancel":
+            force = wanted.force
+            return control.cancel(state, topic, found, now_ms, force=force, dead=force)
+        if wanted.action == "replay":
+            return control.replay(state, topic, found, now_ms, deliver_at_ms=due)
+        return control.reschedule(
+            state, topic, found, now_ms, deliver_at_ms=due, priority=wanted.priority
+        )
+
+    return in_groups(topic, find, act)
