@@ -244,6 +244,24 @@ class Choice(Member[str]):
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf(Member[int]):
+    """One of a few numbers."""
+
+    numbers: tuple[int, ...]
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
+        """The number."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong_type("an integer", value, item)
+        if value not in self.numbers:
+            raise self.wrong(f"must be one of {', '.join(map(str, self.numbers))}", item)
+        return value
+
+    def _kind(self, limits: object) -> Schema:
+        return {"enum": [*self.numbers, None]}
+
+
+@dataclass(frozen=True, slots=True)
 class QueryWords(Member[frozenset[str]]):
     """Some of a few words, as a query parameter: separated by commas."""
 
@@ -376,8 +394,17 @@ class Nested(Member[dict[str, Any]]):
         if not isinstance(value, Mapping):
             raise self.wrong_type("an object", value, item)
         members = self.shape.check(dict(value), item)
-        taken = {each.name: each.take(members, limits, item) for each in self.shape.members}
-        return {name: part for name, part in taken.items() if part is not None}
+        taken = {}
+        for each in self.shape.members:
+            try:
+                part = each.take(members, limits, item)
+            except MemberError as error:
+                what = f"{each.name} {error.what}"
+                detail = f"{self.name}.{what}"
+                raise type(error)(detail, field=each.name, item=item, what=what) from None
+            if part is not None:
+                taken[each.name] = part
+        return taken
 
     def _kind(self, limits: object) -> Schema:
         return {**self.shape.schema(limits), "type": ["object", "null"]}

@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.errors import BadRequestError
+from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.message_fields import MERGE_MODES
+from delaylog.storage.members import Choice, Flag, Int, Nested, Number, OneOf, Shape
+from delaylog.storage.message_fields import BACKOFF, MAX_RETRY, MERGE, TTL_MS
 
 ORDERS: Final = ("time", "priority")
 MERGE_LEASED: Final = ("keep", "successor")
@@ -130,89 +131,59 @@ _OBJECTS: Final[dict[str, Callable[..., Any]]] = {
     "rate_limit": RateLimit,
     "quota": Quota,
 }
-SETTING_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "aging_ms": (0, 86_400_000),
-    "ttl_ms": (-1, 2**53),
-    "max_retry": (0, 65_534),
-    "lease_ms": (1, 43_200_000),
-    "ended_keep_ms": (0, 86_400_000),
-    "dead_keep_ms": (0, 90 * 86_400_000),
-}
-CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "order": ORDERS,
-    "merge": tuple(MERGE_MODES),
-    "merge_leased": MERGE_LEASED,
-}
-FLAGS: Final = frozenset({"default_group", "dead_expired"})
-OPTIONAL: Final = frozenset({"merge_leased", "rate_limit", "quota"})
-"""Settings that may be null."""
-SLOTS: Final = tuple(1 << power for power in range(15))
-OBJECT_BOUNDS: Final[dict[str, dict[str, tuple[float, float]]]] = {
-    "backoff": {
-        "first_ms": (0, 86_400_000),
-        "max_ms": (0, 30 * 86_400_000),
-        "factor": (1, 100),
-        "jitter": (0, 1),
-    },
-    "rate_limit": {"per_second": (0.001, 1e9), "burst": (1, 1_000_000)},
-    "quota": {
-        "rate": (0, 10**9),
-        "pending": (0, 2**53),
-        "bytes": (0, 2**53),
-        "horizon_ms": (0, 2**53),
-    },
-}
-FRACTIONS: Final = frozenset({"factor", "jitter", "per_second"})
-"""Members that need not be whole numbers."""
+_DAY_MS: Final = 86_400_000
+SETTINGS: Final = Shape(
+    "Settings of a topic",
+    "topic settings",
+    Choice("order", "time: by due time; priority: highest first of what is due.", ORDERS),
+    Int("aging_ms", "In priority order: so much waiting counts as a step; 0: never.", 0, _DAY_MS),
+    MERGE,
+    Choice("merge_leased", "The same while the message with the id is leased.", MERGE_LEASED),
+    TTL_MS,
+    MAX_RETRY,
+    BACKOFF,
+    Int("lease_ms", "Of a receive that does not say.", 1, _DAY_MS // 2),
+    Int("ended_keep_ms", "How long ended messages can be read.", 0, _DAY_MS),
+    Int("dead_keep_ms", "How long dead letters are kept.", 0, 90 * _DAY_MS),
+    Flag("dead_expired", "Messages that expired undelivered become dead letters too."),
+    Nested(
+        "rate_limit",
+        "Deliveries of each group.",
+        Shape(
+            "Rate limit",
+            "a rate limit",
+            Number("per_second", "Deliveries a second.", 0.001, 1e9),
+            Int("burst", "Deliveries at once after a pause.", 1, 1_000_000),
+        ),
+    ),
+    Nested(
+        "quota",
+        "What the topic may take; 0: no limit.",
+        Shape(
+            "Quota",
+            "a quota",
+            Int("rate", "New messages a second, over ten seconds.", 0, 10**9),
+            Int("pending", "Living messages.", 0, 2**53),
+            Int("bytes", "Bytes of living messages.", 0, 2**53),
+            Int("horizon_ms", "How far ahead.", 0, 2**53),
+        ),
+    ),
+    OneOf("slots", "For clients that shard by key.", tuple(1 << power for power in range(15))),
+    Flag("default_group", "False: only named groups see what is sent.", default=True),
+)
+assert SETTINGS.names == {each.name for each in fields(TopicSettings)}
 
 
 def parse_settings(members: Any) -> TopicSettings:
-    """Settings of a PUT body; absent members take the server's defaults."""
-    if not isinstance(members, dict):
-        raise BadRequestError("topic settings must be an object")
-    known = {f.name for f in fields(TopicSettings)}
-    values: dict[str, Any] = {}
-    for name, value in members.items():
-        if name not in known:
-            raise BadRequestError(
-                f"unknown setting {name!r}; known are {sorted(known)}", field=str(name)[:64]
-            )
-        if value is None and name in OPTIONAL:
+    """Settings of a PUT body; absent members take the server's defaults. Raises MemberError."""
+    given = SETTINGS.check(members)
+    values = {}
+    for member in SETTINGS.members:
+        if given.get(member.name) is None:
             continue
-        values[name] = _parse(name, value)
-    return TopicSettings(**values)
-
-
-def _parse(name: str, value: Any) -> Any:
-    if name in CHOICES:
-        # A list is no member of a tuple of texts, but asking a set for it would raise.
-        if value not in CHOICES[name]:
-            raise BadRequestError(f"{name} must be one of {', '.join(CHOICES[name])}", field=name)
-        return value
-    if name in OBJECT_BOUNDS:
-        return _parse_object(name, value)
-    if name in FLAGS:
-        if not isinstance(value, bool):
-            raise BadRequestError(f"{name} must be true or false", field=name)
-        return value
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if name == "slots":
-        if not whole or value not in SLOTS:
-            raise BadRequestError(f"slots must be a power of two up to {SLOTS[-1]}", field=name)
-        return value
-    low, high = SETTING_BOUNDS[name]
-    if not whole or not low <= value <= high:
-        raise BadRequestError(f"{name} must be an integer from {low} to {high}", field=name)
-    return value
-
-
-def _parse_object(name: str, value: Any) -> Any:
-    bounds = OBJECT_BOUNDS[name]
-    if not isinstance(value, dict) or not set(value) <= bounds.keys():
-        raise BadRequestError(f"{name} must be an object of {', '.join(bounds)}", field=name)
-    for member, number in value.items():
-        low, high = bounds[member]
-        kinds = (int, float) if member in FRACTIONS else (int,)
-        if not isinstance(number, kinds) or isinstance(number, bool) or not low <= number <= high:
-            raise BadRequestError(f"{name}.{member} must lie from {low} to {high}", field=name)
-    return _OBJECTS[name](**value)
+        try:
+            values[member.name] = member.take(given)
+        except MemberError as error:
+            # Of a part of an object the setting is named.
+            raise type(error)(str(error), field=member.name) from None
+    return TopicSettings.from_dict(values)

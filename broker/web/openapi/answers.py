@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, Final
 
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.operator_calls import ROLES
 from delaylog.broker.engine.life import EVENTS
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.settings import (
-    CHOICES,
-    FLAGS,
-    FRACTIONS,
-    OBJECT_BOUNDS,
-    OPTIONAL,
-    SETTING_BOUNDS,
-    SLOTS,
-    TopicSettings,
-)
+from delaylog.broker.engine.settings import SETTINGS, TopicSettings
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.storage.layout import Cause, MessageState
@@ -108,37 +98,14 @@ def _claim() -> dict[str, Schema]:
     }
 
 
-def settings_schema(*, whole: bool) -> Schema:
+def settings_schema(limits: Limits, *, whole: bool) -> Schema:
     """Settings of a topic: as they are put (any part), or as they are answered (whole)."""
-    defaults = TopicSettings().as_dict()
-    properties: dict[str, Schema] = {
-        name: {"enum": [*choices, *([None] if name in OPTIONAL else [])]}
-        for name, choices in CHOICES.items()
-    }
-    for name, (low, high) in SETTING_BOUNDS.items():
-        properties[name] = {"type": "integer", "minimum": low, "maximum": high}
-    for name in FLAGS:
-        properties[name] = {"type": "boolean"}
-    properties["slots"] = {"enum": list(SLOTS)}
-    for name, bounds in OBJECT_BOUNDS.items():
-        members = {
-            member: {
-                "type": "number" if member in FRACTIONS else "integer",
-                "minimum": least,
-                "maximum": most,
-            }
-            for member, (least, most) in bounds.items()
-        }
-        kind = ["object", "null"] if name in OPTIONAL else "object"
-        properties[name] = {"type": kind, "properties": members, "additionalProperties": False}
-        if whole:
-            properties[name]["required"] = list(members)
-    assert properties.keys() == {field.name for field in fields(TopicSettings)}
-    if not whole:
-        for name, schema in properties.items():
-            schema["default"] = defaults[name]
-    settings: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**settings, "required": list(properties)} if whole else settings
+    schema = SETTINGS.schema(limits)
+    if whole:
+        return {**schema, "required": [member.name for member in SETTINGS.members]}
+    for name, default in TopicSettings().as_dict().items():
+        schema["properties"][name]["default"] = default
+    return schema
 
 
 def _problem() -> Schema:
@@ -227,8 +194,8 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         "oldest_ms": {"type": ["integer", "null"]},
     }
     return {
-        "Settings": settings_schema(whole=False),
-        "WholeSettings": settings_schema(whole=True),
+        "Settings": settings_schema(limits, whole=False),
+        "WholeSettings": settings_schema(limits, whole=True),
         "Topic": topic,
         "Topics": _object(topics=_list(_ref("Topic")), cursor={"type": ["string", "null"]}),
         "Done": _object(result=done),
