@@ -89,17 +89,21 @@ class KnownMembers:
             )
 
     def _part(self, replication: ReplicationNode) -> None:
-        """Once a configuration is committed, tell those that it removes, and drop them."""
+        """Once a configuration is committed, tell those that it removes, now or when they come, and
+        drop them.
+        """
         configuration = replication.configuration
         if self._parted or not self._is_committed(replication):
             return
         self._parted = True
         transport = self._member.transport
         back = {peer for peer in configuration.removed if self._is_newer(peer, configuration)}
-        removed = Status(removed=True, version=configuration.version)
-        for peer in transport.connected() & {*configuration.removed} - back:
-            transport.send(peer, encode_status(removed))
+        farewell = encode_status(Status(removed=True, version=configuration.version))
+        gone = {*configuration.removed} - back
+        for peer in transport.connected() & gone:
+            transport.send(peer, farewell)
         transport.flush()
+        transport.set_removed(gone, farewell)
         kept = {peer: self._addresses[peer] for peer in back if peer in self._addresses}
         if configuration.version:
             self._addresses = {**self.config.peers, **kept}

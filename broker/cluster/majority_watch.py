@@ -24,6 +24,11 @@ class MajorityWatch:
         self._since_ms: int | None = None
         self._told: list[str] | None = None
 
+    @property
+    def lacking(self) -> bool:
+        """Whether it was said that there is no majority, and that is not over."""
+        return self._told is not None
+
     def look(
         self, now_ms: int, configuration: Configuration, here: Collection[int], missing: list[str]
     ) -> None:

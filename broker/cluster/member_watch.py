@@ -57,6 +57,7 @@ class MemberWatch:
         configuration = None if member.replication is None else member.replication.configuration
         if configuration is not None and configuration.voters and not member.members.removed:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
+            member.transport.dial_all(wanted=self._majority.lacking)
 
     def said(self) -> dict[str, Any]:
         """The members of a status that this node tells everybody."""

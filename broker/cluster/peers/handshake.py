@@ -22,7 +22,8 @@ its log has reached (storage/levels.py). Release 0.1.0 takes it for more random 
 without one comes from a node that knows level 1. Each side refuses the other when the log of one
 has reached what the other does not know, before any frame is sent.
 
-All numbers are little-endian. Who dials has the smaller index. A proof covers both nonces, both
+All numbers are little-endian. Who dials has the smaller index; a node without a majority dials all,
+since it may have been removed, which any member tells it. A proof covers both nonces, both
 indexes, both sides, the cluster and the version, and its label says who gives it: sent back to
 where it came from, or on another connection, it proves nothing. The first record of each side
 carries its HELLO alone; until it has come, nothing else is taken.
@@ -108,6 +109,8 @@ class Identity:
     """All nodes of the cluster; looked at in each handshake, since members come and go."""
     levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
     """Read at each handshake: a log rises."""
+    removed: Container[int] = frozenset()
+    """Nodes that were removed from the cluster: whoever of them comes is told so."""
 
     def __post_init__(self) -> None:
         assert len(self.cluster_id) == 16
@@ -170,10 +173,13 @@ class Handshake:
         """The dialler's challenge came: what answers it."""
         assert self._side is Side.LISTENS
         sender = self._read(data)
-        if sender not in self._identity.members:
-            raise HandshakeError(Refused.NODE, f"there is no node {sender}")
-        if sender >= self._identity.node:
-            raise HandshakeError(Refused.NODE, f"node {sender} dials, but has to be dialled")
+        own = self._identity
+        if sender not in own.removed:
+            if sender not in own.members:
+                raise HandshakeError(Refused.NODE, f"there is no node {sender}")
+            if sender >= own.node:
+                text = f"node {sender} dials, as it has no majority, but has to be dialled"
+                raise HandshakeError(Refused.NODE, text)
         mine = self.challenge(sender)
         self._both = data + mine
         return mine + self._proof(self._side)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
@@ -77,6 +77,12 @@ class Transport(Protocol):
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Know these nodes from now on, this one included, and no others."""
 
+    def set_removed(self, removed: Collection[int], farewell: Message) -> None:
+        """Tell nodes that were removed so, should they come, and have nothing to do with them."""
+
+    def dial_all(self, *, wanted: bool) -> None:
+        """Dial also the nodes that dial this one: it may have been removed, and not know it."""
+
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop, or drop it if the peer is away."""
 
@@ -114,7 +120,11 @@ class PeerTransport:
         comes one `on_disconnect`, never from inside `send`, `flush` or `drop`.
         """
         self._addresses = dict(addresses)
-        self._identity = Identity(node, cluster_id, key, self._addresses.keys(), levels)
+        self._removed: set[int] = set()
+        self._farewell: Message | None = None
+        members = self._addresses.keys()
+        self._identity = Identity(node, cluster_id, key, members, levels, self._removed)
+        self._dials_all = False
         self._listen = listen
         self._hello = hello
         self._folders = folders
@@ -159,7 +169,7 @@ class PeerTransport:
         self._socket.setblocking(False)
         self._running = True
         self._spawn(accept_all(self._socket, self._accept, self._note_refused_accept))
-        self._dial_all()
+        self._dial()
         self._looked_at = loop.time()
         self._looker = loop.call_later(self._limits.look_ms / 1000, self._look)
         port: int = self._socket.getsockname()[1]
@@ -218,6 +228,7 @@ class PeerTransport:
         # In place: handshakes look at its keys.
         self._addresses.clear()
         self._addresses.update(addresses)
+        self._removed.difference_update(addresses)
         for peer, address in before.items():
             if self._addresses.get(peer) != address and peer != self._identity.node:
                 dialler = self._diallers.pop(peer, None)
@@ -231,12 +242,30 @@ class PeerTransport:
         for peer in self._addresses.keys() - {self._identity.node}:
             self.counts.peers.setdefault(peer, PeerTraffic())
         if self._running:
-            self._dial_all()
+            self._dial()
 
-    def _dial_all(self) -> None:
+    def set_removed(self, removed: Collection[int], farewell: Message) -> None:
+        """Tell nodes that were removed so, should they come, and have nothing to do with them."""
+        self._removed.clear()
+        self._removed.update(removed)
+        self._farewell = farewell
+        for peer in removed:
+            self.counts.peers.setdefault(peer, PeerTraffic())
+
+    def dial_all(self, *, wanted: bool) -> None:
+        """Dial also the nodes that dial this one: it may have been removed, and not know it."""
+        self._dials_all = wanted
+        own = self._identity.node
+        for peer in [peer for peer in self._diallers if peer < own and not wanted]:
+            self._diallers.pop(peer).cancel()
+        if self._running:
+            self._dial()
+
+    def _dial(self) -> None:
         """Dial those that this node dials, and that nobody dials yet."""
-        for peer in self._addresses:
-            if peer > self._identity.node and peer not in self._diallers:
+        own = self._identity.node
+        for peer in self._addresses.keys() - self._diallers.keys() - {own}:
+            if peer > own or self._dials_all:
                 self._diallers[peer] = self._spawn(self._keep_dialling(peer))
 
     def send(self, peer: int, message: Message) -> None:
@@ -273,6 +302,8 @@ class PeerTransport:
 
     def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
         """A peer has said which folder it serves. Raises HandshakeError."""
+        if connection.peer in self._removed:
+            return
         present = self._open.get(connection.peer)
         connected = None if present is None else present.folder
         self._folders.judge(connection.peer, hello, folder, connected)
@@ -281,6 +312,12 @@ class PeerTransport:
         """A peer is proven, and has said HELLO and which folder it serves."""
         self._no_stranger(connection)
         peer = connection.peer
+        if peer in self._removed and self._farewell is not None:
+            connection.send(self._farewell)
+            connection.flush()
+            text = f"node {peer} was removed from the cluster, and was told so"
+            connection.close(Refused.NODE, text, gently=True)
+            return
         older = self._told.get(peer)
         if older is not None:
             older.close(Refused.REPLACED, "the peer has connected again")
@@ -399,14 +436,14 @@ class PeerTransport:
         longest_ms = limits.redial_min_ms
         while True:
             connection = self._connection(peer)
-            await self._dial(peer, connection)
+            await self._connect(peer, connection)
             if connection.hello is not None:
                 longest_ms = limits.redial_min_ms
                 await asyncio.shield(connection.lost)
             longest_ms = min(2 * longest_ms, limits.redial_max_ms)
             await asyncio.sleep(self._random.uniform(limits.redial_min_ms, longest_ms) / 1000)
 
-    async def _dial(self, peer: int, connection: Connection) -> None:
+    async def _connect(self, peer: int, connection: Connection) -> None:
         """Connect to a peer and prove to each other who is who, within the time for it."""
         host, port = self._addresses[peer]
         try:

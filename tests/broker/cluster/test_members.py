@@ -64,6 +64,28 @@ def test_a_node_is_replaced_by_another(nodes: Growing) -> None:
     assert len(nodes.voters()) == 3
 
 
+@pytest.mark.parametrize("away", [1, 4])
+def test_a_node_that_was_away_hears_that_it_was_removed(nodes: Growing, away: int) -> None:
+    """At each start, also when nobody dials it any more, and after the others have restarted."""
+    nodes.found(1, 2, 3)
+    nodes.join(4)
+    nodes.changed("promote", 4)
+    nodes.stop(away)
+    nodes.changed("remove", away)
+    told = "this node was removed from the cluster"
+    for others in ((), tuple(node for node in (1, 2, 3, 4) if node != away)):
+        for node in others:
+            nodes.stop(node)
+            nodes.start(node)
+        log = nodes.log_path(away)
+        before = len(log.read_text())
+        nodes.start(away, wait=False)
+        nodes.until(lambda: told in log.read_text()[before:])  # noqa: B023
+        nodes.until(lambda: nodes.status(away).get("role") == "removed")
+        nodes.stop(away)
+    assert len(nodes.voters()) == 3
+
+
 def test_a_node_that_lags_follows_one_that_was_removed_and_let_in_again(nodes: Growing) -> None:
     """On its way through the log it passes a configuration that lacks a member of today."""
     nodes.found(1, 2, 3)

@@ -137,6 +137,12 @@ class MemoryTransport:
         link = self.links.get(peer)
         return None if link is None else link.folders[peer]
 
+    def set_removed(self, removed: object, farewell: object) -> None:
+        """Nobody is removed here."""
+
+    def dial_all(self, *, wanted: bool) -> None:
+        """Everybody is connected to everybody here."""
+
     def set_addresses(self, addresses: object) -> None:
         pass
 
