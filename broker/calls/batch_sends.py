@@ -9,9 +9,9 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
-from delaylog.broker.calls.codecs.bulk_bodies import read_batch
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.writes import send_batch
 from delaylog.broker.engine.model import SendResult

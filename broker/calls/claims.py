@@ -22,10 +22,10 @@ from delaylog.broker.calls.claim_shapes import (
     SETTLE_CLAIM,
     TO,
 )
-from delaylog.broker.calls.codecs.arrow_answers import END, batch_bytes, schema_bytes
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
-from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.handing_out import GATE_SECONDS
 from delaylog.broker.calls.places import seen_by, the_group, the_topic
 from delaylog.broker.calls.problems import Problem

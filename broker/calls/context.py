@@ -11,7 +11,7 @@ import msgpack
 import orjson
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.codecs.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
+from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
 from delaylog.broker.calls.shapes import READ
 from delaylog.broker.calls.singles import SingleMerger

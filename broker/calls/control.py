@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.codecs.deliveries import body_members, own_backoff, split_record
-from delaylog.broker.calls.codecs.describing import describe, life_members
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.deliveries import body_members, own_backoff, split_record
+from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (

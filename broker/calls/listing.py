@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.codecs.deliveries import body_members
-from delaylog.broker.calls.codecs.describing import describe, life_members
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.deliveries import body_members
+from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by
 from delaylog.broker.calls.shapes import (
     BODIES,

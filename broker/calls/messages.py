@@ -9,9 +9,9 @@ import numpy as np
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_body
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
-from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.context import BULK, Context
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk, message_objects
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem

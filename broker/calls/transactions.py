@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.codecs.bulk_bodies import read_batch
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
     ABORT,

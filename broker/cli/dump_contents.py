@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import orjson
 
-from delaylog.broker.calls.codecs.deliveries import body_members, own_backoff, split_record
+from delaylog.broker.calls.forms.deliveries import body_members, own_backoff, split_record
 from delaylog.broker.config import ConfigError
 from delaylog.broker.verify.id_pages import BadPageError, read_ids
 from delaylog.storage.file_system import File, ReadOnlyFileSystem

@@ -15,7 +15,7 @@ import numpy as np
 
 from delaylog.broker.calls import writes
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
-from delaylog.broker.calls.codecs.deliveries import bulk_delivery, empty_bulk
+from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import BACK_MS, EXTEND_MS, ReceiveCall

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.calls.codecs.deliveries import split_record
-from delaylog.broker.calls.codecs.describing import describe
+from delaylog.broker.calls.forms.deliveries import split_record
+from delaylog.broker.calls.forms.describing import describe
 from delaylog.broker.calls.topics import group_counts
 from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.codecs.deliveries import split_record
+from delaylog.broker.calls.forms.deliveries import split_record
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.writes import Settling, settle

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.codecs.deliveries import split_record
+from delaylog.broker.calls.forms.deliveries import split_record
 from delaylog.broker.engine.control import change_ended, end_found
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import just

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from delaylog import __version__
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
-from delaylog.broker.calls.codecs.bulk_bodies import FORMS
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.bulk_bodies import FORMS
 from delaylog.broker.calls.operations import (
     CLUSTER_CALLS,
     IN_NAMESPACES,

@@ -100,13 +100,31 @@ def test_bytes_stay_bytes(broker: Any, topic: str) -> None:
     assert "body" not in got
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--id", "~a", b"id must not begin with '~'"),
+        ("--priority", "high", b"priority must be an integer"),
+        ("--backoff", "{", b"backoff must be a JSON object"),
+        ("--backoff", '{"factor": 0}', b"backoff.factor must lie from 1"),
+        ("--headers", "[1]", b"headers must be an object of texts"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_usage(
+    broker: Any, topic: str, option: str, value: str, said: bytes
+) -> None:
+    done = delaylog("send", topic, "x", option, value, "--url", broker.url)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
 def test_refusals(broker: Any, topic: str) -> None:
     """What the broker refuses, or nobody answers: status 1, one line that says why."""
     url = ["--url", broker.url]
     for words, reason in (
         (["send", topic, "x", "--delay-ms", -1, *url], b"delay_ms"),
         (["send", "bad topic", "x", *url], b"topic"),
-        (["send", topic, "x", "--id", "~a", *url], b"~"),
         (["receive", topic, "--max", 0, *url], b"max"),
         (["receive", topic, "--lease-ms", 0, *url], b"lease_ms"),
         (["stats", "not-there", *url], b"not-there"),

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.forms.arrow_stream import ARROW
 from tests.broker.cluster.three_nodes import Answer, ThreeNodes
 
 BULK = {"Content-Type": "application/vnd.delaylog.batch"}

@@ -257,7 +257,7 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.ack(["a"]), TypeError, "messages are settled"),
         (lambda b: b.stats("nowhere"), errors.NotFound, "no topic 'nowhere'"),
         (lambda b: b.put_topic("t", {"max_retry": -1}), errors.BadRequest, "max_retry"),
-        (lambda b: b.put_topic("t", {"colour": 1}), errors.BadRequest, "unknown setting"),
+        (lambda b: b.put_topic("t", {"colour": 1}), errors.BadRequest, "unknown member"),
         (lambda b: list(b.messages("u", state=["lost"])), errors.BadRequest, "state"),
         (lambda b: b.send_columns("t", [b"x"], colour=1), TypeError, "colour"),
         (lambda b: b.reschedule("t", "a"), ValueError, "give a time, or a priority"),

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.calls.codecs.arrow_bodies import decode_arrow
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
+from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.batch import MessageBatch, expand

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.forms.arrow_stream import ARROW
 
 BULK = "application/vnd.delaylog.batch"
 ROW = {

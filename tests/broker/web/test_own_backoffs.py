@@ -12,7 +12,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
+from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.embedded.opening import open_broker
 from delaylog.client import AsyncClient, Client, NewMessage
 from delaylog.client.bulk import BULK_TYPE, encode_send

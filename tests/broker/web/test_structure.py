@@ -11,7 +11,7 @@ import msgpack
 import orjson
 import pytest
 
-from delaylog.broker.calls.codecs.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
+from delaylog.broker.calls.forms.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem
 
 MSGPACK = "application/msgpack"

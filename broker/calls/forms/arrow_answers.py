@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.calls.codecs.arrow_stream import pyarrow
+from delaylog.broker.calls.forms.arrow_stream import pyarrow
 from delaylog.storage.columns import every, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray

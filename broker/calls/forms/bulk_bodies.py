@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from delaylog.broker.calls.codecs.arrow_bodies import decode_arrow
-from delaylog.broker.calls.codecs.arrow_stream import ARROW
 from delaylog.broker.calls.context import BULK, Context
+from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
+from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem, no_memory
 from delaylog.storage.batch import MessageBatch, decode_send
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.calls.codecs.arrow_stream import pyarrow, read_stream
+from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.batch import MessageBatch, decode_send, encode_send
