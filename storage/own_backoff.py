@@ -13,6 +13,7 @@ headers, which are a map, by its first byte::
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ OWN_BACKOFF: Final = np.dtype(
 )
 OWN_BACKOFF_SIZE: Final = 37
 assert OWN_BACKOFF.itemsize == OWN_BACKOFF_SIZE
+_ONE: Final = struct.Struct(">BBqBqBdBd")
+assert _ONE.size == OWN_BACKOFF_SIZE
 PARTS: Final = ("first_ms", "max_ms", "factor", "jitter")
 NOT_SAID: Final = -1
 _ARRAY: Final = 0x94
@@ -60,7 +63,8 @@ def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]
 
 def encode_own_backoff(said: Mapping[str, Any]) -> bytes:
     """The bytes of what a message says of its backoff."""
-    return own_backoff_entries(1, said).tobytes()
+    first_ms, max_ms, factor, jitter = (said.get(name, NOT_SAID) for name in PARTS)
+    return _ONE.pack(_ARRAY, 0xD3, first_ms, 0xD3, max_ms, 0xCB, factor, 0xCB, jitter)
 
 
 def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
