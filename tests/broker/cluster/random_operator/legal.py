@@ -200,8 +200,12 @@ def snapshot(field: Field) -> str | None:
     copy = field.nodes.folder / f"copy{node}"
     field.nodes.drop(copy)
     shutil.copytree(field.nodes.data_dir(node), copy, ignore=shutil.ignore_patterns("reserve"))
+    if node in field.voters:
+        field.copies[node] = copy
+    else:
+        # A learner has promised and acknowledged nothing: with an old folder it just joins anew.
+        field.nodes.drop(copy)
     field.settle()
-    field.copies[node] = copy
     return f"copy the folder of {node}"
 
 
