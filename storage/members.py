@@ -1,9 +1,8 @@
-"""Members of requests and fields of messages: each is declared once, which checks and documents it.
+"""Declarations of request members and message fields: one object checks and documents each.
 
-A declaration has `check`, which returns a legal value or raises a MemberError that names the
-member; `take`, which checks the member of a mapping; and `schema`, its JSON schema. A member that
-is None counts as absent. A bound may be the name of a limit: `limits` is any object that has it as
-an attribute.
+`check` returns a legal value or raises a MemberError that names the member; `take` looks the member
+up in a mapping and checks it; `schema` returns its JSON schema. A member that is None counts as
+absent. A bound is a number or the name of a limit, which is an attribute of `limits`.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def bound(value: int | str, limits: object) -> int:
-    """A bound, or the limit of that name."""
+    """The bound as a number: itself, or the limit that it names."""
     return value if isinstance(value, int) else int(getattr(limits, value))
 
 
 @dataclass(frozen=True, slots=True)
 class Member(ABC, Generic[T]):
-    """What all declarations have."""
+    """The base of all declarations: a name and its documentation."""
 
     name: str
     doc: str
@@ -52,14 +51,14 @@ class Member(ABC, Generic[T]):
 
     @abstractmethod
     def _kind(self, limits: object) -> Schema:
-        """What kind of value it has, as JSON schema."""
+        """The JSON schema of the value, without the description."""
 
     def wrong(self, what: str, item: int | None = None) -> MemberError:
-        """The refusal of a value."""
+        """The error for an illegal value; `what` continues the member's name."""
         return MemberError(f"{self.name} {what}", field=self.name, item=item, what=what)
 
     def wrong_type(self, wanted: str, value: object, item: int | None) -> MemberTypeError:
-        """The refusal of a value of another type."""
+        """The error for a value of the wrong type."""
         what = f"must be {wanted}, not {type(value).__name__}"
         return MemberTypeError(f"{self.name} {what}", field=self.name, item=item, what=what)
 
@@ -90,13 +89,13 @@ class Int(Member[int]):
 
 @dataclass(frozen=True, slots=True)
 class IntOrText(Member[int | str]):
-    """A number, or a name instead."""
+    """A whole number or a name. The bounds are for the schema only; the caller checks the value."""
 
     low: int
     high: int
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int | str:
-        """Either."""
+        """The number or the name."""
         if not isinstance(value, (int, str)) or isinstance(value, bool):
             raise self.wrong_type("an integer or text", value, item)
         return value
@@ -214,7 +213,7 @@ class Flag(Member[bool]):
 
 @dataclass(frozen=True, slots=True)
 class QueryFlag(Flag):
-    """The same as a query parameter; named without a value it is true."""
+    """True or false as a query parameter; one without a value is true."""
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bool:
         """The flag."""
@@ -293,12 +292,12 @@ class TextList(Member[list[str]]):
     count_min: int
     count_max: int | str
     words: tuple[str, ...] | None = None
-    """The only texts that are known, if they are."""
+    """The only legal texts; None: any text is legal."""
     pattern: str | None = None
     length_max: int | None = None
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> list[str]:
-        """The texts. The letters of one text are no list of texts."""
+        """The texts. One text is refused, although it is iterable."""
         wanted = "a list of texts"
         if not isinstance(value, list):
             if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -333,7 +332,7 @@ class TextList(Member[list[str]]):
 
 @dataclass(frozen=True, slots=True)
 class TextMap(Member[dict[str, str]]):
-    """An object of texts."""
+    """An object whose values are texts."""
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> dict[str, str]:
         """The texts by name."""
@@ -360,10 +359,10 @@ class Shape:
         self.members = members
         self.names = frozenset(member.name for member in members)
         self._rules = rules or {}
-        """What the schema says beyond the members, such as which are needed."""
+        """Schema keywords beyond the members, such as `required`."""
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
-        """The values, if they are an object without unknown members."""
+        """The object itself, without unknown members; its values are not checked here."""
         if not isinstance(members, dict):
             raise MemberTypeError(f"{self.doc} must be an object", item=item)
         if not members.keys() <= self.names:
@@ -390,7 +389,7 @@ class Nested(Member[dict[str, Any]]):
     shape: Shape
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
-        """Its values that are present, each of them checked."""
+        """The members that are present, each checked."""
         if not isinstance(value, Mapping):
             raise self.wrong_type("an object", value, item)
         members = self.shape.check(dict(value), item)
@@ -412,7 +411,7 @@ class Nested(Member[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class ObjectList(Member[list[dict[str, Any]]]):
-    """A list of objects of declared members; whoever takes it checks their values."""
+    """A list of objects of declared members; the caller checks their values."""
 
     shape: Shape
     count_max: int | str

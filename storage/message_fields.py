@@ -1,12 +1,12 @@
-"""The fields of a message: one row each, from which every face takes its names, bounds and words.
+"""The table of a message's fields: every interface takes names, bounds and option words from it.
 
 HTTP, msgpack, bulk and Arrow bodies, `DL.SEND`, the command line, the SDK and the OpenAPI document
-read this table; an engine module gives a field its meaning. Body and due time are apart, since each
-face has its own way to say them.
+read this table; an engine module gives a field its meaning. Body and due time are not in it, since
+each interface has its own form of them.
 
-A field's value has two forms. A program or a JSON body says it as a Python value, which its member
-checks. `packed` makes of that what a column of a bulk body holds: an integer, or bytes. Bulk bodies
-bring the packed form, which `check_packed` checks for texts.
+A field's value has two forms. Programs and JSON bodies give a Python value, which the field's
+member checks. `packed` converts it to what a column of a bulk body holds: an integer, or bytes.
+Bulk bodies contain the packed form; `check_packed` checks packed texts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
 DELIVER_AT_MS: Final = Int(
     "deliver_at_ms", "Due at this Unix time in ms; a past one means now.", 0, INT64_MAX
 )
-DELAY_MS: Final = Int("delay_ms", "Due so many ms from now.", 0, INT64_MAX)
+DELAY_MS: Final = Int("delay_ms", "Due this many ms from now.", 0, INT64_MAX)
 ID: Final = Text(
     "id",
     "Your own id, unique among living messages of the topic; absent or empty: one is made.",
@@ -64,23 +64,23 @@ KEY: Final = Text("key", "Ordering key.", KEY_BYTES_MAX)
 TAGS: Final = TextList(
     "tags", "Tags, without newlines.", 0, TAGS_MAX, pattern=r"^[^\n]+$", length_max=TAG_BYTES_MAX
 )
-HEADERS: Final = TextMap("headers", "Texts that are carried along.")
+HEADERS: Final = TextMap("headers", "Texts that are delivered with the message.")
 PRIORITY: Final = Int("priority", "Higher first.", DEFAULT_I32 + 1, 2**31 - 1)
 TTL_MS: Final = Int(
-    "ttl_ms", "May be delivered so long after it is due; -1: for ever.", -1, TTL_MS_MAX
+    "ttl_ms", "How many ms after it is due it may still be delivered; -1: for ever.", -1, TTL_MS_MAX
 )
 MAX_RETRY: Final = Int("max_retry", "Deliveries beyond the first.", 0, DEFAULT_U16 - 1)
 MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
 BACKOFF: Final = Nested(
     "backoff",
-    "The wait before a retry; what it does not say its topic does.",
+    "The wait before a retry; the topic's backoff gives members that are absent.",
     Shape(
         "Backoff",
         "a backoff",
-        Int("first_ms", "Before the first retry; 0: at once.", 0, BACKOFF_FIRST_MS_MAX),
-        Int("max_ms", "Before any retry at most.", 0, BACKOFF_MS_MAX),
-        Number("factor", "So much longer each time.", 1, 100),
-        Number("jitter", "Shortened by up to this share.", 0, 1),
+        Int("first_ms", "The wait before the first retry; 0: none.", 0, BACKOFF_FIRST_MS_MAX),
+        Int("max_ms", "The longest wait before any retry.", 0, BACKOFF_MS_MAX),
+        Number("factor", "Each wait is this many times the one before.", 1, 100),
+        Number("jitter", "Each wait is shortened at random by up to this share.", 0, 1),
     ),
 )
 
@@ -109,11 +109,11 @@ class Field:
     column: str | None = None
     """Type of its numbers, or of the sizes of its texts, in a bulk body; None: it has none."""
     absent: int | bytes = b""
-    """What its column holds where a message does not have it: for a number, a mark of its own."""
+    """What its column holds for a message without the field: a reserved number, or no bytes."""
     pack: Callable[[Any, int | None], Any] | None = None
-    """Makes the packed form of a checked value; None: they are the same."""
+    """Converts a checked value to the packed form; None: they are the same."""
     check_packed: Callable[[bytes, int | None], None] | None = None
-    """Checks a text as a bulk body brings it. Raises MemberError."""
+    """Checks the packed form of a text. Raises MemberError."""
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class Field:
 
 
 def check_id(raw: bytes, item: int | None = None) -> None:
-    """Refuse an id that is not 1 to 255 bytes of clean UTF-8, or that looks like a broker's."""
+    """Refuse an id that is too long, not UTF-8, has control characters or begins with `~`."""
     text = _text(ID, raw, item)
     if text.startswith("~"):
         raise ID.wrong("must not begin with '~': brokers make those", item)
@@ -162,7 +162,7 @@ def _check_tags(raw: bytes, item: int | None) -> None:
 
 
 def _check_headers(raw: bytes, item: int | None) -> None:
-    """A map of texts, with a backoff in front of it or without."""
+    """Refuse bytes that are not a packed map of texts, with or without a backoff before it."""
     try:
         backoff, packed = split_own_backoff(raw)
         texts = msgpack.unpackb(packed) if packed else {}
@@ -228,14 +228,14 @@ BY_NAME: Final = {field.name: field for field in FIELDS}
 BY_OPTION: Final = {field.option: field for field in FIELDS}
 COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
 TEXT_COLUMNS: Final = {name: field for name, field in COLUMNS.items() if field.is_text}
-assert BY_NAME.keys() == SendFields.__annotations__.keys(), "the table says what there is"
+assert BY_NAME.keys() == SendFields.__annotations__.keys(), "table and keywords agree"
 
 
 def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str, Any]:
     """The packed form of the fields that are given, by name; `merge` among them.
 
-    A backoff is in front of the headers. Raises MemberError, MemberTypeError, and TypeError for a
-    name that is none of a field.
+    A packed backoff is put before the packed headers, under `headers`. Raises MemberError,
+    MemberTypeError, and TypeError for an unknown name.
     """
     packed: dict[str, Any] = {}
     for name, value in values.items():
@@ -266,10 +266,10 @@ def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None
 
 
 def from_text(field: Field, text: str) -> Any:
-    """The Python value of a field that is written as a text, for its `packed` to check.
+    """The Python value of a field that is written as text; `Field.packed` checks it.
 
-    A backoff is a number of ms before its first retry, or a JSON object; headers are a JSON
-    object, tags have commas between.
+    A backoff is the wait in ms before the first retry, or a JSON object; headers are a JSON
+    object; tags are separated by commas.
     """
     member = field.member
     if isinstance(member, Int):
@@ -288,6 +288,6 @@ def from_text(field: Field, text: str) -> Any:
 
 
 def _whole(text: str) -> int | str:
-    """The number that a text is; itself if it is none, for its member to refuse."""
+    """The number; or the text if it is not one, which the member then refuses."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else text

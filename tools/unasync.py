@@ -3,7 +3,7 @@
 `client/_async/` is the source, and each module of `client/_sync/` is generated from the module of
 the same name. The tool replaces words, in code and in text, and ruff formats the result; this works
 where threads and tasks do the same thing. What they do differently is written by hand on both sides
-under the same names (`BY_HAND`):
+under the same names (`BY_HAND`; package `__init__` files too):
 
     concurrency      locks, sleeps, events, background calls
     transport        aiohttp or sockets
@@ -12,9 +12,9 @@ under the same names (`BY_HAND`):
     workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
                      cancelled
 
-Outside the two folders, `sending/async_sender` and `sending/thread_sender` share a fifth of their
-lines, and the calls of the two embedded brokers that are not in `ALONE` have different parameters,
-so these pairs are written by hand too.
+Outside the two folders only the modules in `ALONE` are generated. `sending/async_sender` and
+`sending/thread_sender` have little in common, and the calls of `broker/embedded/async_broker` and
+`broker/embedded/broker` have different parameters: these pairs are written by hand.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ BY_HAND: Final = frozenset(
         "workers/shift.py",
     }
 )
-"""On both sides."""
+"""Names of modules that are written by hand in both folders."""
 
 ALONE: Final = {"broker/embedded/async_broker_calls.py": "broker/embedded/broker_calls.py"}
-"""Modules that are generated into a neighbour, by their source."""
+"""Modules outside the two folders: source to generated module."""
 
 RULES: Final = (
     (r"\basync def\b", "def"),
@@ -59,7 +59,7 @@ RULES: Final = (
     (r"\basyncio programs\b", "programs with threads"),
     (r"\bone task\b", "one thread"),
 )
-"""In this order."""
+"""Applied in this order."""
 
 
 def twins() -> dict[Path, Path]:

@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Answer:
-    """A status, as HTTP has it, and a body."""
+    """An HTTP status and a body."""
 
     body: bytes
     kind: str
     """Media type of the body."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of a refusal: `Retry-After`, `Allow`."""
+    """Headers of a refusal, such as `Retry-After` and `Allow`."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """A body that is made while it is sent. One that ends by an error is no answer: the carrier
-    ends the connection, so that the client sees that something is missing."""
+    """A body that is generated while it is sent. If `pieces` raises, the carrier aborts the
+    connection, so that the client notices that the body is incomplete.
+    """
 
     pieces: AsyncIterator[bytes]
     kind: str

@@ -1,4 +1,7 @@
-"""What a handler works with: one call, read and decoded once, and the node behind it."""
+"""The argument of every handler: one call, whose body and query it decodes, and the node.
+
+A carrier (`broker/web`, `broker/embedded`) derives a class from `Context` that reads the body.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
 _NO_MEMORY: Final = "Not enough memory"
-"""How orjson says it, by the same exception as all that is wrong with a body."""
+"""The start of orjson's message for it: it raises JSONDecodeError for this as for bad JSON."""
 
 
 class Context(ABC):
@@ -52,13 +55,13 @@ class Context(ABC):
         self.topic_key: TopicKey = ("default", "")
         self._kind: str | None = None
         self.reads = False
-        """Whether the call only looks at messages and topics: any node may answer it."""
+        """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False
-        """Whether it is one that only the leader carries out, and not while it hands over."""
+        """Whether only the leader may carry the call out, and not while it hands over."""
 
     @property
     def content_type(self) -> str:
-        """Media type of the body, JSON when absent; no text: any web page may send that."""
+        """Media type of the body; JSON when absent."""
         kind = self._kind
         if kind is None:
             raw = self.headers.get("Content-Type", JSON)
@@ -68,20 +71,20 @@ class Context(ABC):
 
     @property
     def accepts_bulk(self) -> bool:
-        """Whether the answer shall be a bulk body."""
+        """Whether the client asks for the answer as a bulk body."""
         return BULK in self.headers.get("Accept", "")
 
     @property
     def packed(self) -> bool:
-        """Whether the answer shall be msgpack."""
+        """Whether the client asks for the answer as msgpack."""
         accept = self.headers.get("Accept")
         if accept is None or accept == "*/*":
             return self.content_type == MSGPACK
         return MSGPACK in accept
 
     async def body(self, bytes_max: int | None = None) -> bytes:
-        """The whole body. What changes something is refused if that may not be any more once it is
-        here.
+        """The whole body. A call that changes something is refused if the node has lost its
+        leadership, or begun to hand it over, while the body arrived.
         """
         raw = await self._body(bytes_max or self.node.engine.limits.request_bytes_max)
         if self.changes:
@@ -90,11 +93,11 @@ class Context(ABC):
 
     @abstractmethod
     async def _body(self, size_max: int) -> bytes:
-        """The whole body. Raises a Problem if it has more bytes."""
+        """The whole body. Raises a Problem if it has more than `size_max` bytes."""
 
     async def members(self, values_max: int | None = None) -> Any:
-        """The body as JSON or msgpack; {} when empty. Without a number of values it is one that
-        carries no messages, ids or receipts, and small.
+        """The body, decoded from JSON or msgpack; {} when empty. A call that carries no messages,
+        ids or receipts gives no `values_max`; its body has at most `PLAIN_BYTES_MAX` bytes.
         """
         kind = self.content_type
         limits = self.node.engine.limits
@@ -135,7 +138,9 @@ class Context(ABC):
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
     def query(self, *declared: Member[Any]) -> dict[str, str]:
-        """Query parameters; unknown ones are refused. Whose state is read was settled before."""
+        """Query parameters; unknown ones are refused. A read may have `read`, which the carrier
+        has acted on already.
+        """
         known = [member.name for member in declared]
         if self.reads:
             known.append(READ.name)
@@ -151,7 +156,7 @@ class Context(ABC):
         return out
 
     def answer(self, members: Any, status: int = 200) -> Answer:
-        """An answer in the form the caller reads."""
+        """An answer as JSON or msgpack, as the client asks."""
         if self.packed:
             return Answer(msgpack.packb(members), MSGPACK, status)
         return Answer(orjson.dumps(members), JSON, status)
@@ -162,5 +167,5 @@ class Context(ABC):
 
 
 def too_large(size_max: int) -> Problem:
-    """The refusal of a body of more bytes."""
+    """The refusal of a body of more than `size_max` bytes."""
     return Problem("too_large", f"the body of this call has at most {size_max} bytes")

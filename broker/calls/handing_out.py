@@ -1,4 +1,4 @@
-"""Handing messages out to who asks: at once if something is ready, or when it comes to be."""
+"""Hands messages out to a receive: at once if one is ready, else when one becomes ready."""
 
 from __future__ import annotations
 

@@ -58,14 +58,14 @@ MESSAGE: Final = Shape(
     rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
 )
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
-"""What a message has beside the fields of the table."""
+"""Members of a message that are not in the table of fields."""
 
 GROUP: Final = Text(
     "group", "The consumer group; absent: the default one.", 200, "^[A-Za-z0-9._-]{1,200}$"
 )
-MAX: Final = Int("max", "At most so many messages.", 1, "receive_max")
-WAIT_MS: Final = Int("wait_ms", "Wait so long for one.", 0, "wait_ms_max")
-LEASE_MS: Final = Int("lease_ms", "They are yours so long.", 1, "lease_ms_max")
+MAX: Final = Int("max", "At most this many messages.", 1, "receive_max")
+WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, "wait_ms_max")
+LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, "lease_ms_max")
 COLUMNS: Final = TextList(
     "columns",
     "Columns wanted in a bulk answer beyond the usual ones.",
@@ -93,12 +93,18 @@ RECEIPTS: Final = TextList(
     "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
 )
 IDS: Final = TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max")
-FORCE: Final = Flag("force", "Settle by id whoever has the message.")
+FORCE: Final = Flag("force", "Settle by id, whichever consumer has the lease.")
 BACK_MS: Final = Int(
-    "delay_ms", "nack: comes again after so long; absent: the topic's backoff.", 0, "horizon_ms"
+    "delay_ms",
+    "nack: ms until the retry; absent: the message's backoff, else the topic's.",
+    0,
+    "horizon_ms",
 )
 EXTEND_MS: Final = Int(
-    "lease_ms", "extend: yours so long from now; 0 gives it back.", 0, "lease_ms_max"
+    "lease_ms",
+    "extend: the lease from now, in ms; 0 returns the message at once.",
+    0,
+    "lease_ms_max",
 )
 SETTLE: Final = Shape(
     "Settle",
@@ -118,8 +124,8 @@ SETTLE: Final = Shape(
 )
 
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
-NEW_DELAY_MS: Final = Int("delay_ms", "Due so many ms from now; 0: now.", 0, "horizon_ms")
-CANCEL_FORCE: Final = Flag("force", "Also while a consumer has it, and dead letters.")
+NEW_DELAY_MS: Final = Int("delay_ms", "Due this many ms from now; 0: now.", 0, "horizon_ms")
+CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",
     "Its state; absent: any that can be changed.",
@@ -131,10 +137,10 @@ TAG: Final = Text("tag", "Has this tag.", TAG_BYTES_MAX)
 FILTER_KEY: Final = Text("key", "Has this ordering key.", KEY_BYTES_MAX)
 FILTER: Final = Nested(
     "filter",
-    "Which messages, instead of ids: all that are as each member says. Makes a job.",
+    "Which messages, instead of ids: all that match every member. Creates a job.",
     Shape("Filter", "a filter", FILTER_STATE, DUE_FROM, DUE_TO, TAG, FILTER_KEY),
 )
-RATE: Final = Int("rate", "At most so many messages a second.", 1, 10_000_000)
+RATE: Final = Int("rate", "At most this many messages a second.", 1, 10_000_000)
 _WHICH: Final[dict[str, Any]] = {
     "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}],
     "dependentRequired": {"rate": ["filter"]},
@@ -230,16 +236,16 @@ WINNERS: Final = ObjectList(
 )
 COMMIT: Final = Shape("Commit", "the body", WINNERS, rules={"required": ["winners"]})
 ABORT: Final = Shape("Abort", "the body")
-LISTED_MAX: Final = QueryInt("limit", "At most so many.", 1, "list_max", 100)
+LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, "list_max", 100)
 ACKS: Final = Choice(
-    "acks", "Who has the message when it is answered.", ("leader", "quorum", "all")
+    "acks", "Which nodes hold the message when it is answered.", ("leader", "quorum", "all")
 )
 READ: Final = Choice(
     "read",
     "Whose state is read: the leader's, or what this node has applied, which may be old.",
     ("local", "leader"),
 )
-TO: Final = IntOrText("to", "Index or name of who is to lead; absent: who is fittest.", 0, 2**16)
+TO: Final = IntOrText("to", "Index or name of who is to lead; absent: the fittest.", 0, 2**16)
 HAND_OVER: Final = Shape("Hand over", "the body", TO)
 MEMBERS_ACTION: Final = Choice(
     "action",
@@ -303,10 +309,10 @@ WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
 WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
 CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
-LIMIT: Final = QueryInt("limit", "At most so many messages.", 1, "list_max", default=100)
+LIMIT: Final = QueryInt("limit", "At most this many messages.", 1, "list_max", default=100)
 LIST: Final = (STATE, LIST_DUE_FROM, LIST_DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
-TOPICS_LIMIT: Final = QueryInt("limit", "At most so many topics.", 1, "list_max", default=1_000)
-PREFIX: Final = Text("prefix", "Only topics whose names begin so.")
+TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
+PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
 HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
 DEAD: Final = (*LIST[1:], HISTORY)
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")

@@ -1,7 +1,8 @@
-"""The calls that change messages, as every carrier makes them: send, settle, change.
+"""The calls that change messages, for every carrier: send, settle, change.
 
-They judge and decide by the engine, in one turn of the loop, and return once the log holds what was
-decided; the carrier waits until it is as safe as its caller wants.
+Each call is checked and decided by the engine without yielding to the loop, and returns when its
+frames are appended to the log, before they are synced. The carrier then waits until they are as
+durable as its caller asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from delaylog.storage.layout import Int64Array
 
 
 class Engine(Protocol):
-    """What holds the state of a folder."""
+    """The owner of a data folder's state."""
 
     @property
     def state(self) -> EngineState:
@@ -33,14 +34,14 @@ class Engine(Protocol):
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """The broker's time."""
 
     def now_ms(self) -> int:
         """Unix time in ms."""
 
 
 class Host(Protocol):
-    """What a call needs of the process around an engine: a node, or an embedded broker."""
+    """What a call needs beside the engine; a node and an embedded broker both implement it."""
 
     @property
     def engine(self) -> Engine:
@@ -58,9 +59,9 @@ class Host(Protocol):
 
 
 def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> SendResult:
-    """Send a batch to a topic (namespace, name), which is created if it is not there.
+    """Send a batch to a topic (namespace, name), which is created if it does not exist.
 
-    Raises EngineError, MemberError; then nothing was done.
+    Raises EngineError or MemberError; then nothing is sent and no topic created.
     """
     state, free_bytes = host.engine.state, host.free_bytes()
     topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
@@ -81,14 +82,14 @@ def send_singles(
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """What becomes of messages under lease."""
+    """How messages under lease are settled."""
 
     verb: str
     """ack, nack or extend."""
     delay_ms: int | None = None
-    """nack: they come again after it; None: the backoff."""
+    """nack: the wait before the retry; None: the backoff."""
     lease_ms: int | None = None
-    """extend: they are held for it from now; None: the topic's lease."""
+    """extend: the new length of the lease, from now; None: the topic's `lease_ms`."""
 
 
 def settle(
@@ -99,7 +100,7 @@ def settle(
     origins: Int64Array | None,
     except_: Int64Array | None = None,
 ) -> Settlement:
-    """Settle messages of one lease: these, or all of it (None) but some."""
+    """Settle the messages `origins` of one lease; None: all of the lease except `except_`."""
     state, now_ms = host.engine.state, host.clock.now_ms()
     if wanted.verb == "ack":
         return settling.ack(state, topic, lease, origins, now_ms, except_)
@@ -116,22 +117,22 @@ def settle(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of messages that nobody has: they are cancelled, rescheduled or replayed."""
+    """A change of messages by id, ref or filter: cancel, reschedule or replay."""
 
     action: str
     """cancel, reschedule or replay."""
     deliver_at_ms: Int64Array | int | None = None
-    """The new due time, of all or of each."""
+    """The new due time: one for all messages, or one for each."""
     priority: int | None = None
     """The new priority, of a reschedule."""
     force: bool = False
-    """Cancel also what is leased, and dead letters."""
+    """Cancel leased messages and dead letters too."""
 
 
 def change(
     host: Host, topic: Topic, find: Callable[[Group], FoundColumns], wanted: Change
 ) -> GroupedResult:
-    """Change messages in each group where they still can be; `find` says which they are there."""
+    """Change messages in each group where that is possible; `find` returns them in a group."""
     state, now_ms, due = host.engine.state, host.clock.now_ms(), wanted.deliver_at_ms
 
     def act(found: FoundColumns) -> ControlResult:

@@ -1,4 +1,7 @@
-"""Command line of delaylog."""
+"""The command line `delaylog`.
+
+Read `main` and `parser` first: `parser` declares the verbs, the other modules carry them out.
+"""
 
 from delaylog.broker.cli.main import main
 

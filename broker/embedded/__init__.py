@@ -1,4 +1,9 @@
-"""A broker inside a program: `delaylog.open(path)`, with a clock that tests may move."""
+"""A broker inside a program: `delaylog.open(path)`, with a clock that tests may move.
+
+Read `node` first: the engine without an event loop. `calls` has each call as a coroutine, which
+`broker` drives for threads and `async_broker` for an event loop; `carrying` runs the handlers of
+`broker/calls`.
+"""
 
 from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker

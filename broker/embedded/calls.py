@@ -1,7 +1,7 @@
-"""Every call of an embedded broker, as a coroutine for whoever drives it.
+"""Every call of an embedded broker, as a coroutine; `driving` runs it for threads or a loop.
 
-Names, arguments, values and failures are those of `Client`. What is not made for every message goes
-the way of the API (`carrying`), so that there is one reading of each call.
+Names, arguments, results and exceptions are those of `Client`. Calls that are not made for every
+message go to the handlers of the API (`carrying`), so each call has one implementation.
 """
 
 from __future__ import annotations

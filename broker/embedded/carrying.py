@@ -1,7 +1,7 @@
-"""Carries a call of the API to its handler, with no socket in between.
+"""Carries a client's call to its handler within the process, without a socket.
 
-A client's `Call` is a method, a path and a body; what a broker does with it over HTTP is done with
-it here, by the same handlers, so an embedded broker judges and answers as one that serves.
+A `Call` is a method, a path and a body. It goes to the handlers of `broker/calls` that HTTP uses
+too, so an embedded broker checks and answers as a server does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Decoded = TypeVar("Decoded")
 
 
 class DirectContext(Context):
-    """One call, read and answered in memory."""
+    """A call whose body is in memory."""
 
     __slots__ = ("_wire",)
 
@@ -37,8 +37,8 @@ class DirectContext(Context):
             "Content-Type": form.content_type or JSON,
             "Accept": form.accept or JSON,
         }
-        # To handlers these are what they are to them in a broker that serves; a test has each of
-        # them called here.
+        # Handlers use only what these share with a server's node and merger; a test calls every
+        # handler with them.
         merger = cast("SingleMerger", DirectMerger(node))
         super().__init__(cast("Node", node), merger, headers, query)
         self._wire = call.body or b""
@@ -50,7 +50,7 @@ class DirectContext(Context):
 
 
 async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
-    """Carry a call out. Raises Problem, or what the layers below refuse it with."""
+    """Carry a call out. Raises Problem, or the errors of the engine and of storage."""
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
     ctx = DirectContext(node, call, query)
@@ -60,7 +60,7 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
         ctx.query()
     answered: Answer | Stream
     if route.handler is receive_messages:
-        # Its waiters wait on an event loop.
+        # The handler would wait on an event loop; here the steps of `hot` wait.
         answered = await _receive(node, ctx)
     else:
         answered = await route.handler(ctx)

@@ -1,8 +1,8 @@
 """What an embedded broker does besides its calls: splitter, checkpoints, loads, retention, jobs.
 
-A broker that serves does it between requests of its loop. Here a thread does, a slice at a time
-under the lock, with all that blocks outside of it; or, under a clock that is moved by hand, whoever
-moved it or called, at once and to the end. Work of one name runs once at a time.
+A server does it between requests of its loop. Here a thread does it, a slice at a time under the
+lock, with blocking work outside of the lock. Under a manual clock the thread that moved it, or that
+called, does all of it at once. Of each name only one work runs at a time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SLICE_SECONDS: Final = 0.002
 MANUAL_LOOK_MS: Final = 3_600_000
-"""Under a manual clock, upkeep that nothing else asks for is looked after once in so much of it."""
+"""Under a manual clock: the interval, on that clock, of upkeep that nothing else triggers."""
 MANUAL_LOOK_SECONDS: Final = 1.0
-"""And once in so much of real time, by whoever calls."""
+"""The same in real time; the next call does the upkeep."""
 _MOVES_MAX: Final = 100_000
 """Turns in a row in which a manual clock's broker finds more to do: it would never end."""
 

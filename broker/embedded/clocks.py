@@ -1,4 +1,4 @@
-"""Clocks of an embedded broker: the wall's, and one that moves only when it is told to.
+"""Clocks of an embedded broker: the wall clock, and one that only the program moves.
 
 A broker asks its clock for the time and never waits for it. A clock that is moved by hand stops on
 the way only where the moment itself has consequences: a lease that ends begins a backoff there, at
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from delaylog.broker.clock import BrokerClock
 
 START_MS: Final = 1_767_225_600_000
-"""Where a manual clock begins unless it is told: the beginning of 2026 (UTC)."""
+"""Default start of a manual clock: the beginning of 2026 (UTC)."""
 _MS_MAX: Final = 253_402_300_799_000
 """The end of the year 9999: what a datetime can say."""
 _TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="

@@ -1,9 +1,9 @@
-"""Group commit among threads: whoever has to wait for the log syncs it for all who wait.
+"""Group commit among threads: a thread that waits for the log syncs it for all that wait.
 
-The first one that waits writes and syncs what everybody has appended; who comes meanwhile waits for
-the next turn, and one of them takes it. Who does not want to wait leaves it to a thread. What
-counts as safe follows the dial: the disk's word (`always`), or that the operating system has it
-(`everysec`: synced within a second; `never`: synced by checkpoints and at the end).
+The first waiter writes and syncs what all threads have appended; later ones wait for the next turn,
+and one of them takes it. Calls that do not wait leave it to a background thread. The fsync setting
+decides what counts as safe: synced (`always`), or written to the operating system (`everysec`:
+synced within a second; `never`: synced by checkpoints and at the end).
 """
 
 from __future__ import annotations

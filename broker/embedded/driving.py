@@ -179,7 +179,7 @@ class LoopDriver:
     # ------------------------------------------------------------------ news
 
     def _expect(self) -> asyncio.Future[None]:
-        """What is told at the next news. Under the lock, so that none is missed."""
+        """A future that the next news completes. Called under the lock, so that none is missed."""
         told: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(told)
         return told

@@ -1,9 +1,9 @@
-"""The node of an embedded broker: an engine, its clock, one lock, and who waits for news.
+"""The node of an embedded broker: an engine, its clock, one lock, and the waiters for news.
 
-Everything is decided under the lock, on the thread of whoever calls. To handlers of the native API
-it is what `broker.node.Node` is to them, so both say the same to the same call; what they await is
-a `Step`, for whoever drives them. With a clock that runs by itself a thread looks after upkeep;
-with one that is moved by hand all of it is done in the turn of whoever moved it or called.
+Everything is decided under the lock, on the calling thread. Handlers of `broker/calls` use it as
+they use `broker.node.Node`, so both answer a call alike; what the handlers await is a `Step`, which
+the driver of the coroutine carries out. With a running clock a thread does the upkeep; with a
+manual clock the thread that moved it, or that called, does all of it.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from delaylog.client.errors import ApiError, SendFailed
 from delaylog.client.models import Sent
 
 FAILURES_KEPT: Final = 1_000
-"""Of more failures that nobody looked at only the number is known."""
+"""Failures that nobody has read are kept up to this number; later ones are only counted."""
 T = TypeVar("T")
 
 
 class SoonSending:
-    """A send of `send_soon`: it stands in the log, and is on its way to the disk.
+    """A send of `send_soon`: it is appended to the log, and not yet on disk.
 
     Any number of threads may wait for it.
     """

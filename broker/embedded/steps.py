@@ -44,13 +44,13 @@ class Job(Step):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Step):
-    """Others had their turn, and so many seconds have passed."""
+    """Other calls have had their turn, and `seconds` have passed."""
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class News(Step):
-    """Something may have become ready, or so many seconds have passed."""
+    """A message may have become ready, or `seconds` have passed."""
 
     seconds: float

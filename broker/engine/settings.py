@@ -1,4 +1,7 @@
-"""Settings of a topic: what they are, their bounds, and how they are read from a request."""
+"""Settings of a topic: their types and defaults, their bounds, and how a request gives them.
+
+`SETTINGS` declares names, bounds and documentation; `TopicSettings` is what the engine uses.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MERGE_LEASED: Final = ("keep", "successor")
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Wait before a retry: first * factor^(n-1), at most max, jittered by up to that share."""
+    """Wait before retry n: first * factor^(n-1), at most max, less a random share up to jitter."""
 
     first_ms: int = 1_000
     max_ms: int = 300_000
@@ -28,7 +31,7 @@ class Backoff:
     jitter: float = 0.2
 
     def delay_ms(self, attempts: Int64Array, uniform: Any) -> Int64Array:
-        """Delays for rows that have had so many attempts; `uniform` is n numbers in [0, 1)."""
+        """Delays of rows by their count of attempts; `uniform` has a number in [0, 1) for each."""
         if self.first_ms == 0:
             return np.zeros(len(attempts), np.int64)
         return delays_ms(
@@ -39,7 +42,7 @@ class Backoff:
 def delays_ms(
     attempts: Int64Array, uniform: Any, first_ms: Any, max_ms: Any, factor: Any, *, jitter: Any
 ) -> Int64Array:
-    """Delays of a backoff, or of one a row: at least 1 ms."""
+    """Delays, at least 1 ms, of one backoff or of a backoff for each row."""
     power = np.minimum(np.maximum(attempts - 1, 0), 63)
     base = np.minimum(first_ms * np.power(factor, power), max_ms)
     out: Int64Array = (base * (1 - jitter * uniform)).astype(np.int64)
@@ -48,7 +51,7 @@ def delays_ms(
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Deliveries of each group: so many a second, so many at once after a pause."""
+    """A token bucket for the deliveries of each group."""
 
     per_second: float = 1.0
     burst: int = 1
@@ -56,7 +59,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a topic may take; 0 = as much as it likes."""
+    """Limits on what a topic accepts; 0 = no limit."""
 
     rate: int = 0
     """Messages a second, over ten seconds."""
@@ -65,12 +68,12 @@ class Quota:
     bytes: int = 0
     """Bytes of living messages, by the mean size of all that were sent."""
     horizon_ms: int = 0
-    """How far ahead."""
+    """How far ahead of now a message may be due."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic may say for its messages; the server's table gives the defaults."""
+    """The settings of a topic, with their defaults."""
 
     order: str = "time"
     aging_ms: int = 0
@@ -91,11 +94,11 @@ class TopicSettings:
     default_group: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain members, as they stand in frames and answers."""
+        """Plain members, as frames and answers contain them."""
         return asdict(self)
 
     def succeeds_leased(self, merge: str) -> bool:
-        """Whether a message whose id is under lease is kept for after that one."""
+        """Whether a new message, whose id a leased message has, becomes its successor."""
         if self.merge_leased is None:
             return merge == "replace"
         return self.merge_leased == "successor"
@@ -104,7 +107,7 @@ class TopicSettings:
     def from_dict(cls, members: dict[str, Any]) -> TopicSettings:
         """Settings from members that `parse_settings` checked (or a frame holds).
 
-        Equal ones are one object: of many topics nearly all have the same.
+        Equal settings share one object, since most topics have the same.
         """
         key = msgpack.packb(members)
         known = _KNOWN.get(key)
@@ -136,13 +139,18 @@ SETTINGS: Final = Shape(
     "Settings of a topic",
     "topic settings",
     Choice("order", "time: by due time; priority: highest first of what is due.", ORDERS),
-    Int("aging_ms", "In priority order: so much waiting counts as a step; 0: never.", 0, _DAY_MS),
+    Int(
+        "aging_ms",
+        "In priority order: each such wait adds one to the priority; 0: never.",
+        0,
+        _DAY_MS,
+    ),
     MERGE,
-    Choice("merge_leased", "The same while the message with the id is leased.", MERGE_LEASED),
+    Choice("merge_leased", "What a repeated id does while its message is leased.", MERGE_LEASED),
     TTL_MS,
     MAX_RETRY,
     BACKOFF,
-    Int("lease_ms", "Of a receive that does not say.", 1, _DAY_MS // 2),
+    Int("lease_ms", "The lease of a receive that gives none.", 1, _DAY_MS // 2),
     Int("ended_keep_ms", "How long ended messages can be read.", 0, _DAY_MS),
     Int("dead_keep_ms", "How long dead letters are kept.", 0, 90 * _DAY_MS),
     Flag("dead_expired", "Messages that expired undelivered become dead letters too."),
@@ -158,14 +166,14 @@ SETTINGS: Final = Shape(
     ),
     Nested(
         "quota",
-        "What the topic may take; 0: no limit.",
+        "Limits on what the topic accepts; 0: no limit.",
         Shape(
             "Quota",
             "a quota",
             Int("rate", "New messages a second, over ten seconds.", 0, 10**9),
             Int("pending", "Living messages.", 0, 2**53),
             Int("bytes", "Bytes of living messages.", 0, 2**53),
-            Int("horizon_ms", "How far ahead.", 0, 2**53),
+            Int("horizon_ms", "How far ahead a message may be due.", 0, 2**53),
         ),
     ),
     OneOf("slots", "For clients that shard by key.", tuple(1 << power for power in range(15))),
@@ -184,6 +192,6 @@ def parse_settings(members: Any) -> TopicSettings:
         try:
             values[member.name] = member.take(given)
         except MemberError as error:
-            # Of a part of an object the setting is named.
+            # The error names the setting, also where a member of an object in it is wrong.
             raise type(error)(str(error), field=member.name) from None
     return TopicSettings.from_dict(values)

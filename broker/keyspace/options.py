@@ -1,8 +1,8 @@
-"""Options behind the plain arguments of a command, by a table that the command declares.
+"""Parses the options after a command's positional arguments, by a table that the command declares.
 
-The table names for each word a slot, and what reads its value if it has one. Of words that share a
-slot only one may be given; the last of its values counts. Values are read as they come, since the
-first wrong word decides which error is answered.
+The table maps each word to a slot and to the reader of its value, None for a word without a value.
+Of the words that share a slot only one may be given; if it is repeated, its last value counts.
+Values are read in order, since the first wrong one decides which error is answered.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from delaylog.broker.keyspace.registry import Args
 
 Options: TypeAlias = Mapping[bytes, tuple[str, Callable[[bytes], Any] | None]]
 Found: TypeAlias = dict[str, tuple[bytes, Any]]
-"""By slot the word that was given, and its value."""
+"""Slot to the word that was given and its value."""
 _NOT_KNOWN: Final = ("", None)
 
 
 def read_options(argv: Args, first: int, options: Options) -> Found:
-    """The options from `argv[first]` on. Raises CommandError."""
+    """The options from `argv[first]` on; `options` has lower-case words. Raises CommandError."""
     found: Found = {}
     words = iter(argv[first:])
     for text in words:

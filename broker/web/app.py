@@ -1,6 +1,6 @@
 """The HTTP server: routes, one handler, and the translation of errors.
 
-aiohttp's low-level server is used; which handler a path means is said in `routing`.
+It uses aiohttp's low-level server. `broker/calls/routing` finds the handler of a path.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
-"""A call waits so long for a cluster that changes its leader."""
+"""How long a call waits for a cluster that is changing its leader."""
 IDLE_SECONDS: Final = 75
-"""A connection on which no whole head of a request has come for so long is closed."""
+"""A connection is closed when no complete request head has arrived for this time."""
 ROUTES_KEPT: Final = 4_096
-"""Resolved topic paths remembered: resolving one again costs as much as parsing a message."""
+"""Resolved topic paths cached: resolving one costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
-"""Its clients may add parameters of their own: they were never refused."""
+"""Unknown query parameters are accepted below this path: camellia ignores them."""
 
 HttpHandler: TypeAlias = Callable[[HttpContext], Awaitable[Answer | Stream]]
 
@@ -49,18 +49,18 @@ log = logging.getLogger("delaylog.web")
 
 
 class _Protocol(RequestHandler):
-    """A connection that answers broken HTTP by a problem document and logs no traceback for it."""
+    """A connection that answers malformed HTTP with a problem document and logs no traceback."""
 
     __slots__ = ()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve, or turn a client away while there are too many."""
+        """Serve the client, or refuse it while there are too many connections."""
         server = self._manager
         assert isinstance(server, Server)
         if server.has_room():
             super().connection_made(transport)
             return
-        # It was never one of the server's connections.
+        # aiohttp must not remove a connection that it has never added.
         self._manager = None
         refused = cast(asyncio.Transport, transport)
         refused.write(_TOO_MANY)
@@ -73,7 +73,7 @@ class _Protocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The last answer of this connection."""
+        """Answer malformed HTTP with 400, then close the connection."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         response = response_of(problem_answer(Problem("bad_request", "this is not HTTP")))
@@ -81,17 +81,19 @@ class _Protocol(RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **options: Any) -> None:
-        """A body that cannot be unpacked was answered already."""
+        """Log exceptions other than unreadable bodies, which have been answered."""
         if not isinstance(options.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **options)
 
 
 CONNECTIONS_OWN: Final = 16
-"""Redis clients do not take these: whoever looks at the broker's health gets in."""
+"""Connections reserved for HTTP: Redis clients cannot keep a health check out."""
 
 
 class Server(web.Server):
-    """A caller that goes away cancels its call: a long poll must not take what nobody reads."""
+    """The server. `start` has it cancel the call of a client that disconnects, so that a long poll
+    leases no messages that nobody reads.
+    """
 
     has_room: Callable[[], bool]
 
@@ -100,9 +102,9 @@ class Server(web.Server):
 
 
 def _too_many() -> bytes:
-    """The answer to a client that is one too many, before it has asked anything."""
+    """The answer to a connection over the limit, sent before any request."""
     body = problem_answer(
-        Problem("not_ready", "the broker has as many connections as it may have; try again")
+        Problem("not_ready", "the broker is at its limit of connections; try again")
     ).body
     return (
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
@@ -114,7 +116,7 @@ _TOO_MANY: Final = _too_many()
 
 
 def response_of(answer: Answer) -> web.Response:
-    """An answer as aiohttp sends it."""
+    """An answer as an aiohttp response."""
     headers = {"Content-Type": answer.kind, **answer.headers}
     return web.Response(body=answer.body, status=answer.status, headers=headers)
 
@@ -135,7 +137,7 @@ class HttpFace:
         self._document: bytes | None = None
         self._server: Server | None = None
         self.other_connections: Callable[[], int] = lambda: 0
-        """Of Redis clients, which share the descriptors."""
+        """Counts connections of Redis clients, which share the file descriptors."""
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
         self._ops: dict[str, HttpHandler] = {
             "/healthz": self._healthz,
@@ -147,7 +149,7 @@ class HttpFace:
         self._local = frozenset(
             [*self._ops.values(), *(operation.handler for operation in CLUSTER_CALLS)]
         )
-        """What every node answers for itself."""
+        """Handlers that every node runs itself, leader or not."""
         self._routes: dict[tuple[str, str], tuple[HttpHandler, TopicKey, str]] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -187,7 +189,7 @@ class HttpFace:
 
     @property
     def connections(self) -> int:
-        """Clients that are connected."""
+        """Count of connected clients."""
         return 0 if self._server is None else len(self._server.connections)
 
     def _has_room(self) -> bool:
@@ -204,7 +206,7 @@ class HttpFace:
             await self._site.stop()
 
     async def stop(self) -> None:
-        """Close connections, those in use after what they are doing."""
+        """Close all connections; those in use finish their request first."""
         await self._camellia.stop()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -219,7 +221,7 @@ class HttpFace:
         except Problem as refusal:
             self._metrics.problems.labels(refusal.code).inc()
             response = response_of(problem_answer(refusal))
-            # Where its body ends may be in doubt, and whoever sent it is no client.
+            # The end of its body may be ambiguous, and the sender is probably not a client.
             response.force_close()
             return response
         ctx.budget = self._budget
@@ -243,7 +245,7 @@ class HttpFace:
                 if away is not None:
                     return away
             if query and handler not in TAKES_QUERY:
-                # Who asks for what is not there is told, not given something else.
+                # Refuses unknown parameters: a filter with a typo must not be ignored.
                 ctx.query()
             return await self._send(request, await handler(ctx))
         except asyncio.CancelledError:
@@ -256,7 +258,7 @@ class HttpFace:
                 elif isinstance(error, web.RequestPayloadError):
                     problem = Problem("bad_request", "the body could not be read")
                 elif isinstance(error, DISTRUSTED):
-                    # Whoever met it: nothing more may be answered from this disk.
+                    # Whichever call found it: nothing more may be answered from this disk.
                     self._node.fail(error)
                     problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
                 elif isinstance(error, (ConnectionError, web.HTTPException)):
@@ -281,7 +283,7 @@ class HttpFace:
         return response_of(answer)
 
     async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
-        """Send a body piece by piece. One that has no end is no answer."""
+        """Send a body piece by piece. If it fails midway, the connection is aborted."""
         response = web.StreamResponse(headers={"Content-Type": answer.kind})
         try:
             async for piece in answer.pieces:
@@ -293,7 +295,7 @@ class HttpFace:
                 raise
             if isinstance(error, DISTRUSTED):
                 self._node.fail(error)
-            # Its head has gone out: a connection that ends in the middle says that it is not whole.
+            # The status is sent already: only an aborted connection shows that the body is cut.
             if request.transport is not None:
                 request.transport.abort()
             return response
@@ -329,7 +331,7 @@ class HttpFace:
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
         if self._node.suspended:
-            raise Problem("not_ready", "this node loads what it holds anew")
+            raise Problem("not_ready", "this node is reloading its data")
         members: dict[str, Any] = {
             "status": "ready",
             "disk_full": self._node.refusing_sends,

@@ -1,4 +1,4 @@
-"""A call that came by HTTP: its headers, and a body that may still be arriving."""
+"""A call over HTTP: its headers, and a body that may still be arriving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HttpContext(Context):
         super().__init__(node, merger, request.headers, query_text)
         self.request = request
         self.budget: BodyBudget | None = None
-        """What a body that arrives in pieces counts in."""
+        """Counts the bytes of a body that arrives in pieces."""
         self.bytes_held = 0
 
     async def _body(self, size_max: int) -> bytes:

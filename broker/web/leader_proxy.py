@@ -35,12 +35,12 @@ _HOP_BY_HOP: Final = frozenset(
 _REQUEST_ONLY: Final = frozenset(
     {"host", "content-length", "content-encoding", "expect", "origin", "sec-fetch-site"}
 )
-"""Made anew: the body was read here, and whoever calls was looked at."""
+"""Not forwarded: this node has read the body and checked the client already."""
 _ANSWER_ONLY: Final = frozenset({"content-length", "content-type", "date", "server"})
 
 
 class LeaderProxy:
-    """Connections to whoever leads."""
+    """Connections to the leader."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None

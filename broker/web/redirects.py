@@ -1,7 +1,8 @@
-"""Who answers a call where this node does not lead: it itself, or the leader.
+"""Where a call is answered when this node does not lead: here, or at the leader.
 
-Clients are sent to the leader by 307 and the same path; those who read may be content with what
-this node has applied (`?read=local`). camellia's clients know no redirect, see `leader_proxy`.
+Clients are redirected to the leader by 307 with the same path; a read with `?read=local` is
+answered from what this node has applied. camellia's clients follow no redirect: `leader_proxy`
+carries their calls.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def elsewhere(ctx: HttpContext) -> web.Response | None:
         return None
     if local:
         if ctx.node.suspended:
-            raise NotLeadingError("this node loads what it holds anew; try again")
+            raise NotLeadingError("this node is reloading its data; try again")
         if ctx.node.engine.state.retired:
             # What it led may never be committed; in a moment it follows the new leader.
             raise NotLeadingError("this node has just ceased to lead; try again")

@@ -1,7 +1,7 @@
-"""Tasks, locks and waiting for asyncio.
+"""Tasks, locks and waiting for asyncio; written by hand.
 
-The one rule: `_sync/concurrency.py` has the same names for threads, so code that uses them is
-written once.
+The one rule: `_sync/concurrency.py` defines the same names for threads, so code that uses them is
+written once, here in `_async`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Cancelled = asyncio.CancelledError
 """Raised in a task that is cancelled."""
 
 INTERRUPTS: Final = (KeyboardInterrupt, Cancelled)
-"""Exceptions by which a block is left early, though nothing in it failed."""
+"""Exceptions that interrupt a block although nothing in it failed."""
 
 sleep = asyncio.sleep
 
@@ -34,7 +34,7 @@ class Lock:
 
 
 class Aside:
-    """Calls in the background, which only `wait` waits for."""
+    """Calls in the background; `wait` waits for them."""
 
     def __init__(self) -> None:
         self._tasks: set[Task[None]] = set()

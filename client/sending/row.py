@@ -1,8 +1,8 @@
-"""One message on its way into a batch: its fields are checked at once, in the caller.
+"""One message for a batch: its fields are checked at once, in the caller.
 
-The one rule: what can be judged without the broker is judged here, by its own limits, so that a
-mistake is raised where it was made and never fails a batch it would share with others. A plain
-message, of a body and a time, costs two type checks.
+The one rule: what can be checked without the broker is checked here, by the broker's own bounds, so
+that the caller gets the error and no other message of the batch fails with it. A message of only a
+body and a time costs two type checks.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _RELATIVE: Final = 1
 _TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")
 _MEMBERS: Final = tuple(each.name for each in fields(NewMessage) if each.name != "body")
 Kind: TypeAlias = int
-"""What all rows of a batch share: whether their times count from now, and how ids are merged."""
-
-
+"""What all rows of a batch share. Bit 0: times are relative to the broker's now. The bits above:
+the index of the merge mode in `_MERGES`.
+"""
 Packed: TypeAlias = dict[str, Any]
-"""What a message has beyond a body and a time, as `message_fields.pack_fields` makes it."""
+"""Fields beyond body and time, as `message_fields.pack_fields` returns them."""
 Row: TypeAlias = tuple[bytes, Kind, int, Packed | None]
 """One checked message: body, kind, milliseconds, and its other fields if it has any. A plain tuple,
 since one is made for each send.
@@ -57,7 +57,7 @@ def make_row(
 
 
 def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
-    """One of many messages as a row; what it does not say, the members in `defaults` do."""
+    """One of many messages as a row; `defaults` gives the fields that it leaves out."""
     if not isinstance(message, NewMessage):
         return make_row(message, **defaults)
     members: dict[str, Any] = dict(defaults)
@@ -72,26 +72,26 @@ def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
 
 
 def check_several(messages: object, call: str) -> None:
-    """TypeError for one text or body, whose parts would be taken for as many messages."""
+    """TypeError for one text or body, whose characters would be sent as messages."""
     if isinstance(messages, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{call} takes a list, not one {type(messages).__name__}")
 
 
 def is_relative(kind: Kind) -> bool:
-    """Whether the times of these rows count from when the broker has them."""
+    """Whether the times of these rows are delays from when the broker accepts them."""
     return bool(kind & _RELATIVE)
 
 
 def merge_of(kind: Kind) -> str | None:
-    """How these rows want repeated ids merged; None = as the topic says."""
+    """The merge mode of these rows; None = the topic's."""
     return _MERGES[kind >> 1]
 
 
 def due_kind(
     deliver_at_ms: int | None, delay_ms: int | None, at: datetime | None, delay: timedelta | None
 ) -> tuple[Kind, int]:
-    """(kind, milliseconds) of when it is due; without any time it is now."""
-    # The two usual ways, without a further call; everything else goes through `due_of`.
+    """(kind, milliseconds) of the due time; without any it is now."""
+    # The two usual forms are decided here; others, and errors, go through `due_of`.
     if at is None and delay is None:
         if deliver_at_ms is None:
             if delay_ms is None:

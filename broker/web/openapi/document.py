@@ -94,7 +94,7 @@ def _ref(name: str) -> Schema:
 
 
 def _path_item(path: str) -> dict[str, Any]:
-    """The parameters that stand in the path."""
+    """The parameters in the path."""
     known: dict[str, Schema] = {
         "topic": _NAME,
         "group": _NAME,
