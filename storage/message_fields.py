@@ -282,7 +282,7 @@ def from_text(field: Field, text: str) -> Any:
         return text
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise member.wrong("must be a JSON object") from None
     return {"first_ms": value} if member is BACKOFF and isinstance(value, int) else value
 
