@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -160,7 +159,11 @@ def encode_send(
             check_list("the tags of a row", each)
         _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
     if headers is not None or backoff is not None:
-        rows = zip_longest(headers or [], backoff or [])
+        for name, given in (("headers", headers), ("backoff", backoff)):
+            if given is not None and len(given) != n:
+                raise ValueError(f"{name} holds {len(given)} values for {n} rows")
+        nothing: list[None] = [None] * n
+        rows = zip(headers or nothing, backoff or nothing, strict=True)
         packed = [pack_fields({"headers": each, "backoff": own}) for each, own in rows]
         texts = [each.get("headers", b"") for each in packed]
         _put_texts(fields, "headers", "headers", texts, "<u2", n)

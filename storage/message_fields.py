@@ -19,6 +19,7 @@ from typing import Any, Final, TypedDict
 import msgpack
 import numpy as np
 
+from delaylog.storage.errors import MemberError
 from delaylog.storage.members import (
     INT64_MAX,
     Base64,
@@ -141,12 +142,12 @@ def check_id(raw: bytes, item: int | None = None) -> None:
 
 
 def _text(member: Text, raw: bytes, item: int | None) -> str:
+    if member.bytes_max is not None and len(raw) > member.bytes_max:
+        raise member.wrong(f"has at most {member.bytes_max} bytes, not {len(raw)}", item)
     try:
-        text = raw.decode()
+        return raw.decode()
     except UnicodeDecodeError:
         raise member.wrong("must be UTF-8", item) from None
-    member.check(text, None, item)
-    return text
 
 
 def _check_key(raw: bytes, item: int | None) -> None:
@@ -154,11 +155,13 @@ def _check_key(raw: bytes, item: int | None) -> None:
 
 
 def _check_tags(raw: bytes, item: int | None) -> None:
+    tags = raw.split(b"\n")
+    if len(tags) > TAGS_MAX or any(not 1 <= len(tag) <= TAG_BYTES_MAX for tag in tags):
+        raise TAGS.wrong(f"are at most {TAGS_MAX} of 1 to {TAG_BYTES_MAX} bytes", item)
     try:
-        tags = raw.decode().split("\n")
+        raw.decode()
     except UnicodeDecodeError:
         raise TAGS.wrong("must be UTF-8", item) from None
-    _pack_tags(TAGS.check(tags, None, item), item)
 
 
 def _check_headers(raw: bytes, item: int | None) -> None:
@@ -168,10 +171,14 @@ def _check_headers(raw: bytes, item: int | None) -> None:
         texts = msgpack.unpackb(packed) if packed else {}
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         raise HEADERS.wrong("must be a msgpack map of texts", item) from None
-    if backoff:
-        BACKOFF.check(backoff, None, item)
     HEADERS.check(texts, None, item)
     _check_headers_size(packed, item)
+    if backoff:
+        try:
+            BACKOFF.check(backoff, None, item)
+        except MemberError as error:
+            # The column is named, as for anything that is wrong in one.
+            raise HEADERS.wrong(f"begin with a backoff that is refused: {error}", item) from None
 
 
 def _check_headers_size(packed: bytes, item: int | None) -> None:
@@ -244,7 +251,10 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
         field = BY_NAME.get(name)
         if field is None:
             raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
-        made = field.packed(value, item)
+        # As `packed` does, without a call a field.
+        made = field.member.check(value, None, item)
+        if field.pack is not None:
+            made = field.pack(made, item)
         if made != b"":
             packed[name] = made
     if "backoff" in packed:
@@ -284,6 +294,9 @@ def from_text(field: Field, text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise member.wrong("must be a JSON object") from None
+    if value is None:
+        # Absent is what is left out; a text that says null is a mistake.
+        raise member.wrong("must be a JSON object")
     return {"first_ms": value} if member is BACKOFF and isinstance(value, int) else value
 
 

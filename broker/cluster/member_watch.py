@@ -55,9 +55,10 @@ class MemberWatch:
         member = self._member
         self.clocks.look()
         configuration = None if member.replication is None else member.replication.configuration
-        if configuration is not None and configuration.voters and not member.members.removed:
+        removed = member.members.removed
+        if configuration is not None and configuration.voters and not removed:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
-            member.transport.dial_all(wanted=self._majority.lacking)
+        member.transport.dial_all(wanted=self._majority.lacking and not removed)
 
     def said(self) -> dict[str, Any]:
         """The members of a status that this node tells everybody."""

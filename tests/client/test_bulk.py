@@ -254,3 +254,12 @@ def test_bytes_that_are_no_msgpack_are_refused() -> None:
     for wire in (b"", b"\xc1", b"\x81", msgpack.packb({"n": 0}) + b"x"):
         with pytest.raises(bulk.BulkError):
             bulk.decode_changed(wire)
+
+
+@pytest.mark.parametrize("short", ["headers", "backoff"])
+def test_a_list_that_is_too_short_is_refused(short: str) -> None:
+    """Each row would lose what it says, were the rest filled up."""
+    columns = {"headers": [{"a": "b"}, {}], "backoff": [None, {"first_ms": 5}]}
+    columns[short] = columns[short][:1]
+    with pytest.raises(ValueError, match=f"{short} holds 1 values for 2 rows"):
+        bulk.encode_send([b"a", b"b"], delay_ms=1, **columns)  # type: ignore[arg-type]

@@ -425,7 +425,8 @@ def _is_time(types: Any, kind: Any) -> bool:
 
 
 def _is_backoff(types: Any, kind: Any) -> bool:
-    if not types.is_struct(kind):
+    names = [kind.field(at).name for at in range(kind.num_fields)] if types.is_struct(kind) else []
+    if not names or len(set(names)) < len(names):
         return False
     whole = {member.name: isinstance(member, Int) for member in BACKOFF.shape.members}
     for at in range(kind.num_fields):

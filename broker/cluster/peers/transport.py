@@ -315,8 +315,8 @@ class PeerTransport:
         if peer in self._removed and self._farewell is not None:
             connection.send(self._farewell)
             connection.flush()
-            text = f"node {peer} was removed from the cluster, and was told so"
-            connection.close(Refused.NODE, text, gently=True)
+            self._log.tell("removed", "node %d was removed from the cluster: it was told so", peer)
+            connection.close(None, gently=True)
             return
         older = self._told.get(peer)
         if older is not None:
@@ -435,11 +435,18 @@ class PeerTransport:
         limits = self._limits
         longest_ms = limits.redial_min_ms
         while True:
+            other = self._open.get(peer)
+            if other is not None:
+                # It has connected to this node.
+                await asyncio.shield(other.lost)
             connection = self._connection(peer)
             await self._connect(peer, connection)
             if connection.hello is not None:
-                longest_ms = limits.redial_min_ms
+                began = asyncio.get_running_loop().time()
                 await asyncio.shield(connection.lost)
+                lived_s = asyncio.get_running_loop().time() - began
+                if lived_s * 1000 > limits.redial_max_ms:
+                    longest_ms = limits.redial_min_ms
             longest_ms = min(2 * longest_ms, limits.redial_max_ms)
             await asyncio.sleep(self._random.uniform(limits.redial_min_ms, longest_ms) / 1000)
 

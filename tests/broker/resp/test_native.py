@@ -194,6 +194,7 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE must be one of"),
         (("DL.SEND", "t", 0, "x", "BACKOFF", "soon"), "ERR BACKOFF must be a JSON object"),
         (("DL.SEND", "t", 0, "x", "HEADERS", "[" * 200_000), "ERR HEADERS must be a JSON object"),
+        (("DL.SEND", "t", 0, "x", "BACKOFF", "null"), "ERR BACKOFF must be a JSON object"),
         (("DL.SEND", "t", 0, "x", "PRIORITY", "9" * 5_000), "ERR PRIORITY must be an integer"),
         (("DL.SEND", "t", 0, "x", "BACKOFF", -1), "ERR backoff.first_ms must lie from 0"),
         (("DL.SEND", "t", 0, "x", "HEADERS", "[]"), "ERR HEADERS must be an object of texts"),

@@ -224,6 +224,11 @@ BAD: dict[str, tuple[pa.RecordBatch, str, int | None]] = {
     "a backoff that is no number": (backoffs({"factor": float("nan")}), "backoff", 0),
     "a backoff of texts": (one(backoff=pa.array([{"first_ms": "1"}])), "backoff", None),
     "a backoff of something else": (one(backoff=pa.array([{"last_ms": 1}])), "backoff", None),
+    "a backoff with a part twice": (
+        one(backoff=pa.StructArray.from_arrays([[1], [2]], names=["first_ms", "first_ms"])),
+        "backoff",
+        None,
+    ),
     "a backoff of a part of a ms": (one(backoff=pa.array([{"first_ms": 1.5}])), "backoff", None),
     "a priority of 64 bits": (one(priority=pa.array([2**64 - 1], pa.uint64())), "priority", None),
     "max_retry negative": (one(max_retry=pa.array([-1])), "max_retry", 0),

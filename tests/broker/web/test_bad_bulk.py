@@ -107,11 +107,11 @@ SENDS: dict[str, tuple[dict[str, Any], str | None]] = {
     "headers a text": ({"headers": msgpack.packb("text")}, "headers"),
     "a backoff out of bounds": (
         {"headers_size": 37, "headers": encode_own_backoff({"first_ms": -2}) * 3},
-        "first_ms",
+        "headers",
     ),
     "a backoff that is no number": (
         {"headers_size": 37, "headers": encode_own_backoff({"factor": float("nan")}) * 3},
-        "factor",
+        "headers",
     ),
     "a backoff of another form": ({"headers_size": 5, "headers": b"\x94\1\2\3\4" * 3}, "headers"),
     "headers cut short": ({"headers_size": 1, "headers": b"\x94" * 3}, "headers"),
