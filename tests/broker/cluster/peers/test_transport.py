@@ -369,3 +369,46 @@ def test_it_stops_although_a_dial_is_given_up_as_it_succeeds(go: Run) -> None:
             assert not listener.story
 
     go(work())
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_a_removed_node_is_told_and_does_not_hammer(go: Run, gone: int) -> None:
+    """Whether it dials the others anyway, or only since it has no majority. It counts as no peer
+    and as no refusal, and comes back ever more slowly.
+    """
+
+    async def work() -> None:
+        async with Rig(3) as rig:
+            rest = [node for node in range(3) if node != gone]
+            members = [await rig.start(node) for node in rest]
+            farewell = ack(77)
+            for member in members:
+                member.transport.set_removed({gone}, farewell)
+                member.transport.set_addresses({node: rig.addresses[node] for node in rest})
+            removed = await rig.start(gone)
+            removed.transport.dial_all(wanted=True)
+            await until(lambda: {peer for peer, _ in removed.messages} == set(rest))
+            await asyncio.sleep(1.5)
+            assert all(message == farewell for _, message in removed.messages)
+            # 20 ms at first, then up to 200: at 20 it would be some hundred and fifty.
+            assert len(removed.messages) < 80
+            for member in members:
+                assert not member.transport.counts.refused
+                assert gone not in member.transport.connected()
+                assert ("up", gone) not in member.story
+
+    go(work())
+
+
+def test_without_a_majority_only_those_away_are_dialled(go: Run) -> None:
+    async def work() -> None:
+        async with Rig(2) as rig:
+            first, second = await rig.pair()
+            second.transport.dial_all(wanted=True)
+            await asyncio.sleep(0.5)
+            assert not first.transport.counts.refused
+            assert not second.transport.counts.refused
+            second.transport.dial_all(wanted=False)
+            assert second.transport.connected() == {0}
+
+    go(work())
