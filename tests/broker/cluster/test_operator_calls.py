@@ -60,6 +60,7 @@ class Fake:
             connected=lambda: frozenset(self.connected),
             known_level=lambda peer: KNOWN_LEVEL,
             counts=SimpleNamespace(refused=refused),
+            dial_all=lambda *, wanted: None,
         )
         self.statuses = Statuses()
         sight = LeaderSight(1, leads=lambda: self.leading, chosen=lambda: None)
