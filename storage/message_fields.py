@@ -126,11 +126,6 @@ class Field:
         """Whether its column is a text column."""
         return self.column is not None and isinstance(self.absent, bytes)
 
-    def packed(self, value: Any, item: int | None = None) -> Any:
-        """The packed form of a Python value. Raises MemberError."""
-        checked = self.member.check(value, None, item)
-        return checked if self.pack is None else self.pack(checked, item)
-
 
 def check_id(raw: bytes, item: int | None = None) -> None:
     """Refuse an id that is too long, not UTF-8, has control characters or begins with `~`."""
@@ -251,7 +246,6 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
         field = BY_NAME.get(name)
         if field is None:
             raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
-        # As `packed` does, without a call a field.
         made = field.member.check(value, None, item)
         if field.pack is not None:
             made = field.pack(made, item)
@@ -276,7 +270,7 @@ def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None
 
 
 def from_text(field: Field, text: str) -> Any:
-    """The Python value of a field that is written as text; `Field.packed` checks it.
+    """The Python value of a field that is written as text; `pack_fields` checks it.
 
     A backoff is the wait in ms before the first retry, or a JSON object; headers are a JSON
     object; tags are separated by commas.

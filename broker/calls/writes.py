@@ -41,7 +41,7 @@ class Clock(Protocol):
 
 
 class Host(Protocol):
-    """What a call needs beside the engine; a node and an embedded broker both implement it."""
+    """The parts of a node, or of an embedded broker, that a call uses."""
 
     @property
     def engine(self) -> Engine:

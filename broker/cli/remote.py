@@ -16,7 +16,7 @@ from delaylog.broker.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
 from delaylog.storage.errors import MemberError
-from delaylog.storage.message_fields import FIELDS, from_text
+from delaylog.storage.message_fields import FIELDS, from_text, pack_fields
 
 _LINES_A_CALL = 1_000
 
@@ -33,14 +33,17 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     else:
         members["delay_ms"] = args.delay_ms or 0
     try:
-        for field in FIELDS:
-            value = getattr(args, field.name)
-            if value is not None:
-                members[field.name] = from_text(field, value) if isinstance(value, str) else value
-                field.packed(members[field.name])
+        given = [(field, getattr(args, field.name)) for field in FIELDS]
+        fields = {
+            field.name: from_text(field, value) if isinstance(value, str) else value
+            for field, value in given
+            if value is not None
+        }
+        # The broker packs them; here only what is wrong with one is found.
+        pack_fields(fields)
     except MemberError as error:
         raise ConfigError(str(error)) from None
-    return members
+    return members | fields
 
 
 def _lines() -> Iterator[list[bytes]]:

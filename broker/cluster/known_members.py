@@ -89,8 +89,8 @@ class KnownMembers:
             )
 
     def _part(self, replication: ReplicationNode) -> None:
-        """Once a configuration is committed, tell those that it removes, now or when they come, and
-        drop them.
+        """Once a configuration is committed, tell the nodes that it removes, and drop them. Nodes
+        that are away are told when they connect.
         """
         configuration = replication.configuration
         if self._parted or not self._is_committed(replication):

@@ -11,11 +11,11 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
+from delaylog.client.checks import INT64_MAX
 from delaylog.client.due import due_of
 from delaylog.client.models import NewMessage, SendKeywords
 from delaylog.storage.message_fields import MERGE_MODES, SendFields, pack_fields
 
-INT64_MAX: Final = 2**63 - 1
 _MERGES: Final = (None, *MERGE_MODES)
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}
 _RELATIVE: Final = 1

@@ -78,10 +78,10 @@ class Transport(Protocol):
         """Know these nodes from now on, this one included, and no others."""
 
     def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """Tell nodes that were removed so, should they come, and have nothing to do with them."""
+        """Tell these nodes that they were removed when they connect, and close the connection."""
 
     def dial_all(self, *, wanted: bool) -> None:
-        """Dial also the nodes that dial this one: it may have been removed, and not know it."""
+        """Whether to dial nodes with smaller indexes too: they do not dial a removed node."""
 
     def send(self, peer: int, message: Message) -> None:
         """Send it in this turn of the loop, or drop it if the peer is away."""
@@ -245,7 +245,7 @@ class PeerTransport:
             self._dial()
 
     def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """Tell nodes that were removed so, should they come, and have nothing to do with them."""
+        """Tell these nodes that they were removed when they connect, and close the connection."""
         self._removed.clear()
         self._removed.update(removed)
         self._farewell = farewell
@@ -253,7 +253,7 @@ class PeerTransport:
             self.counts.peers.setdefault(peer, PeerTraffic())
 
     def dial_all(self, *, wanted: bool) -> None:
-        """Dial also the nodes that dial this one: it may have been removed, and not know it."""
+        """Whether to dial nodes with smaller indexes too: they do not dial a removed node."""
         self._dials_all = wanted
         own = self._identity.node
         for peer in [peer for peer in self._diallers if peer < own and not wanted]:
@@ -437,7 +437,7 @@ class PeerTransport:
         while True:
             other = self._open.get(peer)
             if other is not None:
-                # It has connected to this node.
+                # The peer has dialled this node.
                 await asyncio.shield(other.lost)
             connection = self._connection(peer)
             await self._connect(peer, connection)
