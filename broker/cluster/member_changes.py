@@ -65,7 +65,7 @@ class MemberChanges:
     async def change(self, wanted: Wanted) -> dict[str, Any]:
         """Make a change; answers the configuration that the cluster goes on with."""
         replication = self._leading()
-        before = replication.configuration
+        before = self._newest(replication)
         if not before.version:
             raise ConflictError(
                 "the log does not know the members yet: that takes all nodes to be connected and "
@@ -81,7 +81,7 @@ class MemberChanges:
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        configuration = self._replication().configuration
+        configuration = self._newest(self._replication())
         name = self._member.config.name_of
         return {
             "version": configuration.version,
@@ -244,6 +244,11 @@ class MemberChanges:
         return known and committed and self._member.leader is not None
 
     # ------------------------------------------------------------------ who
+
+    def _newest(self, replication: ReplicationNode) -> Configuration:
+        """The newest configuration; the members' names are those that it gives."""
+        self._member.members.follow(replication)
+        return replication.configuration
 
     def _replication(self) -> ReplicationNode:
         replication = self._member.replication

@@ -64,6 +64,14 @@ def test_a_node_is_replaced_by_another(nodes: Growing) -> None:
     assert len(nodes.voters()) == 3
 
 
+def test_a_member_is_known_as_soon_as_it_was_added(nodes: Growing) -> None:
+    """By its name, in the answer and in the next call."""
+    nodes.found(1)
+    for _ in range(30):
+        assert nodes.changed("add", 4, **nodes.contact(4))["learners"] == ["node4"]
+        assert nodes.changed("remove", 4)["learners"] == []
+
+
 @pytest.mark.parametrize("away", [1, 4])
 def test_a_node_that_was_away_hears_that_it_was_removed(nodes: Growing, away: int) -> None:
     """At each start, also when nobody dials it any more, and after the others have restarted."""
