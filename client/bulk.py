@@ -239,7 +239,11 @@ def encode_receive(**members: Any) -> bytes:
 
 def decode_received(wire: bytes) -> ReceivedBatch:
     """Read a bulk receive answer; n = 0 when nothing became ready in time."""
-    fields, n = _unpack(wire)
+    return received(*_unpack(wire))
+
+
+def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
+    """The batch of the members of a bulk receive answer. Its columns may be arrays already."""
     now_ms = fields.get("now_ms")
     if n and not isinstance(fields.get("lease"), int):
         raise BulkError("the lease of the rows is missing", "lease")
@@ -383,6 +387,8 @@ def _numbers(fields: dict[str, Any], name: str, dtype: str, n: int) -> npt.NDArr
     wanted = np.dtype(dtype)
     if isinstance(value, int):
         return np.full(n, value, wanted)
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value, wanted)
     if value is None and n == 0:
         return np.empty(0, wanted)
     if not isinstance(value, bytes) or len(value) != n * wanted.itemsize:

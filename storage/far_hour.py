@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from delaylog.storage.hour_reader import head_sizes
-from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray, StateArray
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray, StateArray, head_sizes
 from delaylog.storage.whole_rows import copy_rows
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from delaylog.storage.layout import (
     PRE_GLOBAL_INDEX_WORD,
     Int64Array,
     RowArray,
+    head_sizes,
 )
 from delaylog.storage.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
 from delaylog.storage.whole_rows import copy_rows, put_rows, take_rows
@@ -34,15 +35,6 @@ READ_GAP_BYTES: Final = 4096
 _WINDOW_ROWS_MIN: Final = 36
 _WINDOW_ROWS_MAX: Final = 4096
 _SCAN_ROWS: Final = 65_536
-_HEAD_PARTS: Final = ("id_size", "key_size", "tags_size", "headers_size")
-
-
-def head_sizes(rows: RowArray) -> Int64Array:
-    """Bytes of each record that stand before its body."""
-    total = np.zeros(len(rows), np.int64)
-    for name in _HEAD_PARTS:
-        total += rows[name]
-    return total
 
 
 class HourReader:

@@ -28,6 +28,7 @@ from delaylog.storage.layout import (
     EXTENT_SIZE,
     FILE_VERSION,
     INDEX_ENTRY_SIZE,
+    TEXT_SIZES,
     Int64Array,
     RowArray,
 )
@@ -130,7 +131,7 @@ class HourRewrite:
         if len(kept):
             mine = take_rows(rows, kept)
             without = bare[kept]
-            for name in ("size", "id_size", "key_size", "tags_size", "headers_size"):
+            for name in ("size", *TEXT_SIZES):
                 mine[name][without] = 0
             data = reader.records(take_rows(mine, ~without)) if not every(without) else b""
             ends = np.cumsum(mine["size"].astype(np.int64))

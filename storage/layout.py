@@ -226,11 +226,13 @@ INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
 PRE_GLOBAL_INDEX_WORD: Final = 5
 TEXT_SIZES_WORD: Final = 12
 """Of a row's 64-bit words the one that has the sizes of id, key, tags and headers, and no other."""
+TEXTS: Final = ("id", "key", "tags", "headers")
+"""The parts of a record in front of the body, in their order."""
+TEXT_SIZES: Final = tuple(f"{name}_size" for name in TEXTS)
+"""Their sizes in a row."""
 _fields = INDEX_ENTRY.fields
 assert _fields is not None
-assert [_fields[f"{name}_size"][1] // 8 for name in ("id", "key", "tags", "headers")] == (
-    4 * [TEXT_SIZES_WORD]
-)
+assert {_fields[name][1] // 8 for name in TEXT_SIZES} == {TEXT_SIZES_WORD}
 assert _fields["pre_global_index"][1] == PRE_GLOBAL_INDEX_WORD * 4
 
 SECOND_ENTRY: Final = np.dtype([("newest", "<u8"), ("count", "<u8")])
@@ -387,3 +389,11 @@ def open_file(magic: int, data: _Data) -> tuple[_Data, int, int] | None:
         return None
     head = FILE_HEADER.pack(found, version, level, a, b, size, 0)
     return (payload, a, b) if crc32c(payload, crc32c(head)) == crc else None
+
+
+def head_sizes(rows: RowArray) -> Int64Array:
+    """Bytes of each record that stand before its body."""
+    total = np.zeros(len(rows), np.int64)
+    for name in TEXT_SIZES:
+        total += rows[name]
+    return total

@@ -25,7 +25,7 @@ from delaylog.broker.calls.claim_shapes import (
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
 from delaylog.broker.calls.forms.arrow_stream import ARROW
-from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
 from delaylog.broker.calls.handing_out import GATE_SECONDS
 from delaylog.broker.calls.places import seen_by, the_group, the_topic
 from delaylog.broker.calls.problems import Problem
@@ -52,7 +52,6 @@ from delaylog.broker.engine.model import Delivery, Topic
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
-_COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
 _SETTLING: Final = {"ack": "acking", "release": "releasing"}
 
 
@@ -190,32 +189,34 @@ async def read_claim(ctx: Context) -> Answer | Stream:
 
 def _bulk(claim: Claim, got: ClaimRows, now_ms: int) -> bytes:
     """As of a receive. They are under several leases, so none is named: the claim settles them."""
-    if len(got.rows) == 0:
-        return empty_bulk(_COLUMNS, now_ms)
-    delivery = Delivery(
-        0, claim.deadline_ms, got.origins, got.rows, got.records, got.attempts, claim.position
-    )
-    return bulk_delivery(delivery, _COLUMNS, now_ms)
+    return bulk_delivery(_delivery(claim, got, 0, slice(None)), COLUMNS, now_ms)
 
 
 def _messages(claim: Claim, got: ClaimRows, *, packed: bool) -> list[dict[str, Any]]:
     """Messages with receipts: one of them may be settled by itself too."""
     out: list[dict[str, Any]] = []
-    ends = np.concatenate(([0], np.cumsum(got.rows["size"].astype(np.int64))))
     first = 0
     for lease, count in got.leases:
         mine = slice(first, first + count)
-        out += message_objects(
-            got.rows[mine],
-            got.records[int(ends[first]) : int(ends[first + count])],
-            got.origins[mine],
-            got.attempts[mine],
-            packed=packed,
-            lease=lease,
-            lease_until_ms=claim.deadline_ms,
-        )
+        out += message_objects(_delivery(claim, got, lease, mine), packed=packed)
         first += count
     return out
+
+
+def _delivery(claim: Claim, got: ClaimRows, lease: int, mine: slice) -> Delivery:
+    """Some of the rows of a claim, handed out under a lease; 0: under several."""
+    rows = got.rows[mine]
+    start = int(got.rows["size"][: mine.start].sum(dtype=np.int64)) if mine.start else 0
+    size = int(rows["size"].sum(dtype=np.int64))
+    return Delivery(
+        lease,
+        claim.deadline_ms,
+        got.origins[mine],
+        rows,
+        got.records[start : start + size],
+        got.attempts[mine],
+        claim.position,
+    )
 
 
 async def _arrow_pieces(

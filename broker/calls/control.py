@@ -10,7 +10,7 @@ import numpy as np
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.forms.deliveries import body_members, own_backoff, split_record
+from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
@@ -30,6 +30,7 @@ from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
 from delaylog.storage.message_fields import DELIVER_AT_MS, PRIORITY
+from delaylog.storage.records import split_record
 
 
 def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
@@ -49,16 +50,12 @@ async def get_message(ctx: Context) -> Answer:
     found = _find_one(ctx, topic, group)
     refs = np.array([found.ref], np.int64)
     rows = np.array([found.row])
-    record = state.hours.records(refs, rows)
-    text, key, tags, headers, body = split_record(record, rows[0])
-    row, entry, shown = found.row, found.entry, found.state
+    record = split_record(state.hours.records(refs, rows), found.row)
     members: dict[str, Any] = {
         "topic": topic.name,
         "namespace": topic.namespace,
-        **describe(state, found.ref, row, entry, shown, id=text, key=key, tags=tags),
-        **own_backoff(record, rows[0]),
-        "headers": headers,
-        **body_members(body, packed=ctx.packed),
+        **describe(state, found, record),
+        **own_members(record, packed=ctx.packed),
     }
     await ctx.node.durable(state.position)
     if LIFE.take(values):

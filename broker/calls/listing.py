@@ -5,11 +5,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-import msgpack
-
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.forms.deliveries import body_members
+from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by
 from delaylog.broker.calls.shapes import (
@@ -33,9 +31,7 @@ from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
-from delaylog.broker.engine.model import Found
 from delaylog.storage.layout import MessageState
-from delaylog.storage.own_backoff import split_own_backoff
 
 
 async def list_messages(ctx: Context) -> Answer:
@@ -54,13 +50,9 @@ async def list_dead(ctx: Context) -> Answer:
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
     if history and messages:
-        found = [
-            Found(int(each.row["origin"]), each.ref, each.row, each.entry, each.state)
-            for each in page.messages
-        ]
         state = ctx.node.engine.state
         topic, group = seen_by(ctx, values)
-        lives = Lives(state, topic, found, group=group, now_ms=now_ms, clock=perf_counter)
+        lives = Lives(state, topic, page.messages, group=group, now_ms=now_ms, clock=perf_counter)
         await ctx.node.run(lives.work())
         for members, life in zip(messages, lives.lives, strict=True):
             members |= life_members(life, "history")
@@ -102,24 +94,10 @@ async def _page(
 
 
 def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
-    head = listed.head
-    tags = head.tags.decode().split("\n") if head.tags else []
-    members = describe(
-        ctx.node.engine.state,
-        listed.ref,
-        listed.row,
-        listed.entry,
-        listed.state,
-        id=head.id.decode(),
-        key=head.key.decode(),
-        tags=tags,
-    )
+    record = listed.head.decode(listed.body or b"")
+    members = describe(ctx.node.engine.state, listed, record)
     if listed.body is not None:
-        backoff, headers = split_own_backoff(head.headers)
-        if backoff:
-            members["backoff"] = backoff
-        members["headers"] = msgpack.unpackb(headers) if headers else {}
-        members |= body_members(listed.body, packed=ctx.packed)
+        members |= own_members(record, packed=ctx.packed)
     return members
 
 

@@ -11,7 +11,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_body
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW
-from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk, message_objects
+from delaylog.broker.calls.forms.deliveries import NOTHING, bulk_delivery, message_objects
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
@@ -137,23 +137,10 @@ async def receive_messages(ctx: Context) -> Answer:
 
 def received_answer(ctx: Context, call: ReceiveCall, delivery: Delivery | None) -> Answer:
     """What is answered to a receive, in the form that was asked for."""
-    now_ms = ctx.node.clock.now_ms()
+    now_ms, found = ctx.node.clock.now_ms(), delivery or NOTHING
     if ctx.accepts_bulk:
-        if delivery is None:
-            return ctx.bulk_answer(empty_bulk(call.columns, now_ms))
-        return ctx.bulk_answer(bulk_delivery(delivery, call.columns, now_ms))
-    messages = []
-    if delivery is not None:
-        messages = message_objects(
-            delivery.rows,
-            delivery.records,
-            delivery.origins,
-            delivery.attempts,
-            packed=ctx.packed,
-            lease=delivery.lease,
-            lease_until_ms=delivery.lease_until_ms,
-        )
-    return ctx.answer({"messages": messages, "now_ms": now_ms})
+        return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms))
+    return ctx.answer({"messages": message_objects(found, packed=ctx.packed), "now_ms": now_ms})
 
 
 async def receive_members(ctx: Context) -> Any:
@@ -204,9 +191,8 @@ async def peek_messages(ctx: Context) -> Answer:
             chosen=call.ids,
         )
         if len(refs):
-            origins = rows["origin"].astype(np.int64)
-            attempts = entries["attempts"].astype(np.int64)
-            messages = message_objects(rows, records, origins, attempts, packed=ctx.packed)
+            found = Delivery(0, 0, rows["origin"], rows, records, entries["attempts"], 0)
+            messages = message_objects(found, packed=ctx.packed)
         await ctx.node.durable(state.position)
     return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
 

@@ -1,4 +1,4 @@
-"""Errors on the wire: RFC 9457 problem documents, from one table."""
+"""Refusals as answers of HTTP: problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -7,75 +7,54 @@ from typing import Any, Final
 import orjson
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.errors import DiskFullRefusal, EngineError
 from delaylog.storage.errors import BatchError, DiskFullError, NoDescriptorError
 
 PROBLEM: Final = "application/problem+json"
-_TABLE: Final[dict[str, tuple[int, str]]] = {
-    "bad_request": (400, "The request is malformed"),
-    "unauthorized": (401, "A token is needed"),
-    "forbidden": (403, "The caller may not do this"),
-    "unknown": (404, "There is no such thing"),
-    "method": (405, "The method is not allowed here"),
-    "timeout": (408, "The request did not arrive in time"),
-    "conflict": (409, "The request contradicts what is there"),
-    "too_late": (409, "Too late for that"),
-    "gone": (410, "It is gone"),
-    "too_large": (413, "Too large"),
-    "unsupported": (415, "The content type or encoding is not supported"),
-    "misdirected": (421, "The request is not for this host"),
-    "quota": (429, "A quota is used up"),
-    "not_ready": (503, "Not ready"),
-    "disk_full": (507, "The disk is full"),
-}
 
 
-class Problem(Exception):
-    """An error answer; `code` is stable, `detail` says what to do."""
+class Problem(EngineError):
+    """A refusal by its code, where no class of its own is caught anywhere."""
 
     def __init__(self, code: str, detail: str, **members: Any) -> None:
         self.code = code
-        self.detail = detail
-        self.members = {name: value for name, value in members.items() if value is not None}
-        super().__init__(detail)
+        super().__init__(detail, **members)
 
 
-def problem_of(error: Exception) -> Problem | None:
-    """The problem behind an exception of the layers below, None if it is ours."""
-    if isinstance(error, Problem):
-        return error
+def problem_of(error: Exception) -> EngineError | None:
+    """The refusal that an exception of any layer stands for, None if it is a fault."""
     if isinstance(error, EngineError):
-        return Problem(error.code, error.detail, field=error.field, item=error.item, **error.facts)
+        return error
     if isinstance(error, BatchError):
         return Problem("bad_request", str(error), field=error.field, item=error.item)
     if isinstance(error, NoDescriptorError):
         return Problem("not_ready", "no file descriptor is free at the moment; try again")
     if isinstance(error, DiskFullError):
-        return Problem("disk_full", "the disk has no room; deliveries go on")
+        return DiskFullRefusal("the disk has no room; deliveries go on")
     return None
 
 
-def document_of(problem: Problem) -> dict[str, Any]:
+def document_of(refusal: EngineError) -> dict[str, Any]:
     """The problem document."""
-    status, title = _TABLE[problem.code]
+    kind = refusal.kind
     return {
-        "type": f"urn:delaylog:problem:{problem.code}",
-        "title": title,
-        "status": status,
-        "code": problem.code,
-        "detail": problem.detail,
-        **problem.members,
+        "type": f"urn:delaylog:problem:{kind.code}",
+        "title": kind.title,
+        "status": kind.status,
+        "code": kind.code,
+        "detail": refusal.detail,
+        **refusal.members,
     }
 
 
-def problem_answer(problem: Problem) -> Answer:
+def problem_answer(refusal: EngineError) -> Answer:
     """The answer to send."""
-    document = document_of(problem)
+    document, members = document_of(refusal), refusal.members
     headers = {}
-    if problem.code in ("not_ready", "quota", "disk_full"):
-        headers["Retry-After"] = str(problem.members.get("retry_after_s", 1))
-    if problem.code == "method" and "allow" in problem.members:
-        headers["Allow"] = str(problem.members["allow"])
+    if refusal.kind.passes:
+        headers["Retry-After"] = str(members.get("retry_after_s", 1))
+    if "allow" in members:
+        headers["Allow"] = str(members["allow"])
     return Answer(orjson.dumps(document), PROBLEM, document["status"], headers)
 
 

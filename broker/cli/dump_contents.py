@@ -14,12 +14,13 @@ import msgpack
 import numpy as np
 import orjson
 
-from delaylog.broker.calls.forms.deliveries import body_members, own_backoff, split_record
+from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.config import ConfigError
 from delaylog.broker.verify.id_pages import BadPageError, read_ids
 from delaylog.storage.file_system import File, ReadOnlyFileSystem
 from delaylog.storage.id_index import KEY, POSITION_KEY, decode_ref
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
+from delaylog.storage.records import split_record
 
 Lines = Iterator[dict[str, Any]]
 _PART_ROWS: Final = 1_024
@@ -53,12 +54,12 @@ def _record(file: File, row: RowArray) -> dict[str, Any]:
 def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
     """What a row's record holds."""
     try:
-        text, key, tags, headers, body = split_record(record, row)
-        backoff = own_backoff(record, row)
+        found = split_record(record, row)
     except (ValueError, msgpack.UnpackException) as error:
         return {"error": f"the record cannot be decoded: {error}"}
-    line = {"id": text or ref_to_id(int(row["origin"])), "key": key or None, "tags": tags}
-    return line | backoff | {"headers": headers} | body_members(body, packed=False)
+    name = found.id or ref_to_id(int(row["origin"]))
+    line = {"id": name, "key": found.key or None, "tags": found.tags}
+    return line | own_members(found, packed=False)
 
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)

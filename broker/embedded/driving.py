@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from delaylog.broker.calls.problems import Problem, document_of, problem_of
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
+from delaylog.broker.engine.errors import EngineError
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import DISTRUSTED
 
@@ -91,17 +92,14 @@ def translated(node: EmbeddedNode, error: Exception) -> Exception:
     if isinstance(error, DISTRUSTED):
         # Whoever met it: nothing more may be answered from this disk.
         node.fail(error)
-        problem = Problem("not_ready", f"the broker stops: {error}")
+        problem: EngineError | None = Problem("not_ready", f"the broker stops: {error}")
     else:
-        found = problem_of(error)
-        if found is None:
-            return error
-        problem = found
-    return refusal(problem)
+        problem = problem_of(error)
+    return error if problem is None else refusal(problem)
 
 
-def refusal(problem: Problem) -> ApiError:
-    """What a client raises for a problem."""
+def refusal(problem: EngineError) -> ApiError:
+    """What a client raises for a refusal."""
     document = document_of(problem)
     wait_s = document.get("retry_after_s")
     return api_error(document["status"], document, None if wait_s is None else float(wait_s))

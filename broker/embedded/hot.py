@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from delaylog.broker.calls import writes
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
-from delaylog.broker.calls.forms.deliveries import bulk_delivery, empty_bulk
+from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import BACK_MS, EXTEND_MS, ReceiveCall
@@ -29,7 +29,7 @@ from delaylog.broker.engine.model import Delivery, SendResult
 from delaylog.broker.engine.receiving import receive
 from delaylog.broker.engine.sending import check_batch
 from delaylog.broker.waiters import TopicKey
-from delaylog.client.bulk import ReceivedBatch, SendAnswer, decode_received
+from delaylog.client.bulk import ReceivedBatch, SendAnswer, received
 from delaylog.client.checks import check_topic
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
@@ -37,9 +37,7 @@ from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
 from delaylog.storage.layout import Int64Array, ref_to_id
-from delaylog.storage.rows import bodies_only
 
-COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
 Verb = str
 """ack, nack or extend."""
 
@@ -162,46 +160,10 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 
 async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
     """Lease what is ready, or wait for it; empty when nothing came."""
-    delivery = await receive_or_wait(node, key, call)
-    now_ms = node.clock.now_ms()
-    if delivery is None:
-        return decode_received(empty_bulk(COLUMNS, now_ms))
-    return _bare_columns(delivery, now_ms) or decode_received(
-        bulk_delivery(delivery, COLUMNS, now_ms)
-    )
-
-
-def _bare_columns(delivery: Delivery, now_ms: int) -> ReceivedBatch | None:
-    """The columns of messages of which only body and time are set, where all are: most often.
-
-    Their records are their bodies, so nothing is cut out and nothing copied.
-    """
-    rows, n = delivery.rows, delivery.count
-    if not bodies_only(rows):
-        return None
-    none = np.zeros(n, np.int64)
+    delivery = await receive_or_wait(node, key, call) or NOTHING
     # The lease may have the very same array: nobody else may change it.
     delivery.origins.flags.writeable = False
-    return ReceivedBatch(
-        n=n,
-        lease=delivery.lease,
-        lease_until_ms=delivery.lease_until_ms,
-        now_ms=now_ms,
-        refs=delivery.origins,
-        deliver_at_ms=rows["deliver_at"].astype(np.int64),
-        attempts=delivery.attempts.astype(np.uint16),
-        body_sizes=rows["size"].astype(np.int64),
-        body_block=delivery.records,
-        id_sizes=none,
-        id_block=b"",
-        key_sizes=none,
-        key_block=b"",
-        tags_sizes=none,
-        tags_block=b"",
-        headers_sizes=none,
-        headers_block=b"",
-        priority=rows["priority"].astype(np.int32),
-    )
+    return received(bulk_fields(delivery, COLUMNS, node.clock.now_ms()), delivery.count)
 
 
 async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:

@@ -11,7 +11,7 @@ import numpy as np
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import delays_ms
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
 from delaylog.storage.own_backoff import (
     NOT_SAID,
     OWN_BACKOFF_SIZE,
@@ -32,7 +32,7 @@ def retry_delays(
         return out
     at = np.flatnonzero(rows["headers_size"] >= OWN_BACKOFF_SIZE)
     if len(at):
-        heads = heads_of(take_rows(rows, at), "id_size", "key_size", "tags_size", "headers_size")
+        heads = heads_of(take_rows(rows, at), *TEXT_SIZES)
         records = state.hours.records(refs[at], heads)
         sizes = heads["headers_size"].astype(np.int64)
         starts = np.cumsum(heads["size"].astype(np.int64)) - sizes

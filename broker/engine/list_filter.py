@@ -28,6 +28,7 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
+from delaylog.storage.records import RawTexts
 from delaylog.storage.rows import hash_u64, tags_mask
 
 Mask = npt.NDArray[np.bool_]
@@ -139,38 +140,12 @@ class RowFilter:
             mask &= ~(ended & (over | (entries["cause"] == int(Cause.FORGOTTEN))))
         return mask, shown
 
-    def exact(self, head: Head) -> bool:
+    def exact(self, head: RawTexts) -> bool:
         """Whether the texts are those that are asked for."""
         return self._texts.texts_match(head.key, head.tags)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What stands before a message's body."""
-
-    id: bytes
-    key: bytes
-    tags: bytes
-    headers: bytes
-
-
-def split_heads(raw: bytes, rows: RowArray, sizes: Int64Array) -> list[Head]:
-    """Heads of records that begin `sizes` apart in `raw`."""
-    names = ("id_size", "key_size", "tags_size", "headers_size")
-    parts = [rows[name].tolist() for name in names]
-    out, at = [], 0
-    for id_size, key_size, tags_size, headers_size, size in zip(
-        *parts, sizes.tolist(), strict=True
-    ):
-        a = at + id_size
-        b = a + key_size
-        c = b + tags_size
-        out.append(Head(raw[at:a], raw[a:b], raw[b:c], raw[c : c + headers_size]))
-        at += size
-    return out
-
-
-def check_heads(heads: list[Head], rows: RowArray, path: str, id_hash: IdHash) -> None:
+def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHash) -> None:
     """Hold unchecked heads against the hashes in their rows, which were checked."""
     columns = [rows[name].tolist() for name in ("id_hash", "key_hash", "tag_mask", "offset")]
     for head, hashed, key_hash, mask, offset in zip(heads, *columns, strict=True):

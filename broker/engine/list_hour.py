@@ -16,14 +16,13 @@ import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.list_cursor import BEFORE_ALL
-from delaylog.broker.engine.list_filter import Head, RowFilter, check_heads, split_heads
+from delaylog.broker.engine.list_filter import RowFilter, check_heads
 from delaylog.broker.engine.list_page import Listed, PageRun, Smallest
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.scanning import SLICE_ROWS, index_slices
 from delaylog.broker.engine.zone_maps import candidates
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.far_hour import FarHour, FarStates
-from delaylog.storage.hour_reader import head_sizes
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,
@@ -32,8 +31,10 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
+    head_sizes,
     make_ref,
 )
+from delaylog.storage.records import NO_TEXTS, RawTexts, raw_texts
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.state_column import StateColumn
 from delaylog.storage.whole_rows import concat_rows, take_rows
@@ -344,7 +345,8 @@ class HourList:
                 state = MessageState(int(shown[start + k]))
                 row = rows[start + k]
                 ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
-                listed = Listed(ref, row, entries[start + k], state, heads[k], body)
+                origin, entry = int(row["origin"]), entries[start + k]
+                listed = Listed(origin, ref, row, entry, state, heads[k], body)
                 run.page.messages.append(listed)
             if len(take) < len(at):
                 return start + int(at[len(take)])
@@ -388,15 +390,15 @@ class HourList:
             out[k] = record[skip[k] :]
         return out
 
-    def _heads(self, rows: RowArray, sources: Int64Array) -> list[Head]:
+    def _heads(self, rows: RowArray, sources: Int64Array) -> list[RawTexts]:
         sizes = head_sizes(rows)
-        out = [_NO_TEXTS] * len(rows)
+        out = [NO_TEXTS] * len(rows)
         named = sizes > 0
         filed = np.flatnonzero(named & (sources < 0))
         if len(filed):
             part = take_rows(rows, filed)
             raw = self._folder.read_heads(part)
-            heads = split_heads(raw, part, sizes[filed])
+            heads = list(raw_texts(raw, part, sizes[filed]))
             check_heads(heads, part, f"{self._folder.folder}/delay.log", self._filter.id_hash)
             for at, head in zip(filed.tolist(), heads, strict=True):
                 out[at] = head
@@ -404,11 +406,10 @@ class HourList:
         if len(late):
             raw = b"".join(self._tail.records(sources[late], heads=True))
             for at, head in zip(
-                late.tolist(), split_heads(raw, take_rows(rows, late), sizes[late]), strict=True
+                late.tolist(), raw_texts(raw, take_rows(rows, late), sizes[late]), strict=True
             ):
                 out[at] = head
         return out
 
 
-_NO_TEXTS: Final = Head(b"", b"", b"", b"")
 assert BEFORE_ALL < 0, "every due time lies behind it"

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from delaylog.broker.engine.list_cursor import Place
-from delaylog.broker.engine.list_filter import Head
-from delaylog.storage.layout import Int64Array, MessageState
+from delaylog.broker.engine.model import Found
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.records import RawTexts
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Bodies on one page, after the first: a page in all its forms stays below 50 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One message: where it is now, its newest row, its state there, and its texts."""
+class Listed(Found):
+    """One message, with its texts and, if it was asked for, its body."""
 
-    ref: int
-    row: Any
-    entry: Any
-    state: MessageState
-    head: Head
+    head: RawTexts
     body: bytes | None
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from delaylog.broker.engine.list_filter import Mask
 from delaylog.broker.engine.scanning import part_slices
 from delaylog.storage.batch import Block
-from delaylog.storage.hour_reader import head_sizes
-from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray, head_sizes
 from delaylog.storage.whole_rows import concat_rows
 
 _SLICE_ROWS = 16_384

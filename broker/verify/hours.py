@@ -34,6 +34,7 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     group_of_name,
+    head_sizes,
 )
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import SecondIndex
@@ -214,10 +215,7 @@ class HourCheck:
             self._seconds.count[seconds_of(rows, self._hour)] = rows["local_index"]
             expected["local_index"] = np.maximum(expected["local_index"], rows["local_index"])
         before, local = expected["pre_global_index"], expected["local_index"]
-        meta = sum(
-            rows[name].astype(np.int64)
-            for name in ("id_size", "key_size", "tags_size", "headers_size")
-        )
+        meta = head_sizes(rows)
         for what, good in (
             (
                 "a row with another's number",

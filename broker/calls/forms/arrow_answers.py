@@ -17,7 +17,7 @@ from delaylog.broker.calls.forms.arrow_stream import pyarrow
 from delaylog.storage.columns import every, some
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import Int64Array, RowArray
-from delaylog.storage.own_backoff import split_own_backoff
+from delaylog.storage.records import RecordParts
 
 END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """The end of an Arrow IPC stream."""
@@ -56,27 +56,17 @@ def batch_bytes(
     """Messages as one record batch of a stream. Their records come to less than 2 GiB."""
     library, schema = pyarrow(), message_schema()
     n = len(rows)
-    id_size, key_size, tags_size, headers_size = (
-        rows[f"{name}_size"].astype(np.int64) for name in ("id", "key", "tags", "headers")
-    )
-    size = rows["size"].astype(np.int64)
-    start = np.cumsum(size) - size
-    key_start = start + id_size
-    headers_start = key_start + key_size + tags_size
-    body_start = headers_start + headers_size
-    body_size = size - (body_start - start)
+    parts = RecordParts(rows, records)
     name = topic.encode()
     columns = [
-        _blocks(
-            library, schema.field("value").type, body_size, gather(records, body_start, body_size)
-        ),
+        _blocks(library, schema.field("value").type, parts.sizes["body"], parts.cut("body")),
         _fixed(library, schema.field("deliver_at").type, rows["deliver_at"].astype("<i8") * 1_000),
-        _ids(library, records, start, id_size, origins),
-        _keys(library, records, key_start, key_size),
+        _ids(library, parts, origins),
+        _keys(library, parts),
         _blocks(library, library.string(), np.full(n, len(name), np.int64), name * n),
         _fixed(library, library.int32(), rows["priority"].astype("<i4")),
         _fixed(library, library.int32(), attempts.astype("<i4")),
-        _headers(library, schema.field("headers").type, records, headers_start, headers_size),
+        _headers(library, schema.field("headers").type, parts),
         _fixed(library, library.int64(), origins.astype("<i8")),
     ]
     batch = library.RecordBatch.from_arrays(columns, schema=schema)
@@ -100,24 +90,23 @@ def _blocks(
     return library.Array.from_buffers(kind, len(sizes), buffers)
 
 
-def _keys(library: Any, records: bytes, starts: Int64Array, sizes: Int64Array) -> Any:
-    block = gather(records, starts, sizes) if some(sizes) else b""
-    return _blocks(library, library.string(), sizes, block, sizes > 0)
+def _keys(library: Any, parts: RecordParts) -> Any:
+    sizes = parts.sizes["key"]
+    return _blocks(library, library.string(), sizes, parts.cut("key"), sizes > 0)
 
 
-def _ids(
-    library: Any, records: bytes, starts: Int64Array, sizes: Int64Array, origins: Int64Array
-) -> Any:
+def _ids(library: Any, parts: RecordParts, origins: Int64Array) -> Any:
     """The ids that were given, and those that the server made where there was none."""
+    starts, sizes = parts.starts["id"], parts.sizes["id"]
     none = sizes == 0
     if not some(none):
-        return _blocks(library, library.string(), sizes, gather(records, starts, sizes))
+        return _blocks(library, library.string(), sizes, parts.cut("id"))
     made = _made_ids(origins)
     sizes = np.where(none, _MADE_ID_SIZE, sizes)
     if not every(none):
         numbers = np.arange(len(sizes), dtype=np.int64)
-        starts = np.where(none, len(records) + _MADE_ID_SIZE * numbers, starts)
-        made = gather(records + made, starts, sizes)
+        starts = np.where(none, len(parts.block) + _MADE_ID_SIZE * numbers, starts)
+        made = gather(bytes(parts.block) + made, starts, sizes)
     return _blocks(library, library.string(), sizes, made)
 
 
@@ -131,13 +120,13 @@ def _made_ids(origins: Int64Array) -> bytes:
     return out.tobytes()
 
 
-def _headers(library: Any, kind: Any, records: bytes, starts: Int64Array, sizes: Int64Array) -> Any:
+def _headers(library: Any, kind: Any, parts: RecordParts) -> Any:
+    starts, sizes = parts.starts["headers"], parts.sizes["headers"]
     if not some(sizes):
         return library.nulls(len(sizes), kind)
     values: list[list[tuple[str, bytes]] | None] = [None] * len(sizes)
     for row in np.flatnonzero(sizes).tolist():
         at = int(starts[row])
-        _, raw = split_own_backoff(records[at : at + int(sizes[row])])
-        if raw:
-            values[row] = [(key, text.encode()) for key, text in msgpack.unpackb(raw).items()]
+        headers = msgpack.unpackb(parts.block[at : at + int(sizes[row])])
+        values[row] = [(key, text.encode()) for key, text in headers.items()]
     return library.array(values, kind)

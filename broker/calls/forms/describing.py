@@ -5,25 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from delaylog.broker.engine.life import Life
+from delaylog.broker.engine.model import Found
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
+from delaylog.storage.records import Record
 
 
-def describe(
-    state: EngineState,
-    ref: int,
-    row: Any,
-    entry: Any,
-    shown: MessageState,
-    *,
-    id: str,
-    key: str,
-    tags: list[str],
-) -> dict[str, Any]:
+def describe(state: EngineState, found: Found, record: Record) -> dict[str, Any]:
     """All that is known of a message but its headers and its body."""
+    row, entry, shown = found.row, found.entry, found.state
     cause, expires = int(entry["cause"]), int(row["expires_at"])
     members: dict[str, Any] = {
-        "id": id or ref_to_id(int(row["origin"])),
+        "id": record.id or ref_to_id(found.origin),
         "state": shown.name.lower(),
         "cause": Cause(cause).name.lower() if cause else None,
         "deliver_at_ms": int(row["deliver_at"]),
@@ -32,11 +25,11 @@ def describe(
         "attempts": int(entry["attempts"]),
         "max_retry": int(row["max_retry"]),
         "priority": int(row["priority"]),
-        "key": key or None,
-        "tags": tags,
+        "key": record.key or None,
+        "tags": record.tags,
     }
     if shown is MessageState.LEASED:
-        until = state.leases.deadline_ms(int(entry["lease"]), ref)
+        until = state.leases.deadline_ms(int(entry["lease"]), found.ref)
         members["lease_until_ms"] = int(entry["time"]) if until is None else until
     elif shown >= MessageState.ACKED:
         members["ended_at_ms"] = int(entry["time"])

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.calls.forms.deliveries import split_record
 from delaylog.broker.calls.forms.describing import describe
 from delaylog.broker.calls.topics import group_counts
 from delaylog.broker.calls.writes import Change, change
@@ -23,6 +22,7 @@ from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import take_due, take_text, topic_key
+from delaylog.storage.records import split_record
 
 _READS: Final = "readonly noscript no_multi"
 _WRITES: Final = "write noscript no_multi"
@@ -59,11 +59,9 @@ def dl_get(run: Run, argv: Args) -> Reply:
         return None
     rows = np.array([found.row])
     record = state.hours.records(np.array([found.ref], np.int64), rows)
-    text, key, tags, headers, body = split_record(record, rows[0])
-    members = describe(
-        state, found.ref, found.row, found.entry, found.state, id=text, key=key, tags=tags
-    )
-    return _reply(members | {"headers": headers, "body": body})
+    sent = split_record(record, found.row)
+    members = describe(state, found, sent)
+    return _reply(members | {"headers": sent.headers, "body": sent.body})
 
 
 def _reply(value: object) -> Reply:

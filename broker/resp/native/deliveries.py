@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.forms.deliveries import split_record
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.writes import Settling, settle
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.run import Run
@@ -27,11 +29,11 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
 )
 from delaylog.broker.waiters import TopicKey
-from delaylog.storage.columns import some
-from delaylog.storage.layout import ref_to_id
+from delaylog.storage.layout import head_sizes
+from delaylog.storage.records import split_records
+from delaylog.storage.rows import bodies_only
 
 _FLAGS: Final = "write noscript no_multi"
-_META: Final = ("id_size", "key_size", "tags_size", "headers_size")
 
 
 @command("dl.receive", -3, "module", _FLAGS + " blocking")
@@ -69,15 +71,16 @@ def dl_receive(run: Run, argv: Args) -> Reply:
             group = take_text(argv[at], b"GROUP")
         at += 1
     owed = host.flush() or host.owes(run.session)
-    return host.answer_later(run, _receive(host, key, group, meta, options, owed=owed))
+    write = partial(_written, meta=meta, resp=run.session.resp)
+    return host.answer_later(run, _receive(host, key, group, options, write, owed=owed))
 
 
 async def _receive(
     host: NativeHost,
     key: TopicKey,
     group: str,
-    meta: bool,
     options: dict[str, Any],
+    write: Callable[[Delivery], bytes],
     *,
     owed: bool,
 ) -> Reply | Wire:
@@ -89,72 +92,65 @@ async def _receive(
     )
     if delivery is None:
         return []
-    return _with_meta(delivery) if meta else Wire(_plain(delivery))
+    return Wire(write(delivery))
 
 
-def _plain(delivery: Delivery) -> bytes:
+def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
     """The messages as they stand on the wire: one piece of formatting each."""
     rows, records, lease = delivery.rows, delivery.records, delivery.lease
     size = rows["size"].astype(np.int64)
     ends = np.cumsum(size)
-    starts = ends - size
-    ids: list[bytes] | None = None
-    meta = sum(rows[name].astype(np.int64) for name in _META)
-    assert isinstance(meta, np.ndarray)
-    if some(meta):
+    starts, ids = ends - size, [b""] * len(rows)
+    if not bodies_only(rows):
         id_ends = starts + rows["id_size"]
         ids = [records[a:b] for a, b in zip(starts.tolist(), id_ends.tolist(), strict=True)]
-        starts = starts + meta
-    out = [b"*%d\r\n" % len(rows)]
+        starts = starts + head_sizes(rows)
     columns = zip(
         delivery.origins.tolist(),
+        ids,
         starts.tolist(),
         ends.tolist(),
         rows["deliver_at"].tolist(),
         delivery.attempts.tolist(),
+        _meta(delivery, resp) if meta else [b""] * len(rows),
         strict=True,
     )
-    for at, (origin, start, end, due_ms, attempts) in enumerate(columns):
-        if ids is None or not ids[at]:
-            head = b"*5\r\n$17\r\n~%016x\r\n" % origin
-        else:
-            head = b"*5\r\n$%d\r\n%b\r\n" % (len(ids[at]), ids[at])
+    length = 9 if meta else 5
+    out = [b"*%d\r\n" % len(rows)]
+    for origin, own, start, end, due_ms, attempts, rest in columns:
+        text = own or b"~%016x" % origin
         out.append(
-            b"%b$32\r\n%016x%016x\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n"
-            % (head, lease, origin, end - start, records[start:end], due_ms, attempts)
+            b"*%d\r\n$%d\r\n%b\r\n$32\r\n%016x%016x\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n%b"
+            % (
+                length,
+                len(text),
+                text,
+                lease,
+                origin,
+                end - start,
+                records[start:end],
+                due_ms,
+                attempts,
+                rest,
+            )
         )
     return b"".join(out)
 
 
-def _with_meta(delivery: Delivery) -> list[Reply]:
-    """The messages with everything that was sent with them."""
+def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
+    """What else was sent with each message: priority, key, tags, headers."""
     rows = delivery.rows
-    size = rows["size"].astype(np.int64)
-    ends = np.cumsum(size).tolist()
-    starts = (np.cumsum(size) - size).tolist()
-    out: list[Reply] = []
-    for at, (origin, attempts) in enumerate(
-        zip(delivery.origins.tolist(), delivery.attempts.tolist(), strict=True)
-    ):
-        record = delivery.records[starts[at] : ends[at]]
-        text, key, tags, headers, body = split_record(record, rows[at])
+    records = split_records(delivery.records, rows)
+    for priority, record in zip(rows["priority"].tolist(), records, strict=True):
         pairs: list[Reply] = []
-        for name, value in headers.items():
+        for name, value in record.headers.items():
             pairs += [name.encode(), value.encode()]
-        out.append(
-            [
-                (text or ref_to_id(origin)).encode(),
-                b"%016x%016x" % (delivery.lease, origin),
-                body,
-                int(rows["deliver_at"][at]),
-                attempts,
-                int(rows["priority"][at]),
-                key.encode() if key else None,
-                [tag.encode() for tag in tags],
-                Map(pairs),
-            ]
-        )
-    return out
+        out: list[bytes] = []
+        encode_into(out, priority, resp)
+        encode_into(out, record.key.encode() if record.key else None, resp)
+        encode_into(out, [tag.encode() for tag in record.tags], resp)
+        encode_into(out, Map(pairs), resp)
+        yield b"".join(out)
 
 
 # --------------------------------------------------------------------------- settle

@@ -19,7 +19,7 @@ from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.node import Node
-from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, refused, written_ids
+from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.batch import decode_send
 from delaylog.storage.errors import BatchError
@@ -256,7 +256,9 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
         try:
             return call(run, argv)
         except (EngineError, BatchError) as error:
-            raise refused(error) from None
+            told = refusal(error)
+            assert told is not None, "both are refusals"
+            raise told from None
 
     verb.__doc__ = call.__doc__
     return verb

@@ -15,7 +15,6 @@ from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import (
     misplaced,
     plain_numbers,
-    refused,
     take_due,
     take_list,
     take_text,
@@ -24,13 +23,13 @@ from delaylog.broker.resp.native.words import (
     written_ids,
 )
 from delaylog.storage.batch import Column
-from delaylog.storage.errors import BatchError
 from delaylog.storage.message_fields import BY_OPTION, ID, MERGE, TAGS, from_text, pack_fields
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 
 
 @command("dl.send", -4, "module", _FLAGS)
+@translated
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
     host = run.executor.host
@@ -44,10 +43,7 @@ def dl_send(run: Run, argv: Args) -> Reply:
     if relative and len(argv) == 4:
         host.add_plain(key, body, due_ms, run.session)
         return WRITTEN
-    try:
-        fields = _take_options(argv) if len(argv) > 4 else {}
-    except BatchError as error:
-        raise refused(error) from None
+    fields = _take_options(argv) if len(argv) > 4 else {}
     merge = fields.pop(MERGE.name, None)
     host.add(key, Single(body, due_ms, relative, fields or None, merge), run.session)
     return WRITTEN

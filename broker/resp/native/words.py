@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.errors import EngineError, NotLeadingError
+from delaylog.broker.calls.problems import problem_of
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.columns import some
-from delaylog.storage.errors import BatchError, MemberError
+from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.message_fields import BY_NAME
 
@@ -142,27 +142,16 @@ def written_ids(refs: Int64Array) -> bytes:
     return lines.tobytes()
 
 
-def refused(error: EngineError | BatchError) -> CommandError:
-    """What a client is told of a refusal of the layers below."""
-    told = refusal(error)
-    assert told is not None
-    return told
-
-
 def refusal(error: Exception) -> CommandError | None:
-    """What a client is told of a refusal of the layers below; None if it is none."""
+    """What a client is told of a refusal of the layers below; None if it is a fault."""
     if isinstance(error, CommandError):
         return error
     if isinstance(error, NotLeadingError):
         return CommandError(READ_ONLY)
-    if isinstance(error, (EngineError, Problem)):
-        code, text = error.code, error.detail
-    elif isinstance(error, MemberError) and error.field in BY_NAME:
-        option = BY_NAME[error.field].option.decode()
-        code, text = "bad_request", f"{option} {error.what}"
-    elif isinstance(error, BatchError):
-        code, text = "bad_request", str(error)
-    else:
+    found = problem_of(error)
+    if found is None:
         return None
-    word = "ERR" if code == "bad_request" else code.replace("_", "").upper()
-    return CommandError(f"{word} {text}".encode())
+    text = found.detail
+    if isinstance(error, MemberError) and error.field in BY_NAME:
+        text = f"{BY_NAME[error.field].option.decode()} {error.what}"
+    return CommandError(f"{found.kind.word} {text}".encode())

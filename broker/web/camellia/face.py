@@ -18,7 +18,7 @@ import orjson
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_of
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
@@ -206,7 +206,7 @@ class CamelliaFace:
         return _health(self.health.idle)
 
 
-def _refuse(answer: dict[str, Any], problem: Problem) -> None:
+def _refuse(answer: dict[str, Any], problem: EngineError) -> None:
     refused = problem.code in ("bad_request", "too_large")
     answer["code"] = 400 if refused else 500
     answer["msg"] = problem.detail

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.forms.deliveries import split_record
 from delaylog.broker.engine.control import change_ended, end_found
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import just
 from delaylog.broker.engine.model import Delivery, Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import Cause, MessageState, ref_to_id
+from delaylog.storage.records import split_record, split_records
 
 CONSUMING: Final = int(MessageState.LEASED)
 
@@ -86,69 +86,33 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
 def found_members(state: EngineState, topic: Topic, found: Found) -> dict[str, Any]:
     """A message that was looked up."""
     refs, rows = np.array([found.ref], np.int64), np.array([found.row])
-    record = state.hours.records(refs, rows)
-    text, _, _, _, body = split_record(record, rows[0])
-    row = found.row
-    return members(
-        topic.name,
-        text or ref_to_id(found.origin),
-        body,
-        sent_at_ms=int(row["sent_at"]),
-        due_ms=int(row["deliver_at"]),
-        expires_at_ms=int(row["expires_at"]),
-        max_retry=int(row["max_retry"]),
-        retry=int(found.entry["attempts"]),
-        status=status_of(found),
-    )
+    record = split_record(state.hours.records(refs, rows), found.row)
+    msg_id, attempts = record.id or ref_to_id(found.origin), int(found.entry["attempts"])
+    return members(topic.name, msg_id, record.body, found.row, attempts, status_of(found))
 
 
 def delivered_members(topic_name: str, delivery: Delivery) -> list[dict[str, Any]]:
     """Messages that were handed out."""
-    rows = delivery.rows
-    ends = np.cumsum(rows["size"].astype(np.int64)).tolist()
-    columns = [rows[name].tolist() for name in ("sent_at", "deliver_at", "expires_at", "max_retry")]
-    out = []
-    start = 0
-    for k, (sent, due, expires, max_retry) in enumerate(zip(*columns, strict=True)):
-        text, _, _, _, body = split_record(delivery.records[start : ends[k]], rows[k])
-        start = ends[k]
-        out.append(
-            members(
-                topic_name,
-                text or ref_to_id(int(delivery.origins[k])),
-                body,
-                sent_at_ms=sent,
-                due_ms=due,
-                expires_at_ms=expires,
-                max_retry=max_retry,
-                retry=int(delivery.attempts[k]),
-                status=CONSUMING,
-            )
-        )
-    return out
+    records = split_records(delivery.records, delivery.rows)
+    columns = (delivery.origins.tolist(), delivery.attempts.tolist(), delivery.rows, records)
+    return [
+        members(topic_name, record.id or ref_to_id(origin), record.body, row, attempts, CONSUMING)
+        for origin, attempts, row, record in zip(*columns, strict=True)
+    ]
 
 
 def members(
-    topic_name: str,
-    msg_id: str,
-    body: bytes,
-    *,
-    sent_at_ms: int,
-    due_ms: int,
-    expires_at_ms: int,
-    max_retry: int,
-    retry: int,
-    status: int,
+    topic_name: str, msg_id: str, body: bytes, row: Any, attempts: int, status: int
 ) -> dict[str, Any]:
     """A `delayMsg`. Bytes that are no text show as replacement characters."""
     return {
         "topic": topic_name,
         "msgId": msg_id,
         "msg": body.decode("utf-8", "replace"),
-        "produceTime": sent_at_ms,
-        "triggerTime": due_ms,
-        "expireTime": expires_at_ms,
-        "maxRetry": max_retry,
-        "retry": retry,
+        "produceTime": int(row["sent_at"]),
+        "triggerTime": int(row["deliver_at"]),
+        "expireTime": int(row["expires_at"]),
+        "maxRetry": int(row["max_retry"]),
+        "retry": attempts,
         "status": status,
     }

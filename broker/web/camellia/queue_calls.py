@@ -106,18 +106,17 @@ class QueueCalls:
         if kept is not None:
             return {"msg": "success", "delayMsg": kept}
         due_ms = int(result.deliver_at_ms[row])
-        sent = messages.members(
-            name,
-            msg_id,
-            body,
-            sent_at_ms=due_ms - delay_ms,
-            due_ms=due_ms,
-            expires_at_ms=due_ms + ttl_ms,
-            max_retry=max_retry,
-            retry=0,
-            status=int(MessageState.WAITING if delay_ms else MessageState.READY),
-        )
-        return {"msg": "success", "delayMsg": sent}
+        shown = {
+            "sent_at": due_ms - delay_ms,
+            "deliver_at": due_ms,
+            "expires_at": due_ms + ttl_ms,
+            "max_retry": max_retry,
+        }
+        status = int(MessageState.WAITING if delay_ms else MessageState.READY)
+        return {
+            "msg": "success",
+            "delayMsg": messages.members(name, msg_id, body, shown, 0, status),
+        }
 
     async def _created_or_kept(
         self, ctx: Context, name: str, single: Single

@@ -14,13 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaylog.storage.layout import (
-    HOUR_MS,
-    NEVER_MS,
-    Cause,
-    Int64Array,
-    RowArray,
-)
+from delaylog.storage.layout import HOUR_MS, NEVER_MS, Cause, Int64Array, RowArray, head_sizes
 from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.states import CODES, GroupRows, refs_of, times_of
@@ -53,7 +47,6 @@ TEXT_COLUMNS: Final = (
     ("headers", HEADERS),
 )
 BODY_COLUMNS: Final = (("value", pa.binary()),)
-_HEADS: Final = ("id_size", "key_size", "tags_size", "headers_size")
 _STATE_NAMES: Final = pa.array(STATES)
 _CAUSE_NAMES: Final = pa.array([None if c is Cause.NONE else c.name.lower() for c in Cause])
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
@@ -147,10 +140,7 @@ def _named(codes: npt.NDArray[Any], names: Any) -> Any:
 
 
 def _body_sizes(rows: RowArray) -> Int64Array:
-    out = rows["size"].astype(np.int64)
-    for name in _HEADS:
-        out -= rows[name]
-    return out
+    return rows["size"] - head_sizes(rows)
 
 
 def _ids(rows: RowArray, records: Records | None) -> Any:

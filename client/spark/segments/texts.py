@@ -17,12 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
 from delaylog.storage.own_backoff import split_own_backoff
 
 _GAP_BYTES: Final = 65_536
 """So much between two records is read with them."""
-_PARTS: Final = ("id_size", "key_size", "tags_size", "headers_size")
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -42,9 +41,9 @@ class Records:
         offsets = rows["offset"].astype(np.int64)
         sizes = rows["size"].astype(np.int64)
         blocks: list[bytes] = []
-        bounds: Int64Array = np.empty((self._n, len(_PARTS) + 2), np.int64)
+        bounds: Int64Array = np.empty((self._n, len(TEXT_SIZES) + 2), np.int64)
         bounds[:, 0] = 0
-        for place, name in enumerate(_PARTS):
+        for place, name in enumerate(TEXT_SIZES):
             bounds[:, place + 1] = bounds[:, place] + rows[name]
         bounds[:, -1] = sizes
         bounds += _read(files, offsets, sizes, blocks)[:, None]
