@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 import msgpack
 import numpy as np
@@ -30,6 +30,10 @@ DONE, TOO_LATE, UNKNOWN = range(3)
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Numbers: TypeAlias = int | Sequence[int] | npt.NDArray[Any]
+_NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
+    name: field.column for name, field in COLUMNS.items() if field.column and not field.is_text
+}
+"""The numeric columns of a bulk send and their types."""
 Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[npt.NDArray[Any], bytes]
 
 
@@ -116,58 +120,70 @@ def ref_to_id(ref: int) -> str:
     return f"~{ref & 0xFFFF_FFFF_FFFF_FFFF:016x}"
 
 
-def encode_send(
-    bodies: Texts,
-    *,
-    deliver_at_ms: Numbers | None = None,
-    delay_ms: Numbers | None = None,
-    ids: Texts | None = None,
-    keys: Texts | None = None,
-    tags: Sequence[Sequence[str]] | None = None,
-    headers: Sequence[Mapping[str, str]] | None = None,
-    backoff: Sequence[Mapping[str, float] | None] | None = None,
-    merge: str | None = None,
-    producer: str | None = None,
-    sequence: int | None = None,
-    **numbers: Numbers | None,
-) -> bytes:
+class SendColumns(TypedDict, total=False):
+    """The columns of a bulk send beside its bodies, and what holds for all rows."""
+
+    deliver_at_ms: Numbers | None
+    delay_ms: Numbers | None
+    ids: Texts | None
+    keys: Texts | None
+    tags: Sequence[Sequence[str]] | None
+    headers: Sequence[Mapping[str, str]] | None
+    backoff: Sequence[Mapping[str, float] | None] | None
+    priority: Numbers | None
+    ttl_ms: Numbers | None
+    max_retry: Numbers | None
+    merge: str | None
+    producer: str | None
+    sequence: int | None
+
+
+def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
     """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns.
 
-    `numbers` are the numeric fields of a message (`storage/message_fields.py`): `priority`,
-    `ttl_ms`, `max_retry`. TypeError for another name.
+    TypeError for a column that a bulk body does not have.
     """
-    if (deliver_at_ms is None) == (delay_ms is None):
+    given: Mapping[str, Any] = columns
+    for name in given.keys() - SendColumns.__annotations__.keys():
+        raise TypeError(f"a bulk body has no column {name!r}")
+    if (columns.get("deliver_at_ms") is None) == (columns.get("delay_ms") is None):
         raise ValueError("give either deliver_at_ms or delay_ms")
+    producer, sequence = columns.get("producer"), columns.get("sequence")
     if (producer is None) != (sequence is None):
         raise ValueError("producer and sequence come together")
-    for name, texts in (("bodies", bodies), ("ids", ids), ("keys", keys), ("tags", tags)):
-        check_list(name, texts)
+    tags, headers, backoff = columns.get("tags"), columns.get("headers"), columns.get("backoff")
+    check_list("bodies", bodies)
+    for name in ("ids", "keys", "tags"):
+        check_list(name, given.get(name))
     n = rows_of("bodies", bodies)
     fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
-    _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", n)
-    _put_numbers(fields, "delay_ms", delay_ms, "<i8", n)
-    for name, column in numbers.items():
-        field = COLUMNS.get(name)
-        if field is None or field.column is None or field.is_text:
-            raise TypeError(f"a bulk body has no column {name!r}")
-        _put_numbers(fields, name, column, field.column, n)
+    for name, kind in _NUMBERS.items():
+        _put_numbers(fields, name, given.get(name), kind, n)
     _put_texts(fields, "body", "bodies", bodies, "<u4", n)
-    _put_texts(fields, "id", "id", ids, "<u2", n)
-    _put_texts(fields, "key", "key", keys, "<u2", n)
+    _put_texts(fields, "id", "id", columns.get("ids"), "<u2", n)
+    _put_texts(fields, "key", "key", columns.get("keys"), "<u2", n)
     if tags is not None:
         for each in tags:
             check_list("the tags of a row", each)
         _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
     if headers is not None or backoff is not None:
-        for name, given in (("headers", headers), ("backoff", backoff)):
-            if given is not None and len(given) != n:
-                raise ValueError(f"{name} holds {len(given)} values for {n} rows")
+        for name, column in (("headers", headers), ("backoff", backoff)):
+            if column is not None and len(column) != n:
+                raise ValueError(f"{name} holds {len(column)} values for {n} rows")
         nothing: list[None] = [None] * n
         rows = zip(headers or nothing, backoff or nothing, strict=True)
         packed = [pack_fields({"headers": each, "backoff": own}) for each, own in rows]
         texts = [each.get("headers", b"") for each in packed]
         _put_texts(fields, "headers", "headers", texts, "<u2", n)
-    return _pack(fields, merge=merge, producer=producer, sequence=sequence)
+    return _pack(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
+
+
+class SettleMembers(TypedDict, total=False):
+    """What settling takes beside the lease and its refs."""
+
+    except_refs: Numbers | None
+    delay_ms: int | None
+    lease_ms: int | None
 
 
 def encode_settle(

@@ -60,11 +60,12 @@ def check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} is not negative: {value}")
 
 
-def check_connection(call_timeout_s: object, tls: object) -> None:
+def check_connection(call_timeout_s: object, connections_max: object, tls: object) -> None:
     """TypeError, or ValueError, for a wait that is none, and for what says nothing about TLS.
 
     A bool would be taken for one by some libraries: False for looking at no certificate.
     """
+    check_whole("connections_max", connections_max, 1, INT64_MAX)
     check_seconds("call_timeout_s", call_timeout_s)
     assert isinstance(call_timeout_s, (int, float))
     if not 0 < call_timeout_s <= ANSWER_WAIT_S_MAX:

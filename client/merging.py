@@ -130,6 +130,15 @@ def merged_forecast(shapes: Shapes) -> Forecast:
     return first
 
 
+def purged(answers: Shapes) -> int:
+    """How many messages a purge ended."""
+    return sum(each["purged"] for each in answers)
+
+
+def nothing_to_tell(_: Shapes) -> None:
+    """Of calls that only say that they are done."""
+
+
 def _summed(one: Sequence[ForecastSlot], other: Sequence[ForecastSlot]) -> tuple[ForecastSlot, ...]:
     """By when they begin: brokers asked around a full minute begin with different ones."""
     counts: Counter[int] = Counter()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from delaylog.client.checks import INT64_MAX, check_text, check_texts, check_topic
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.message import Message
+from delaylog.client.models import PeekKeywords, ReceiveKeywords
 
 P = TypeVar("P")
 REPOLL_S: Final = 1.0
@@ -26,6 +27,16 @@ ANSWER_S: Final = 0.25
 is on its way, and what is not heard of is nobody's until the lease is over."""
 SWEEP_S: Final = 0.2
 """How often what nobody took is looked at while nobody receives."""
+
+
+class HowMuch(TypedDict):
+    """How many messages a receive takes at most, how long it waits, and for how long they are
+    leased.
+    """
+
+    max: int
+    wait_ms: int
+    lease_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,30 @@ class Wanted:
         check_text("group", group)
         wanted, chosen = check_texts("tags", tags), check_texts("ids", ids)
         return cls(topic, group, wanted, tags_mode, exact_tags, chosen)
+
+    @classmethod
+    def split(cls, topic: str, keywords: ReceiveKeywords | PeekKeywords) -> tuple[Wanted, HowMuch]:
+        """The keywords of a receive, in two. TypeError and ValueError say which is wrong."""
+        members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}
+        for name in members.keys() - ReceiveKeywords.__annotations__.keys():
+            raise TypeError(f"a receive has no argument {name!r}")
+        how_much: Any = {name: members.pop(name) for name in HowMuch.__annotations__}
+        group, tags, ids = (
+            members.pop("group", None),
+            members.pop("tags", ()),
+            members.pop("ids", ()),
+        )
+        check_topic(topic)
+        check_text("group", group)
+        tags, ids = check_texts("tags", tags), check_texts("ids", ids)
+        return cls(topic, group, tags, ids=ids, **members), how_much
+
+    def members(self) -> dict[str, Any]:
+        """As members of a request in JSON; what is absent stays out."""
+        members: dict[str, Any] = {} if self.group is None else {"group": self.group}
+        if self.tags:
+            members |= {"tags": list(self.tags), "tags_mode": self.tags_mode}
+        return members | ({"ids": list(self.ids)} if self.ids else {})
 
     def __post_init__(self) -> None:
         if self.tags_mode not in ("any", "all"):

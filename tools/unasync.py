@@ -53,6 +53,7 @@ RULES: Final = (
     (r"\basync_(?=[a-z])", ""),
     (r"\bAsync(?=(Shift|Worker)\b)", "Thread"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\b(a|A)n Async(?=[A-Z])", r"\1 "),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\ban asyncio client\b", "a client with threads"),

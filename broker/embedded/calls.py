@@ -165,8 +165,8 @@ class EmbeddedCalls:
 
     async def peek(self, topic: str, members: Mapping[str, Any]) -> list[MessageInfo]:
         """What is ready, without leasing it."""
-        answer = await self.carry(messages.peek(self.places, topic, **members))
-        return [MessageInfo.of(each) for each in answer["messages"]]
+        found = await self.carry(messages.peek(self.places, topic, **members))
+        return [MessageInfo.of(each) for each in found]
 
     async def get(self, topic: str, id: str, *, group: str | None, life: bool) -> MessageInfo:
         """One message with its state."""

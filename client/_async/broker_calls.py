@@ -7,11 +7,13 @@ carried out once, or its failure is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delaylog.client.bulk import Numbers, Texts, encode_send
-from delaylog.client.calls import control, topics, transactions
+from delaylog.client._async.carried import carried, carried_anywhere
+from delaylog.client.calls import control
+from delaylog.client.calls import topics as topic_calls
+from delaylog.client.calls import transactions as transaction_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 
@@ -34,7 +36,7 @@ class AsyncBrokerCalls:
 
     async def cluster(self) -> dict[str, Any]:
         """What the node that is asked knows of its cluster. NotFound when it is in none."""
-        status = await self._carry(topics.cluster())
+        status = await self._carry(topic_calls.cluster())
         self._transport.route.learn(status)
         return status
 
@@ -50,7 +52,7 @@ class AsyncBrokerCalls:
     async def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
         """Have another node lead (None: the fittest); who does, and how long it paused."""
         await self.leading()
-        return await self._carry(topics.hand_over(to))
+        return await self._carry(topic_calls.hand_over(to))
 
     async def change_members(
         self, action: str, nodes: Sequence[str], **contact: Any
@@ -60,166 +62,37 @@ class AsyncBrokerCalls:
         `contact`: name, peer, election_port, http, resp of a node to add or move.
         """
         await self.leading()
-        return await self._carry(topics.change_members(action, nodes, contact))
+        return await self._carry(topic_calls.change_members(action, nodes, contact))
 
-    async def clock(self, *, accept: bool = False) -> dict[str, Any]:
-        """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
-        return await self._carry(topics.clock(accept=accept))
+    clock = carried_anywhere(topic_calls.clock)
 
     # Jobs: the same for all messages that match
 
-    async def begin_job(
-        self, topic: str, action: str, filter: Mapping[str, Any], **members: Any
-    ) -> dict[str, Any]:
-        """Cancel, reschedule or replay whatever matches `filter`; the job that does it.
+    begin_job = carried(control.begin_job)
+    job = carried_anywhere(control.job)
+    jobs = carried_anywhere(control.jobs)
+    stop_job = carried_anywhere(control.stop_job)
 
-        `members`: rate (messages a second), deliver_at_ms or delay_ms, force.
-        """
-        return await self._carry(control.begin_job(self._places, topic, action, filter, **members))
+    # Topics, groups, and what is done to a topic as a whole
 
-    async def job(self, job: str) -> dict[str, Any]:
-        """How far a job is. NotFound when it is not known (any more)."""
-        return await self._carry(control.job(job))
-
-    async def jobs(self) -> dict[str, Any]:
-        """All jobs, the newest first."""
-        return await self._carry(control.jobs())
-
-    async def stop_job(self, job: str) -> dict[str, Any]:
-        """Stop a job; what it did stays done."""
-        return await self._carry(control.stop_job(job))
-
-    # Topics
-
-    async def topics(
-        self,
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        prefix: str | None = None,
-    ) -> dict[str, Any]:
-        """A page of the topics of the namespace, by name; `cursor` goes on behind a page."""
-        call = topics.topics(self._places, limit=limit, cursor=cursor, prefix=prefix)
-        return await self._carry(call)
-
-    async def get_topic(self, topic: str) -> dict[str, Any]:
-        """A topic, its settings and its counts."""
-        return await self._carry(topics.get_topic(self._places, topic))
-
-    async def put_topic(self, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a topic, or change its settings."""
-        return await self._carry(topics.put_topic(self._places, topic, settings))
-
-    async def drop_topic(self, topic: str, *, force: bool = False) -> dict[str, Any]:
-        """Delete a topic: an empty one, or by force any."""
-        return await self._carry(topics.drop_topic(self._places, topic, force=force))
-
-    async def stats(
-        self, topic: str, *, group: str | None = None, delay_buckets: bool = True
-    ) -> dict[str, Any]:
-        """Counts per state as a group sees them, rates, the oldest due time."""
-        return await self._carry(
-            topics.stats(self._places, topic, group=group, delay_buckets=delay_buckets)
-        )
-
-    async def forecast(
-        self,
-        topic: str,
-        *,
-        minutes: int | None = None,
-        hours: int | None = None,
-        group: str | None = None,
-    ) -> dict[str, Any]:
-        """Messages to come, per minute and per hour."""
-        return await self._carry(
-            topics.forecast(self._places, topic, minutes=minutes, hours=hours, group=group)
-        )
-
-    # Groups, and what is done to a topic as a whole
-
-    async def groups(self, topic: str) -> dict[str, Any]:
-        """The topic's groups, each with its counts."""
-        return await self._carry(topics.groups(self._places, topic))
-
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> dict[str, Any]:
-        """Make a group, which sees what is sent from now on, or change how it ends."""
-        return await self._carry(topics.put_group(self._places, topic, group, ephemeral=ephemeral))
-
-    async def drop_group(self, topic: str, group: str) -> dict[str, Any]:
-        """Drop a group; what waited for it alone has ended."""
-        return await self._carry(topics.drop_group(self._places, topic, group))
-
-    async def purge(
-        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
-    ) -> dict[str, Any]:
-        """End what waits or is ready, in one group or in all; `force`: what is leased too.
-
-        `erase`, with `force` and no group: every byte of the messages leaves the data folders;
-        `erasing` of the topic says for how long that goes on.
-        """
-        call = topics.purge(self._places, topic, group=group, force=force, erase=erase)
-        return await self._carry(call)
-
-    async def pause(self, topic: str) -> dict[str, Any]:
-        """Hand nothing out; sends and settles go on."""
-        return await self._carry(topics.pause(self._places, topic))
-
-    async def resume(self, topic: str) -> dict[str, Any]:
-        """Hand out again."""
-        return await self._carry(topics.resume(self._places, topic))
+    topics = carried(topic_calls.topics)
+    get_topic = carried(topic_calls.get_topic)
+    put_topic = carried(topic_calls.put_topic)
+    drop_topic = carried(topic_calls.drop_topic)
+    stats = carried(topic_calls.stats)
+    forecast = carried(topic_calls.forecast)
+    groups = carried(topic_calls.groups)
+    put_group = carried(topic_calls.put_group)
+    drop_group = carried(topic_calls.drop_group)
+    purge = carried(topic_calls.purge)
+    pause = carried(topic_calls.pause)
+    resume = carried(topic_calls.resume)
 
     # Transactions
 
-    async def begin(
-        self, transaction: str | None = None, *, ttl_ms: int | None = None
-    ) -> dict[str, Any]:
-        """Begin a transaction, or give an open one more time: {transaction, state, …}."""
-        return await self._carry(transactions.begin(transaction, ttl_ms=ttl_ms))
-
-    async def stage(
-        self,
-        transaction: str,
-        topic: str,
-        bodies: Texts,
-        *,
-        part: int = 0,
-        attempt: int = 0,
-        number: int = 0,
-        staged_by: str | None = None,
-        deliver_at_ms: Numbers | None = None,
-        delay_ms: Numbers | None = None,
-        **columns: Any,
-    ) -> dict[str, Any]:
-        """Stage columns (see `encode_send`); the same again is `already`. A delay counts from the
-        commit.
-        """
-        wire = encode_send(bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns)
-        call = transactions.stage(
-            transaction,
-            wire,
-            namespace=self._places.namespace,
-            topic=topic,
-            part=part,
-            attempt=attempt,
-            number=number,
-            producer=staged_by,
-        )
-        return await self._carry(call)
-
-    async def commit(
-        self, transaction: str, winners: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Send what these have staged: {part, attempt, rows} each, and `producer` where several."""
-        return await self._carry(transactions.commit(transaction, winners))
-
-    async def abort(self, transaction: str) -> dict[str, Any]:
-        """Drop all that was staged."""
-        return await self._carry(transactions.abort(transaction))
-
-    async def transaction(self, transaction: str) -> dict[str, Any]:
-        """How a transaction stands."""
-        return await self._carry(transactions.get(transaction))
-
-    async def transactions(self, limit: int | None = None) -> dict[str, Any]:
-        """Open ones, those on their way, the newest that ended."""
-        return await self._carry(transactions.listed(limit))
+    begin = carried_anywhere(transaction_calls.begin)
+    stage = carried(transaction_calls.stage)
+    commit = carried_anywhere(transaction_calls.commit)
+    abort = carried_anywhere(transaction_calls.abort)
+    transaction = carried_anywhere(transaction_calls.get)
+    transactions = carried_anywhere(transaction_calls.listed)

@@ -6,9 +6,8 @@ its home first and then the others.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.by_ids import ByIds
@@ -19,7 +18,15 @@ from delaylog.client.calls.places import Places
 from delaylog.client.due import due_members
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.merging import async_merged
-from delaylog.client.models import Changed, MessageInfo, Settled
+from delaylog.client.models import (
+    Changed,
+    DueKeywords,
+    ListKeywords,
+    MessageInfo,
+    Settled,
+    SettleKeywords,
+    list_query,
+)
 from delaylog.client.over_shards import list_failed
 from delaylog.client.receiving import bearable
 from delaylog.client.settling import Verb
@@ -62,18 +69,15 @@ class AsyncControlCalls:
         topic: str,
         id: str,
         *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
         priority: int | None = None,
         shard: str | None = None,
+        **due: Unpack[DueKeywords],
     ) -> Changed:
         """Another time (0 = now), or another priority, for one that waits or is ready.
 
         NotFound, TooLate.
         """
-        members = due_members(deliver_at_ms, delay_ms, at, delay)
+        members = due_members(**due)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
         call = control.reschedule(self._places, topic, id, priority=priority, **members)
@@ -85,10 +89,8 @@ class AsyncControlCalls:
         verb: Verb,
         ids: Sequence[str],
         *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
-        group: str | None = None,
         shard: str | None = None,
+        **members: Unpack[SettleKeywords],
     ) -> list[Settled]:
         """`ack`, `nack` or `extend` by bare ids, whoever has the messages.
 
@@ -100,15 +102,7 @@ class AsyncControlCalls:
             ids,
             shard,
             found,
-            lambda named: message_calls.settle_forced(
-                self._places,
-                topic,
-                verb,
-                named,
-                delay_ms=delay_ms,
-                lease_ms=lease_ms,
-                group=group,
-            ),
+            lambda named: message_calls.settle_forced(self._places, topic, verb, named, **members),
             Settled,
         )
 
@@ -117,17 +111,14 @@ class AsyncControlCalls:
         topic: str,
         ids: Sequence[str],
         *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
         shard: str | None = None,
+        **due: Unpack[DueKeywords],
     ) -> list[Changed]:
         """Let dead messages live again, now or at a time: `done`, `too_late` or `unknown` each.
 
         Of several shards: ReplayFailed where one that fails may have some of them.
         """
-        members = due_members(deliver_at_ms, delay_ms, at, delay)
+        members = due_members(**due)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         return await self._look_for(
             ids,
@@ -142,13 +133,8 @@ class AsyncControlCalls:
         topic: str,
         *,
         state: str | Sequence[str] | None = None,
-        due_from: int | None = None,
-        due_to: int | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        group: str | None = None,
-        bodies: bool = False,
         shard: str | None = None,
+        **filter: Unpack[ListKeywords],
     ) -> AsyncIterator[MessageInfo]:
         """The topic's messages in due order, page by page as they are read; see Lists in HTTP.md.
 
@@ -156,49 +142,28 @@ class AsyncControlCalls:
         shards one that is away ends the list by ShardsFailed: `shard=` lists the others.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
-        return self._listed(
-            topic,
-            "messages",
-            shard,
-            state=states,
-            due_from=due_from,
-            due_to=due_to,
-            tag=tag,
-            key=key,
-            group=group,
-            bodies=bodies or None,
-        )
+        return self._listed(topic, "messages", shard, filter, {"state": states})
 
     def dead(
         self,
         topic: str,
         *,
-        due_from: int | None = None,
-        due_to: int | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        group: str | None = None,
-        bodies: bool = False,
         history: bool = True,
         shard: str | None = None,
+        **filter: Unpack[ListKeywords],
     ) -> AsyncIterator[MessageInfo]:
         """Dead letters in due order, with how each died (`life`) unless `history` is False."""
-        return self._listed(
-            topic,
-            "dead",
-            shard,
-            due_from=due_from,
-            due_to=due_to,
-            tag=tag,
-            key=key,
-            group=group,
-            bodies=bodies or None,
-            history=None if history else False,
-        )
+        return self._listed(topic, "dead", shard, filter, {} if history else {"history": False})
 
     def _listed(
-        self, topic: str, kind: str, shard: str | None, **query: str | int | bool | None
+        self,
+        topic: str,
+        kind: str,
+        shard: str | None,
+        filter: ListKeywords,
+        own: Mapping[str, str | bool | None],
     ) -> AsyncIterator[MessageInfo]:
+        query = {**list_query(filter), **own}
         places = range(len(self._links)) if shard is None else [self._topology.at(shard)]
         several = len(places) > 1
         lists = [self._one_list(self._links[at], topic, kind, several, query) for at in places]

@@ -7,15 +7,18 @@ alike; names, values and failures are those of the clients.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Protocol, Unpack
 
 from delaylog.client.message import Message
 from delaylog.client.models import (
     Changed,
+    DueKeywords,
     GroupInfo,
+    ListKeywords,
     MessageInfo,
     NewMessage,
+    PeekKeywords,
+    ReceiveKeywords,
     SendKeywords,
     Sent,
     Settled,
@@ -36,19 +39,7 @@ class AsyncQueueClient(Protocol):
     ) -> Awaitable[Sent]:
         """Send one message; without a time it is due now. Answered when it is on disk."""
 
-    async def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
+    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
 
     async def send_many(
@@ -59,9 +50,7 @@ class AsyncQueueClient(Protocol):
     ) -> list[Sent]:
         """Send all of them; what became of each, in their order."""
 
-    async def peek(
-        self, topic: str, *, max: int = 1, group: str | None = None
-    ) -> list[MessageInfo]:
+    async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """What is ready now, without leasing it."""
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
@@ -90,21 +79,13 @@ class AsyncQueueClient(Protocol):
         topic: str,
         id: str,
         *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
         priority: int | None = None,
+        **due: Unpack[DueKeywords],
     ) -> Changed:
         """Another time or priority for one that waits or is ready. NotFound, TooLate."""
 
     async def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
+        self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]
     ) -> list[Changed]:
         """Let dead messages live again, with a result each."""
 
@@ -113,16 +94,11 @@ class AsyncQueueClient(Protocol):
         topic: str,
         *,
         state: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        group: str | None = None,
-        bodies: bool = False,
+        **filter: Unpack[ListKeywords],
     ) -> AsyncIterator[MessageInfo]:
         """The topic's messages in due order."""
 
-    def dead(
-        self, topic: str, *, group: str | None = None, bodies: bool = False
-    ) -> AsyncIterator[MessageInfo]:
+    def dead(self, topic: str, **filter: Unpack[ListKeywords]) -> AsyncIterator[MessageInfo]:
         """Dead letters in due order."""
 
     async def topics(self) -> list[TopicInfo]:

@@ -8,14 +8,14 @@ topic has or is (put, drop) ends at the first refusal; everything else is asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from delaylog.client._async.carried import on_all_shards
 from delaylog.client._async.link import AsyncLink
-from delaylog.client.calls import topics
-from delaylog.client.calls.call import Call
+from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import ClientError, ShardsFailed
+from delaylog.client.errors import ShardsFailed
 from delaylog.client.merging import (
     merged_forecast,
     merged_group,
@@ -23,11 +23,10 @@ from delaylog.client.merging import (
     merged_stats,
     merged_topic,
     merged_topics,
+    nothing_to_tell,
+    purged,
 )
-from delaylog.client.models import Forecast, GroupInfo, Stats, TopicInfo, TopicSettings
-from delaylog.client.over_shards import OverShards, Shape
-
-T = TypeVar("T")
+from delaylog.client.models import TopicInfo, TopicSettings
 
 
 class AsyncTopicCalls:
@@ -41,9 +40,8 @@ class AsyncTopicCalls:
         found: list[TopicInfo] = []
         cursor = None
         while True:
-            call = topics.topics(self._places, cursor=cursor)
             try:
-                page = await self._ask("the list of topics", call, merged_topics, may_lack=False)
+                page = await self._topics_page(cursor=cursor)
             except ShardsFailed as error:
                 # What this call returns for a shard is a list, and the answers are pages.
                 error.answers = {shard: one.topics for shard, one in error.answers.items()}
@@ -53,108 +51,22 @@ class AsyncTopicCalls:
             if cursor is None:
                 return found
 
-    async def get_topic(self, topic: str) -> TopicInfo:
-        """A topic, its settings and its counts. NotFound."""
-        call = topics.get_topic(self._places, topic)
-        return await self._ask(f"topic {topic!r}", call, merged_topic)
-
     async def put_topic(
         self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
     ) -> TopicInfo:
         """Make a topic, or replace its settings. Conflict where `slots` differ."""
         given = settings.members() if isinstance(settings, TopicSettings) else dict(settings or {})
-        call = topics.put_topic(self._places, topic, given)
-        return await self._ask(
-            f"put_topic of {topic!r}", call, merged_topic, go_on=False, may_lack=False
-        )
+        return await self._put_topic(topic, given)
 
-    async def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Delete a topic: an empty one (Conflict), or by force any. NotFound."""
-        call = topics.drop_topic(self._places, topic, force=force)
-        await self._ask(f"drop_topic of {topic!r}", call, _nothing, go_on=False)
-
-    async def stats(
-        self, topic: str, *, group: str | None = None, delay_buckets: bool = False
-    ) -> Stats:
-        """Counts by state as a group sees them, rates, the oldest due time. NotFound.
-
-        `delay_buckets` also counts waiting messages by how far off they are, which costs more.
-        """
-        call = topics.stats(self._places, topic, group=group, delay_buckets=delay_buckets)
-        return await self._ask(f"stats of {topic!r}", call, merged_stats)
-
-    async def forecast(
-        self,
-        topic: str,
-        *,
-        minutes: int | None = None,
-        hours: int | None = None,
-        group: str | None = None,
-    ) -> Forecast:
-        """Messages to come, per minute and per hour. NotFound."""
-        call = topics.forecast(self._places, topic, minutes=minutes, hours=hours, group=group)
-        return await self._ask(f"forecast of {topic!r}", call, merged_forecast)
-
-    async def purge(
-        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
-    ) -> int:
-        """End what waits or is ready; `force`: what is leased too. How many that were.
-
-        `erase`, with `force` and no group: every byte of the messages leaves the data folders;
-        `erasing` of the topic says for how long that goes on. ShardsFailed says where it was done,
-        and how many that were, and where not.
-        """
-        call = topics.purge(self._places, topic, group=group, force=force, erase=erase)
-        return await self._ask(f"purge of {topic!r}", call, _purged)
-
-    async def pause(self, topic: str) -> None:
-        """Hand nothing out; sends and settles go on."""
-        await self._ask(f"pause of {topic!r}", topics.pause(self._places, topic), _nothing)
-
-    async def resume(self, topic: str) -> None:
-        """Hand out again."""
-        await self._ask(f"resume of {topic!r}", topics.resume(self._places, topic), _nothing)
-
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        """The topic's groups, each with its counts."""
-        call = topics.groups(self._places, topic)
-        return await self._ask(f"groups of {topic!r}", call, merged_groups)
-
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on, or change how it ends."""
-        call = topics.put_group(self._places, topic, group, ephemeral=ephemeral)
-        what = f"put_group of {group!r} of {topic!r}"
-        return await self._ask(what, call, merged_group, go_on=False, may_lack=False)
-
-    async def drop_group(self, topic: str, group: str) -> None:
-        """Drop a group; what waited for it alone has ended."""
-        what = f"drop_group of {group!r} of {topic!r}"
-        call = topics.drop_group(self._places, topic, group)
-        await self._ask(what, call, _nothing, go_on=False)
-
-    async def _ask(
-        self,
-        what: str,
-        call: Call[dict[str, Any]],
-        read: Callable[[Sequence[Shape]], T],
-        *,
-        go_on: bool = True,
-        may_lack: bool = True,
-    ) -> T:
-        """The call at every shard; see OverShards."""
-        said = OverShards(what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack)
-        for link in self._links:
-            try:
-                said.answered(link.name, await link.carry(call))
-            except ClientError as error:
-                if not said.failed(link.name, error):
-                    break
-        return said.joined(read)
-
-
-def _purged(answers: Sequence[Shape]) -> int:
-    return sum(each["purged"] for each in answers)
-
-
-def _nothing(_: Sequence[Shape]) -> None:
-    """There is nothing to tell but that it is done."""
+    _topics_page = on_all_shards(topic_calls.topics, merged_topics, may_lack=False)
+    _put_topic = on_all_shards(topic_calls.put_topic, merged_topic, go_on=False, may_lack=False)
+    get_topic = on_all_shards(topic_calls.get_topic, merged_topic)
+    drop_topic = on_all_shards(topic_calls.drop_topic, nothing_to_tell, go_on=False)
+    stats = on_all_shards(topic_calls.cheap_stats, merged_stats)
+    forecast = on_all_shards(topic_calls.forecast, merged_forecast)
+    purge = on_all_shards(topic_calls.purge, purged)
+    pause = on_all_shards(topic_calls.pause, nothing_to_tell)
+    resume = on_all_shards(topic_calls.resume, nothing_to_tell)
+    groups = on_all_shards(topic_calls.groups, merged_groups)
+    put_group = on_all_shards(topic_calls.put_group, merged_group, go_on=False, may_lack=False)
+    drop_group = on_all_shards(topic_calls.drop_group, nothing_to_tell, go_on=False)

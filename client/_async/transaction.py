@@ -7,10 +7,10 @@ repeated, so a lost answer is asked for again and adds nothing.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from delaylog.client._async.plain_client import AsyncPlainClient
-from delaylog.client.bulk import Numbers, Texts, rows_of
+from delaylog.client.bulk import SendColumns, Texts, rows_of
 from delaylog.client.checks import check_list
 from delaylog.client.errors import ClientError
 from delaylog.client.staged_bodies import StagedBodies
@@ -36,15 +36,7 @@ class AsyncTransaction:
         await self._broker.begin(self.id, ttl_ms=self._ttl_ms)
         return self
 
-    async def stage(
-        self,
-        topic: str,
-        bodies: Texts,
-        *,
-        deliver_at_ms: Numbers | None = None,
-        delay_ms: Numbers | None = None,
-        **columns: Any,
-    ) -> int:
+    async def stage(self, topic: str, bodies: Texts, **columns: Unpack[SendColumns]) -> int:
         """Stage messages as columns, see `bulk.encode_send`; how many.
 
         A delay counts from the commit; without a time they are due then.
@@ -52,18 +44,10 @@ class AsyncTransaction:
         check_list("bodies", bodies)
         if rows_of("bodies", bodies) == 0:
             return 0
-        if deliver_at_ms is None and delay_ms is None:
-            delay_ms = 0
+        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
+            columns["delay_ms"] = 0
         number = self._bodies.next_number()
-        answer = await self._broker.stage(
-            self.id,
-            topic,
-            bodies,
-            number=number,
-            deliver_at_ms=deliver_at_ms,
-            delay_ms=delay_ms,
-            **columns,
-        )
+        answer = await self._broker.stage(self.id, topic, bodies, number=number, **columns)
         rows = int(answer["rows"])
         self._bodies.rows += rows
         return rows

@@ -49,7 +49,7 @@ class AsyncTransport:
         failover_s: float = FAILOVER_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        check_connection(call_timeout_s, tls)
+        check_connection(call_timeout_s, connections_max, tls)
         self.route = route
         self._headers = authorization(token)
         self._call_timeout_s = call_timeout_s

@@ -10,13 +10,12 @@ Made from client/_async/client.py by `make twins`: change that one.
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.control_calls import ControlCalls
@@ -27,25 +26,22 @@ from delaylog.client._sync.send_calls import SendCalls
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.transaction import Transaction
 from delaylog.client._sync.workers.consuming import Consuming
-from delaylog.client.bulk import Numbers, SendAnswer, Texts, encode_send
+from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import check_text, check_whole
 from delaylog.client.errors import ClientError, NotReached
-from delaylog.client.exchanging import CALL_TIMEOUT_S
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
-from delaylog.client.models import MessageInfo, Settled
+from delaylog.client.models import MessageInfo, PeekKeywords, ReceiveKeywords, Settled
+from delaylog.client.options import ClientOptions, split_options
 from delaylog.client.patience import Patience
 from delaylog.client.receiving import Wanted, verdict
-from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox, SendLimits
+from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
 from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
@@ -62,20 +58,11 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         self,
         *endpoints: str | Shard,
         namespace: str = "default",
-        token: str | None = None,
         zone: str | None = None,
         sharding: Sharding | None = None,
         producer: str | None = None,
-        linger_ms: float = 0,
-        batch_max: int = 10_000,
-        batch_bytes_max: int = 4 << 20,
-        pending_max: int = 100_000,
-        pending_bytes_max: int = 256 << 20,
-        retry_for_s: float = 60.0,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        connections_max: int = 100,
-        tls: ssl.SSLContext | None = None,
         hooks: Hooks | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
         """`zone` is where this client stands, `sharding` is by key unless it is given.
 
@@ -91,24 +78,15 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
 
         check_hooks(hooks)
         check_text("zone", zone)
-        check_whole("connections_max", connections_max, 1)
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
-        self._retry_for_s = retry_for_s
-        limits = SendLimits(
-            linger_ms, batch_max, batch_bytes_max, pending_max, pending_bytes_max, retry_for_s
-        )
+        limits, connection = split_options(options)
+        self._retry_for_s = limits.retry_for_s
         self._links = tuple(
             Link(
                 shard,
                 self._places,
-                Transport(
-                    LeaderRoute(shard.url, shard.members),
-                    token=token,
-                    call_timeout_s=call_timeout_s,
-                    connections_max=connections_max,
-                    tls=tls,
-                ),
+                Transport(LeaderRoute(shard.url, shard.members), **connection),
             )
             for shard in self._topology.shards
         )
@@ -194,22 +172,15 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
     # Sending
 
     def send_columns(
-        self,
-        topic: str,
-        bodies: Texts,
-        *,
-        deliver_at_ms: Numbers | None = None,
-        delay_ms: Numbers | None = None,
-        shard: str | None = None,
-        **columns: Any,
+        self, topic: str, bodies: Texts, *, shard: str | None = None, **columns: Unpack[SendColumns]
     ) -> SendAnswer:
         """Send numpy columns, see `bulk.encode_send`, as one request that adds its rows once.
 
         It is repeated for `retry_for_s`. Without a time it is now. With several shards all rows go
         to one: the named one, or any where none of them has a home (ValueError otherwise).
         """
-        if deliver_at_ms is None and delay_ms is None:
-            delay_ms = 0
+        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
+            columns["delay_ms"] = 0
         has_home = columns.get("ids") is not None or columns.get("keys") is not None
         if shard is None and has_home and len(self._links) > 1:
             if self._topology.home("id") is not None:
@@ -217,14 +188,8 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         order = self._topology.order() if shard is None else [self._topology.at(shard)]
         numbering = self._outbox.producers.take()
         try:
-            wire = encode_send(
-                bodies,
-                deliver_at_ms=deliver_at_ms,
-                delay_ms=delay_ms,
-                producer=numbering.producer,
-                sequence=numbering.take(),
-                **columns,
-            )
+            columns["producer"], columns["sequence"] = numbering.producer, numbering.take()
+            wire = encode_send(bodies, **columns)
             return self._post_columns(topic, wire, order)
         finally:
             self._outbox.producers.give_back(numbering)
@@ -248,20 +213,8 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
 
     # Receiving and settling
 
-    def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
-        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first.
+    def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
+        """Lease up to `max` ready messages (1), waiting up to `wait_ms` (0) for the first.
 
         They are yours for `lease_ms` (None: what the topic says). `tags` are looked at by the
         broker; with `exact_tags` once more here. From several shards it is whatever comes first;
@@ -269,38 +222,31 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         AnswerLost: what it may have leased comes again when the lease ends; a single broker is not
         asked again.
         """
-        wanted = Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
-        return self._receiver.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        wanted, how_much = Wanted.split(topic, asked)
+        return self._receiver.receive(wanted, **how_much)
 
-    def peek(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        ids: Sequence[str] = (),
-    ) -> list[MessageInfo]:
-        """What is ready now, without leasing it; of several shards one after the other.
+    def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
+        """Up to `max` messages (1) that are ready now, without leasing them; of several shards one
+        after the other.
 
         One that cannot be reached is passed over, and NotReached is raised when none can.
         """
+        wanted, how_much = Wanted.split(topic, asked)
+        most = how_much["max"]
         found: list[MessageInfo] = []
         errors: list[ClientError] = []
         for at in self._topology.order():
             link = self._links[at]
-            members = {"tags": list(tags), "tags_mode": tags_mode} if tags else {}
-            members |= {"ids": list(ids)} if ids else {}
-            members |= {"group": group} if group is not None else {}
-            call = message_calls.peek(self._places, topic, max=max - len(found), **members)
+            call = message_calls.peek(
+                self._places, topic, max=most - len(found), **wanted.members()
+            )
             try:
-                answer = link.carry(call)
+                shapes = link.carry(call)
             except ClientError as error:
                 errors.append(error)
                 continue
-            found += [MessageInfo.of(each, link.name) for each in answer["messages"]]
-            if len(found) >= max:
+            found += [MessageInfo.of(each, link.name) for each in shapes]
+            if len(found) >= most:
                 return found
         wrong = verdict(errors, len(self._links))
         if wrong is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.calls import messages as message_calls
@@ -20,7 +20,7 @@ from delaylog.client.exact_tags import split_by_tags
 from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.receiving import Wanted
+from delaylog.client.receiving import HowMuch, Wanted
 from delaylog.client.settling import Share, Verb, shares
 from delaylog.client.sharding import Shard
 
@@ -54,21 +54,9 @@ class Link:
         call = message_calls.send_wire(self.places, topic, wire)
         return self.transport.carry(call, on_repeat=on_repeat)
 
-    def receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> list[Message]:
+    def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
         """Lease up to `max` messages of this shard, all under one lease."""
-        call = message_calls.receive_batch(
-            self.places,
-            wanted.topic,
-            max=max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            group=wanted.group,
-            tags=wanted.tags,
-            tags_mode=wanted.tags_mode,
-            ids=wanted.ids,
-        )
+        call = message_calls.receive_batch(self.places, wanted, **how_much)
         columns = self.carry(call.again())
         found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
         if not wanted.exact_tags:

@@ -10,25 +10,18 @@ Made from client/_async/plain_client.py by `make twins`: change that one.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from delaylog.client._sync.broker_calls import BrokerCalls
-from delaylog.client.bulk import (
-    ChangeAnswer,
-    Numbers,
-    ReceivedBatch,
-    SendAnswer,
-    SettleAnswer,
-    Texts,
-)
+from delaylog.client._sync.carried import carried
+from delaylog.client.bulk import Numbers, SettleAnswer
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
-from delaylog.client.exchanging import CALL_TIMEOUT_S, FAILOVER_S
+from delaylog.client.exchanging import FAILOVER_S
 from delaylog.client.leader_route import LeaderRoute
-from delaylog.client.models import Received, Sent
+from delaylog.client.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from delaylog.client._sync.transport import Transport
@@ -46,24 +39,16 @@ class PlainClient(BrokerCalls):
         base_url: str,
         *,
         namespace: str = "default",
-        token: str | None = None,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        connections_max: int = 100,
         members: Sequence[str] = (),
         failover_s: float = FAILOVER_S,
-        tls: ssl.SSLContext | None = None,
+        **connection: Unpack[ConnectionOptions],
     ) -> None:
         # Here, since only a client of a broker elsewhere needs what carries HTTP.
         from delaylog.client._sync.transport import Transport
 
         self._places = Places(namespace)
         self._transport = Transport(
-            LeaderRoute(base_url, members),
-            token=token,
-            call_timeout_s=call_timeout_s,
-            connections_max=connections_max,
-            failover_s=failover_s,
-            tls=tls,
+            LeaderRoute(base_url, members), failover_s=failover_s, **connection
         )
 
     @classmethod
@@ -92,89 +77,15 @@ class PlainClient(BrokerCalls):
 
     # Sending
 
-    def send(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        idempotency_key: str | None = None,
-        **members: Any,
-    ) -> Sent:
-        """Send one message; `members` are the optional ones of the API (id, key, tags, …)."""
-        call = messages.send(
-            self._places,
-            topic,
-            body,
-            deliver_at_ms=deliver_at_ms,
-            delay_ms=delay_ms,
-            idempotency_key=idempotency_key,
-            **members,
-        )
-        return self._carry(call)
-
-    def send_many(self, topic: str, shapes: Sequence[Mapping[str, Any]]) -> list[Sent]:
-        """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
-        return self._carry(messages.send_many(self._places, topic, shapes))
-
-    def send_bulk(
-        self,
-        topic: str,
-        bodies: Texts,
-        *,
-        deliver_at_ms: Numbers | None = None,
-        delay_ms: Numbers | None = None,
-        **columns: Any,
-    ) -> SendAnswer:
-        """Send many messages as columns; see `encode_send` for the optional ones.
-
-        With `producer` and `sequence` the call may be repeated after AnswerLost: the broker then
-        answers what it answered first and adds nothing.
-        """
-        call = messages.send_columns(
-            self._places, topic, bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns
-        )
-        return self._carry(call)
+    send = carried(messages.send)
+    send_many = carried(messages.send_many)
+    send_bulk = carried(messages.send_columns)
 
     # Receiving and settling
 
-    def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        **members: Any,
-    ) -> Received:
-        """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
-        return self._carry(
-            messages.receive(
-                self._places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members
-            )
-        )
-
-    def receive_bulk(
-        self,
-        topic: str,
-        *,
-        max: int = 1000,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        **members: Any,
-    ) -> ReceivedBatch:
-        """Lease up to `max` ready messages as columns, all under one lease."""
-        return self._carry(
-            messages.receive_columns(
-                self._places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members
-            )
-        )
-
-    def peek(self, topic: str, *, max: int = 1, **members: Any) -> list[dict[str, Any]]:
-        """What is ready now, without leasing it."""
-        answer = self._carry(messages.peek(self._places, topic, max=max, **members))
-        return list(answer["messages"])
+    receive = carried(messages.receive)
+    receive_bulk = carried(messages.receive_columns)
+    peek = carried(messages.peek)
 
     def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
         """Settle for good. Per receipt: done, gone (the lease ended first) or unknown."""
@@ -194,9 +105,7 @@ class PlainClient(BrokerCalls):
             messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
         )
 
-    def settle_forced(self, topic: str, verb: str, ids: Sequence[str], **members: Any) -> list[str]:
-        """ack, nack or extend (`verb`) by bare ids, whoever has the messages."""
-        return self._carry(messages.settle_forced(self._places, topic, verb, ids, **members))
+    settle_forced = carried(messages.settle_forced)
 
     def ack_bulk(
         self,
@@ -238,93 +147,12 @@ class PlainClient(BrokerCalls):
 
     # One message, many messages
 
-    def get(
-        self, topic: str, message_id: str, *, life: bool = False, group: str | None = None
-    ) -> dict[str, Any]:
-        """The message with its state as a group sees it; `life` adds its steps.
-
-        NotFound when it is not known.
-        """
-        return self._carry(control.get(self._places, topic, message_id, life=life, group=group))
-
-    def page(self, topic: str, **query: str | int | bool | None) -> dict[str, Any]:
-        """A page of the topic's messages; pass its `cursor` for the next one until it is None."""
-        return self._carry(control.page(self._places, topic, "messages", **query))
-
-    def dead(self, topic: str, **query: str | int | bool | None) -> dict[str, Any]:
-        """A page of the topic's dead letters, likewise."""
-        return self._carry(control.page(self._places, topic, "dead", **query))
-
-    def cancel(self, topic: str, message_id: str, *, force: bool = False) -> dict[str, Any]:
-        """Cancel before delivery. TooLate (with `state`), NotFound."""
-        return self._carry(control.cancel(self._places, topic, message_id, force=force))
-
-    def reschedule(
-        self,
-        topic: str,
-        message_id: str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Change when (0 = now) or how urgently it is delivered; fails as `cancel` does."""
-        call = control.reschedule(
-            self._places,
-            topic,
-            message_id,
-            deliver_at_ms=deliver_at_ms,
-            delay_ms=delay_ms,
-            priority=priority,
-        )
-        return self._carry(call)
-
-    def cancel_bulk(
-        self, topic: str, *, refs: Numbers | None = None, ids: Texts | None = None
-    ) -> ChangeAnswer:
-        """Cancel many, with a result each."""
-        return self._carry(
-            control.change_columns(self._places, topic, "cancel", refs=refs, ids=ids)
-        )
-
-    def reschedule_bulk(
-        self,
-        topic: str,
-        *,
-        deliver_at_ms: Numbers,
-        refs: Numbers | None = None,
-        ids: Texts | None = None,
-    ) -> ChangeAnswer:
-        """Give many a new time, with a result each."""
-        call = control.change_columns(
-            self._places, topic, "reschedule", refs=refs, ids=ids, deliver_at_ms=deliver_at_ms
-        )
-        return self._carry(call)
-
-    def replay_bulk(
-        self,
-        topic: str,
-        *,
-        refs: Numbers | None = None,
-        ids: Texts | None = None,
-        deliver_at_ms: Numbers | None = None,
-    ) -> ChangeAnswer:
-        """Let many dead messages live again, at a time or now, with a result each."""
-        call = control.change_columns(
-            self._places, topic, "replay", refs=refs, ids=ids, deliver_at_ms=deliver_at_ms
-        )
-        return self._carry(call)
-
-    def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-    ) -> list[dict[str, Any]]:
-        """Let dead messages live again. Per id a result: done, too_late (with state), unknown."""
-        call = control.change_many(
-            self._places, topic, "replay", ids, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms
-        )
-        return self._carry(call)
+    get = carried(control.get)
+    page = carried(control.messages_page)
+    dead = carried(control.dead_page)
+    cancel = carried(control.cancel)
+    reschedule = carried(control.reschedule)
+    replay = carried(control.replay)
+    cancel_bulk = carried(control.cancel_columns)
+    reschedule_bulk = carried(control.reschedule_columns)
+    replay_bulk = carried(control.replay_columns)

@@ -9,15 +9,18 @@ Made from client/_async/surface.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Protocol, Unpack
 
 from delaylog.client.message import Message
 from delaylog.client.models import (
     Changed,
+    DueKeywords,
     GroupInfo,
+    ListKeywords,
     MessageInfo,
     NewMessage,
+    PeekKeywords,
+    ReceiveKeywords,
     SendKeywords,
     Sent,
     Settled,
@@ -38,19 +41,7 @@ class QueueClient(Protocol):
     ) -> Sent:
         """Send one message; without a time it is due now. Answered when it is on disk."""
 
-    def receive(
-        self,
-        topic: str,
-        *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
+    def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
 
     def send_many(
@@ -61,7 +52,7 @@ class QueueClient(Protocol):
     ) -> list[Sent]:
         """Send all of them; what became of each, in their order."""
 
-    def peek(self, topic: str, *, max: int = 1, group: str | None = None) -> list[MessageInfo]:
+    def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """What is ready now, without leasing it."""
 
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
@@ -88,22 +79,12 @@ class QueueClient(Protocol):
         topic: str,
         id: str,
         *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
         priority: int | None = None,
+        **due: Unpack[DueKeywords],
     ) -> Changed:
         """Another time or priority for one that waits or is ready. NotFound, TooLate."""
 
-    def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-    ) -> list[Changed]:
+    def replay(self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]) -> list[Changed]:
         """Let dead messages live again, with a result each."""
 
     def messages(
@@ -111,16 +92,11 @@ class QueueClient(Protocol):
         topic: str,
         *,
         state: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        group: str | None = None,
-        bodies: bool = False,
+        **filter: Unpack[ListKeywords],
     ) -> Iterator[MessageInfo]:
         """The topic's messages in due order."""
 
-    def dead(
-        self, topic: str, *, group: str | None = None, bodies: bool = False
-    ) -> Iterator[MessageInfo]:
+    def dead(self, topic: str, **filter: Unpack[ListKeywords]) -> Iterator[MessageInfo]:
         """Dead letters in due order."""
 
     def topics(self) -> list[TopicInfo]:

@@ -57,7 +57,7 @@ class Transport:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`connections_max`: so many are kept while nobody needs them."""
-        check_connection(call_timeout_s, tls)
+        check_connection(call_timeout_s, connections_max, tls)
         self.route = route
         self._token_headers = authorization(token)
         self._call_timeout_s = call_timeout_s

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from delaylog.client.bulk import (
     BULK_TYPE,
     Numbers,
     ReceivedBatch,
     SendAnswer,
+    SendColumns,
     SettleAnswer,
+    SettleMembers,
     Texts,
     decode_received,
     decode_send_answer,
@@ -30,7 +32,8 @@ from delaylog.client.calls.call import (
 )
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import answer_wait_s, check_sendable
-from delaylog.client.models import Delivered, Received, Sent, with_body
+from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
+from delaylog.client.receiving import Wanted
 
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
@@ -38,16 +41,15 @@ _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
 
 def send(
     places: Places,
+    /,
     topic: str,
     body: bytes | str,
     *,
-    deliver_at_ms: int | None = None,
-    delay_ms: int | None = None,
     idempotency_key: str | None = None,
     **members: Any,
 ) -> Call[Sent]:
-    """One message as JSON; `members` are the optional ones of the API."""
-    shape = with_body(dict(members), body) | given(deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
+    """Send one message; `members` are those of the API (deliver_at_ms, delay_ms, id, key, …)."""
+    shape = with_body(given(**members), body)
     headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
     path = places.of(topic, "messages")
     call = json_call("POST", path, shape, repeatable=bool(headers), headers=headers)
@@ -55,38 +57,37 @@ def send(
 
 
 def send_many(
-    places: Places, topic: str, messages: Sequence[Mapping[str, Any]]
+    places: Places, /, topic: str, shapes: Sequence[Mapping[str, Any]]
 ) -> Call[list[Sent]]:
-    """An array of JSON shapes, judged whole for syntax and per item for merging."""
-    shapes = []
-    for each in messages:
+    """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
+    messages = []
+    for each in shapes:
         rest = {name: value for name, value in each.items() if name != "body"}
-        shapes.append(with_body(rest, each.get("body", b"")))
-    call = json_call("POST", places.of(topic, "messages"), shapes)
+        messages.append(with_body(rest, each.get("body", b"")))
+    call = json_call("POST", places.of(topic, "messages"), messages)
     return call.read(lambda answer: list(map(_sent, answer["messages"])))
 
 
 def send_columns(
     places: Places,
+    /,
     topic: str,
     bodies: Texts,
-    *,
-    deliver_at_ms: Numbers | None = None,
-    delay_ms: Numbers | None = None,
-    **columns: Any,
+    **columns: Unpack[SendColumns],
 ) -> Call[SendAnswer]:
-    """Many messages as columns; see `encode_send` for the optional ones.
+    """Send many messages as columns; see `encode_send` for the optional ones.
 
-    With `producer` and `sequence` the call may be repeated: the broker then answers what it
-    answered first and adds nothing.
+    With `producer` and `sequence` the call may be repeated after AnswerLost: the broker then
+    answers what it answered first and adds nothing.
     """
-    wire = encode_send(bodies, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms, **columns)
+    wire = encode_send(bodies, **columns)
     repeatable = columns.get("producer") is not None and columns.get("sequence") is not None
     return send_wire(places, topic, wire, repeatable=repeatable)
 
 
 def send_wire(
     places: Places,
+    /,
     topic: str,
     wire: bytes,
     *,
@@ -101,9 +102,16 @@ def send_wire(
 
 
 def receive(
-    places: Places, topic: str, *, max: int, wait_ms: int, lease_ms: int | None, **members: Any
+    places: Places,
+    /,
+    topic: str,
+    *,
+    max: int = 1,
+    wait_ms: int = 0,
+    lease_ms: int | None = None,
+    **members: Any,
 ) -> Call[Received]:
-    """Lease up to `max` ready messages, as JSON."""
+    """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
     shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
     call = json_call("POST", places.of(topic, "receive"), shape, extra_s=answer_wait_s(wait_ms))
     return call.read(
@@ -112,9 +120,16 @@ def receive(
 
 
 def receive_columns(
-    places: Places, topic: str, *, max: int, wait_ms: int, lease_ms: int | None, **members: Any
+    places: Places,
+    /,
+    topic: str,
+    *,
+    max: int = 1000,
+    wait_ms: int = 0,
+    lease_ms: int | None = None,
+    **members: Any,
 ) -> Call[ReceivedBatch]:
-    """The same asked in JSON and answered as columns, all under one lease."""
+    """Lease up to `max` ready messages as columns, all under one lease."""
     shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
     body = json.dumps(shape).encode()
     path = places.of(topic, "receive")
@@ -122,16 +137,7 @@ def receive_columns(
 
 
 def receive_batch(
-    places: Places,
-    topic: str,
-    *,
-    max: int,
-    wait_ms: int,
-    lease_ms: int | None = None,
-    group: str | None = None,
-    tags: Sequence[str] = (),
-    tags_mode: str = "any",
-    ids: Sequence[str] = (),
+    places: Places, /, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None = None
 ) -> Call[ReceivedBatch]:
     """The same asked and answered in columns, with all that a message has."""
     check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms)
@@ -139,23 +145,27 @@ def receive_batch(
         max=max,
         wait_ms=wait_ms,
         lease_ms=lease_ms,
-        group=group,
-        tags=list(tags) or None,
-        tags_mode=tags_mode if tags else None,
-        ids=list(ids) or None,
+        group=wanted.group,
+        tags=list(wanted.tags) or None,
+        tags_mode=wanted.tags_mode if wanted.tags else None,
+        ids=list(wanted.ids) or None,
         columns=ALL_COLUMNS,
     )
-    path = places.of(topic, "receive")
+    path = places.of(wanted.topic, "receive")
     return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
 
 
-def peek(places: Places, topic: str, **members: Any) -> Call[dict[str, Any]]:
-    """What is ready, without leasing it."""
-    return json_call("POST", places.of(topic, "peek"), members, repeatable=True)
+def peek(
+    places: Places, /, topic: str, *, max: int = 1, **members: Any
+) -> Call[list[dict[str, Any]]]:
+    """What is ready now, without leasing it."""
+    shape = {"max": max, **members}
+    call = json_call("POST", places.of(topic, "peek"), shape, repeatable=True)
+    return call.read(lambda answer: list(answer["messages"]))
 
 
 def settle(
-    places: Places, topic: str, verb: str, receipts: Sequence[str], **members: Any
+    places: Places, /, topic: str, verb: str, receipts: Sequence[str], **members: Any
 ) -> Call[list[str]]:
     """ack, nack or extend by receipts: per receipt done, gone or unknown."""
     shape = {"receipts": list(receipts)} | given(**members)
@@ -164,7 +174,7 @@ def settle(
 
 
 def settle_forced(
-    places: Places, topic: str, verb: str, ids: Sequence[str], **members: Any
+    places: Places, /, topic: str, verb: str, ids: Sequence[str], **members: Unpack[SettleKeywords]
 ) -> Call[list[str]]:
     """ack, nack or extend by bare ids, whoever has the messages."""
     shape = {"ids": list(ids), "force": True} | given(**members)
@@ -174,18 +184,16 @@ def settle_forced(
 
 def settle_columns(
     places: Places,
+    /,
     topic: str,
     verb: str,
     lease: int,
     refs: Numbers | None = None,
-    *,
-    except_refs: Numbers | None = None,
-    delay_ms: int | None = None,
-    lease_ms: int | None = None,
+    **members: Unpack[SettleMembers],
 ) -> Call[SettleAnswer]:
     """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
-    check_sendable(delay_ms=delay_ms, lease_ms=lease_ms)
-    wire = encode_settle(lease, refs, except_refs=except_refs, delay_ms=delay_ms, lease_ms=lease_ms)
+    check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
+    wire = encode_settle(lease, refs, **members)
     return Call("POST", places.of(topic, verb), wire, BULK_FORM, decode_settled)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from delaylog.client.bulk import BULK_TYPE
+from delaylog.client.bulk import BULK_TYPE, SendColumns, Texts, encode_send
 from delaylog.client.calls.call import (
     JSON_TYPE,
     Call,
@@ -16,43 +16,58 @@ from delaylog.client.calls.call import (
     segment,
     with_query,
 )
+from delaylog.client.calls.places import Places
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 ROOT = "/v1/transactions"
 
 
 def begin(transaction: str | None = None, *, ttl_ms: int | None = None) -> Call[dict[str, Any]]:
-    """Begin one, or give an open one more time. Repeatable where it is named."""
+    """Begin a transaction, or give an open one more time: {transaction, state, …}.
+
+    It may be repeated where it is named.
+    """
     shape = given(transaction=transaction, ttl_ms=ttl_ms)
     return json_call("POST", ROOT, shape, repeatable=transaction is not None)
 
 
+class StageKeywords(SendColumns, total=False):
+    """The columns of a part, and the name under which it is staged."""
+
+    part: int
+    attempt: int
+    number: int
+    staged_by: str | None
+
+
 def stage(
+    places: Places,
+    /,
     transaction: str,
-    wire: bytes,
-    *,
-    namespace: str,
     topic: str,
-    part: int,
-    attempt: int = 0,
-    number: int = 0,
-    producer: str | None = None,
+    bodies: Texts,
+    **members: Unpack[StageKeywords],
 ) -> Call[dict[str, Any]]:
-    """Stage a bulk body; the same bytes under the same name again are `already`."""
+    """Stage columns (see `encode_send`); the same again is `already`. A delay counts from the
+    commit.
+    """
+    columns = dict[str, Any](members)
+    name = {each: columns.pop(each, 0) for each in ("part", "attempt", "number")}
     path = with_query(
         f"{ROOT}/{segment(transaction)}/parts",
         topic=topic,
-        ns=namespace,
-        producer=producer,
-        part=part,
-        attempt=attempt,
-        number=number,
+        ns=places.namespace,
+        producer=columns.pop("staged_by", None),
+        **name,
     )
-    return Call("POST", path, wire, _STAGE_FORM, json_object, True)
+    return Call("POST", path, encode_send(bodies, **columns), _STAGE_FORM, json_object, True)
 
 
 def commit(transaction: str, winners: Sequence[Mapping[str, Any]]) -> Call[dict[str, Any]]:
-    """Send what these have staged; again it is `already`."""
+    """Send what these have staged: {part, attempt, rows} each, and `producer` where several.
+
+    Again it is `already`.
+    """
     shape = {"winners": [dict(each) for each in winners]}
     return json_call("POST", f"{ROOT}/{segment(transaction)}/commit", shape, repeatable=True)
 
@@ -63,7 +78,7 @@ def abort(transaction: str) -> Call[dict[str, Any]]:
 
 
 def get(transaction: str) -> Call[dict[str, Any]]:
-    """How one stands."""
+    """How a transaction stands."""
     return json_call("GET", f"{ROOT}/{segment(transaction)}")
 
 

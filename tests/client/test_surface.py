@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -18,11 +20,18 @@ def test_a_client_takes_every_call_of_its_surface(kind: type, surface: type) -> 
     names = [name for name, _ in inspect.getmembers(surface, inspect.isfunction) if name[0] != "_"]
     assert len(names) > 15
     for name in names:
-        wanted = inspect.signature(getattr(surface, name)).parameters
-        found = inspect.signature(getattr(kind, name)).parameters
-        for parameter in wanted.values():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                continue
-            assert parameter.name in found, (name, parameter.name)
-            assert found[parameter.name].kind is parameter.kind, (name, parameter.name)
-            assert found[parameter.name].default == parameter.default, (name, parameter.name)
+        wanted, found = takes(getattr(surface, name)), takes(getattr(kind, name))
+        for parameter, way in wanted.items():
+            assert found.get(parameter) == way, (name, parameter)
+
+
+def takes(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The parameters: how each is given, and its default; keywords of a TypedDict by name."""
+    ways: dict[str, tuple[Any, Any]] = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        said = get_type_hints(method).get(name)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and get_origin(said) is Unpack:
+            ways |= dict.fromkeys(get_args(said)[0].__annotations__, ("keyword", "absent"))
+        elif name not in ("self", "places"):
+            ways[name] = (parameter.kind, parameter.default)
+    return ways

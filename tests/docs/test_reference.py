@@ -14,7 +14,7 @@ import delaylog
 from delaylog import client
 from delaylog.client.errors import CLASSES
 from delaylog.client.hooks import Hooks
-from delaylog.client.models import SendKeywords
+from tests.client.test_surface import takes
 
 REFERENCE: Final = (Path(__file__).parents[2] / "docs" / "SDK.md").read_text()
 PROSE: Final = re.sub(r"^```.*?^```", "", REFERENCE, flags=re.MULTILINE | re.DOTALL)
@@ -27,13 +27,8 @@ def public_methods(kind: type) -> list[str]:
 
 
 def arguments(function: Callable[..., Any]) -> list[str]:
-    left_out = {"self", "args", "kwargs"}
-    names = [name for name in inspect.signature(function).parameters if name not in left_out]
-    if "fields" in names:
-        # What `**fields` unpacks.
-        names.remove("fields")
-        names += SendKeywords.__annotations__
-    return names
+    method = function.__init__ if isinstance(function, type) else function
+    return [name for name in takes(method) if name not in ("args", "kwargs")]
 
 
 @pytest.mark.parametrize("kind", [client.Client, client.AsyncClient])

@@ -1,0 +1,47 @@
+"""The options of clients that reach a broker over the network.
+
+The one rule: an option is named here once, for clients of asyncio and of threads alike.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypedDict
+
+from delaylog.client.sending.outbox import SendLimits
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """How a client connects."""
+
+    token: str | None
+    call_timeout_s: float
+    connections_max: int
+    tls: ssl.SSLContext | None
+
+
+class ClientOptions(ConnectionOptions, total=False):
+    """Also what `SendLimits` has."""
+
+    linger_ms: float
+    batch_max: int
+    batch_bytes_max: int
+    pending_max: int
+    pending_bytes_max: int
+    retry_for_s: float
+
+
+_LIMITS = {each.name for each in fields(SendLimits)}
+assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == _LIMITS
+
+
+def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions]:
+    """The limits of sending, and the rest. TypeError for an unknown option."""
+    given: Mapping[str, Any] = options
+    for name in given.keys() - ClientOptions.__annotations__.keys():
+        raise TypeError(f"a client has no option {name!r}")
+    connection: Any = {name: value for name, value in given.items() if name not in _LIMITS}
+    limits = {name: value for name, value in given.items() if name in _LIMITS}
+    return SendLimits(**limits), connection
