@@ -26,8 +26,7 @@ from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.broker.embedded.taking import Taking
-from delaylog.client._async.workers.consuming import AsyncConsuming
-from delaylog.client._async.workers.queue_ports import async_queue_ports
+from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.errors import ClientError, SendFailed
@@ -48,7 +47,7 @@ PENDING_MAX: Final = 10_000
 log = logging.getLogger("delaylog.embedded")
 
 
-class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
+class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
     """One folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
 
     def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
@@ -61,7 +60,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncConsuming, Generic[ClockT]):
         self._driver = LoopDriver(node, self._loop)
         self._sends: set[EmbeddedSending] = set()
         self._failures: list[BaseException] = []
-        self._worker = AsyncWorker(async_queue_ports(self))
+        AsyncWorker.__init__(self, async_queue_ports(self))
         self.clock = clock
         """Its clock. `await broker.advance(days=30)` moves a manual one without blocking."""
 

@@ -21,8 +21,7 @@ from delaylog.broker.embedded.driving import run
 from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
-from delaylog.client._sync.workers.consuming import Consuming
-from delaylog.client._sync.workers.queue_ports import queue_ports
+from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.errors import ClientError
@@ -42,7 +41,7 @@ ClockT = TypeVar("ClockT", bound=Clock)
 log = logging.getLogger("delaylog.embedded")
 
 
-class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
+class EmbeddedBroker(BrokerCalls, ThreadWorker, Generic[ClockT]):
     """One folder, opened by `delaylog.open`. Use it in `with`, or close it.
 
     Calls raise what those of `Client` raise (`delaylog.client.errors`), and ClosedError once it is
@@ -56,7 +55,7 @@ class EmbeddedBroker(BrokerCalls, Consuming, Generic[ClockT]):
         self._closing = threading.Lock()
         self._calls = EmbeddedCalls(node, namespace)
         self._soon = SoonSendings(node)
-        self._worker = ThreadWorker(queue_ports(self))
+        ThreadWorker.__init__(self, queue_ports(self))
         self.clock = clock
         """Its clock; a manual one is moved by `clock.advance(days=30)`."""
 

@@ -23,7 +23,8 @@ from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.transaction import AsyncTransaction
-from delaylog.client._async.workers.consuming import AsyncConsuming
+from delaylog.client._async.workers.ports import AsyncLinkPort
+from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
@@ -45,7 +46,7 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsuming):
+class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorker):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
@@ -91,7 +92,11 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncConsu
         self._receiver = AsyncReceiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
-        self._begin_consuming(self._links, hooks)
+        AsyncWorker.__init__(
+            self,
+            lambda consumer: [AsyncLinkPort(link, consumer) for link in self._links],
+            hooks=hooks,
+        )
 
     async def __aenter__(self) -> Self:
         return self

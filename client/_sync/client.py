@@ -25,7 +25,8 @@ from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.transaction import Transaction
-from delaylog.client._sync.workers.consuming import Consuming
+from delaylog.client._sync.workers.ports import LinkPort
+from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
@@ -47,7 +48,7 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
+class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
@@ -93,7 +94,11 @@ class Client(SendCalls, ControlCalls, TopicCalls, Consuming):
         self._receiver = Receiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
         self._random = Random()
-        self._begin_consuming(self._links, hooks)
+        ThreadWorker.__init__(
+            self,
+            lambda consumer: [LinkPort(link, consumer) for link in self._links],
+            hooks=hooks,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -9,8 +9,8 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypedDict
 
 from delaylog.client.checks import check_seconds, check_text, check_texts, check_topic
 from delaylog.client.models import TagsMode
@@ -27,6 +27,24 @@ WAIT_MS: Final = 20_000
 GRACE_S: Final = 30.0
 CONCURRENCY_MAX: Final = 10_000
 """More handlers at once than a process can have threads for is a slip of the pen."""
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The members of Consumer but its topic and handler."""
+
+    group: str | None
+    concurrency: int
+    batch: bool | None
+    batch_max: int | None
+    prefetch: int
+    lease_ms: int
+    wait_ms: int
+    tags: Sequence[str]
+    tags_mode: TagsMode
+    exact_tags: bool
+    backoff: Backoff | None
+    grace_s: float
+    on_error: OnError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +123,10 @@ class Consumer:
     def wanted(self) -> Wanted:
         """What its receives ask for."""
         return Wanted(self.topic, self.group, tuple(self.tags), self.tags_mode, self.exact_tags)
+
+
+_MEMBERS: Final = {each.name for each in fields(Consumer)}
+assert _MEMBERS - {"topic", "handler"} == ConsumerOptions.__annotations__.keys()
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

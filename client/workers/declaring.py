@@ -6,20 +6,11 @@ The one rule: the decorated function stays what it was, so it can be called and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack
 
 from delaylog.client.checks import check_topic
-from delaylog.client.models import TagsMode
-from delaylog.client.workers.backoff import Backoff
-from delaylog.client.workers.consumer import (
-    GRACE_S,
-    LEASE_MS,
-    PREFETCH,
-    WAIT_MS,
-    Consumer,
-    OnError,
-)
+from delaylog.client.workers.consumer import Consumer, ConsumerOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -34,20 +25,7 @@ class Declaring(ABC):
     def consumer(
         self,
         topic: str,
-        *,
-        group: str | None = None,
-        concurrency: int = 8,
-        batch: bool | None = None,
-        batch_max: int | None = None,
-        prefetch: int = PREFETCH,
-        lease_ms: int = LEASE_MS,
-        wait_ms: int = WAIT_MS,
-        tags: Sequence[str] = (),
-        tags_mode: TagsMode = "any",
-        exact_tags: bool = False,
-        backoff: Backoff | None = None,
-        grace_s: float = GRACE_S,
-        on_error: OnError | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> Callable[[Function], Function]:
         """Have the decorated function handle the messages of a topic, once the worker runs.
 
@@ -73,25 +51,7 @@ class Declaring(ABC):
         check_topic(topic)
 
         def declare(function: Function) -> Function:
-            self._declare(
-                Consumer(
-                    topic=topic,
-                    handler=function,
-                    group=group,
-                    concurrency=concurrency,
-                    batch=batch,
-                    batch_max=batch_max,
-                    prefetch=prefetch,
-                    lease_ms=lease_ms,
-                    wait_ms=wait_ms,
-                    tags=tags,
-                    tags_mode=tags_mode,
-                    exact_tags=exact_tags,
-                    backoff=backoff,
-                    grace_s=grace_s,
-                    on_error=on_error,
-                )
-            )
+            self._declare(Consumer(topic=topic, handler=function, **options))
             return function
 
         return declare

@@ -16,6 +16,7 @@ from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import settle, settle_columns
 from delaylog.client.calls.places import Places
 from delaylog.client.models import Settled
+from delaylog.client.settling import Verb
 
 if TYPE_CHECKING:
     from delaylog.client.message import Message
@@ -53,7 +54,7 @@ class Part:
 
 def settle_parts(
     places: Places,
-    verb: str,
+    verb: Verb,
     messages: Sequence[Message],
     *,
     delay_ms: int | None = None,

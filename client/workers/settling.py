@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypedDict
 
+from delaylog.client import settling as client_settling
 from delaylog.client.workers.held import Held
 
 GATHER_S: Final = 0.005
@@ -23,6 +24,13 @@ class Verb(StrEnum):
     ACK = "ack"
     NACK = "nack"
     GIVE_BACK = "give_back"
+
+
+class SettleMembers(TypedDict, total=False):
+    """What a port's `settle` takes beside the verb and the messages."""
+
+    delay_ms: int | None
+    lease_ms: int | None
 
 
 @dataclass(slots=True)
@@ -39,6 +47,15 @@ class Settlement:
     """Calls that were made of it and failed."""
     maybe_done: bool = False
     """One of those may have been carried out."""
+
+    @property
+    def call(self) -> tuple[client_settling.Verb, SettleMembers]:
+        """The call that brings it about."""
+        if self.verb is Verb.ACK:
+            return "ack", {}
+        if self.verb is Verb.NACK:
+            return "nack", {"delay_ms": self.delay_ms}
+        return "extend", {"lease_ms": 0}
 
     @property
     def until_s(self) -> float:

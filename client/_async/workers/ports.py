@@ -1,16 +1,20 @@
-"""What a worker needs of a shard: receive, and the four ways in which a message goes back.
+"""What a worker needs of a shard, and the ports of the clients and of queues in this process.
 
-The one rule: one port is one shard, so that none waits for another. A worker knows its client by
-these Protocols only; the clients and the embedded brokers say how many ports they have.
+The one rule: one port is one shard, so that none waits for another, and a failure is the worker's
+to judge; only what the transport does about leaders of clusters comes before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client.models import Settled
-from delaylog.client.workers.settling import Verb
+from delaylog.client.settling import Verb
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
     from delaylog.client.message import Message
@@ -29,22 +33,95 @@ class AsyncPort(Protocol):
     async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
 
-    async def ack(self, messages: Sequence[Message]) -> Sequence[Settled]:
-        """End them, with a result each."""
+    async def settle(
+        self,
+        verb: Verb,
+        messages: Sequence[Message],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> Sequence[Settled]:
+        """Ack them, nack them (`delay_ms` None: the topic's backoff) or extend their leases to
+        `lease_ms` from now (0 gives them back), with a result each.
+        """
 
-    async def nack(self, messages: Sequence[Message], *, delay_ms: int | None) -> Sequence[Settled]:
-        """Have them come again after a while, None = the topic's backoff."""
 
-    async def extend(self, messages: Sequence[Message], *, lease_ms: int) -> Sequence[Settled]:
-        """Hold them so long from now; 0 gives them back."""
+class AsyncLinkPort:
+    """One shard of an AsyncClient."""
+
+    def __init__(self, link: AsyncLink, consumer: Consumer) -> None:
+        self.name = link.name
+        self._link = link
+        self._wanted = consumer.wanted
+        self._lease_ms = consumer.lease_ms
+
+    async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+        """Lease up to `max` ready messages."""
+        return await self._link.receive(
+            self._wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms
+        )
+
+    async def settle(
+        self,
+        verb: Verb,
+        messages: Sequence[Message],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> Sequence[Settled]:
+        """Ack, nack or extend them, with a result each."""
+        answered: list[tuple[Part, Sequence[Settled]]] = []
+        parts = settle_parts(
+            self._link.places, verb, messages, delay_ms=delay_ms, lease_ms=lease_ms
+        )
+        for part in parts:
+            doubts: list[Exception] = []
+            answer = await self._link.carry(part.call, doubts=doubts)
+            answered.append((part, part.results(answer, doubtful=bool(doubts))))
+        return merged(len(messages), answered)
 
 
-async def async_settle(
-    port: AsyncPort, verb: Verb, messages: Sequence[Message], delay_ms: int | None
-) -> Sequence[Settled]:
-    """The call that a verb stands for."""
-    if verb is Verb.ACK:
-        return await port.ack(messages)
-    if verb is Verb.NACK:
-        return await port.nack(messages, delay_ms=delay_ms)
-    return await port.extend(messages, lease_ms=0)
+class AsyncQueuePort:
+    """The one shard of anything that receives and settles as the clients do, such as an embedded
+    broker.
+    """
+
+    def __init__(self, queue: AsyncQueueClient, consumer: Consumer) -> None:
+        self.name = "this process"
+        self._queue = queue
+        self._consumer = consumer
+
+    async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+        """Lease up to `max` ready messages."""
+        of = self._consumer
+        return await self._queue.receive(
+            of.topic,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=of.lease_ms,
+            group=of.group,
+            tags=of.tags,
+            tags_mode=of.tags_mode,
+            exact_tags=of.exact_tags,
+        )
+
+    async def settle(
+        self,
+        verb: Verb,
+        messages: Sequence[Message],
+        *,
+        delay_ms: int | None = None,
+        lease_ms: int | None = None,
+    ) -> Sequence[Settled]:
+        """Ack, nack or extend them, with a result each."""
+        if verb == "ack":
+            return await self._queue.ack(messages)
+        if verb == "nack":
+            return await self._queue.nack(messages, delay_ms=delay_ms)
+        assert lease_ms is not None, "an extend says how long"
+        return await self._queue.extend(messages, lease_ms=lease_ms)
+
+
+def async_queue_ports(queue: AsyncQueueClient) -> Callable[[Consumer], Sequence[AsyncPort]]:
+    """The ports of an AsyncWorker that runs consumers on such a queue."""
+    return lambda consumer: [AsyncQueuePort(queue, consumer)]

@@ -14,9 +14,8 @@ import random
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.client._async.workers.ports import AsyncPort, async_settle
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
@@ -28,6 +27,9 @@ from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import Settlement
+
+if TYPE_CHECKING:
+    from delaylog.client._async.workers.ports import AsyncPort
 
 logger = logging.getLogger(__name__)
 
@@ -352,14 +354,13 @@ class AsyncShift:
     async def _settle_one(self, number: int, settlement: Settlement) -> None:
         """One settling call, repeated until it is answered or its leases are over."""
         port, desk = self._ports[number], self._desk
+        call, members = settlement.call
         messages = [held.message for held in settlement.held]
         began_s = clock()
         while (left_s := settlement.until_s - clock()) > 0:
             try:
                 async with self._lanes[number], asyncio.timeout(min(left_s, CALL_S)):
-                    results = await async_settle(
-                        port, settlement.verb, messages, settlement.delay_ms
-                    )
+                    results = await port.settle(call, messages, **members)
             except Exception as error:
                 if is_refusal(error):
                     desk.refused(settlement, error)
@@ -393,8 +394,8 @@ class AsyncShift:
         asked_at_s = clock()
         try:
             async with asyncio.timeout(min(max(0.0, hold.until_s - asked_at_s), CALL_S)):
-                results = await self._ports[number].extend(
-                    messages, lease_ms=self._consumer.lease_ms
+                results = await self._ports[number].settle(
+                    "extend", messages, lease_ms=self._consumer.lease_ms
                 )
         except Exception as error:
             logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)

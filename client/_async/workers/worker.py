@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from delaylog.client._async.concurrency import Event, from_any_thread, together
-from delaylog.client._async.workers.ports import AsyncPort
 from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.declaring import Declaring
 from delaylog.client.workers.signals import Signals
 
+if TYPE_CHECKING:
+    from delaylog.client._async.workers.ports import AsyncPort
+
 
 class AsyncWorker(Declaring):
-    """`ports` gives the shards of a consumer; `AsyncClient` has a worker of its own inside."""
+    """`ports` gives the shards of a consumer; `AsyncClient` is a worker itself."""
 
     def __init__(
         self, ports: Callable[[Consumer], Sequence[AsyncPort]], *, hooks: Hooks | None = None
@@ -37,7 +40,10 @@ class AsyncWorker(Declaring):
         self._consumers.append(consumer)
 
     async def start(self) -> None:
-        """Begin to fetch and to handle; returns at once. RuntimeError without any consumer."""
+        """Begin to handle messages, for a program that watches signals itself; see `stop`.
+
+        RuntimeError where no handler was declared, or it runs already.
+        """
         if not self._consumers:
             raise RuntimeError("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._shifts:
@@ -58,12 +64,12 @@ class AsyncWorker(Declaring):
             shift.start()
 
     async def stop(self, *, grace_s: float | None = None) -> None:
-        """Fetch no more, give back what is not begun, and wait for handlers.
+        """Fetch no more, give back what is not begun, wait for handlers for a while.
 
-        For `grace_s` (None: each consumer's own); then handlers are given up (tasks are cancelled)
-        and their messages given back. A SystemExit or KeyboardInterrupt that a handler raised is
-        raised here, and the refusal of a consumer that never got to begin. Fine to call when
-        nothing runs.
+        For `grace_s`, None: each consumer's own; then handlers are given up (tasks are cancelled,
+        and what threads decide counts no more) and their messages given back. A SystemExit or
+        KeyboardInterrupt that a handler raised is raised here, and the refusal of a consumer that
+        never got to begin. Fine to call when nothing runs. `close` does it too.
         """
         shifts, self._shifts = self._shifts, []
         await together(
@@ -79,11 +85,12 @@ class AsyncWorker(Declaring):
                 raise refused
 
     async def run(self) -> None:
-        """Start, and stop on SIGTERM or SIGINT; a second signal ends the process at once.
+        """Handle messages until SIGTERM or SIGINT, then `stop`; a second signal ends the process.
 
-        A consumer that the broker refuses from the start ends it too, by that error. Only in the
-        main thread. When stopping gets nowhere, as where handlers block an event loop, the process
-        is left when their grace and some seconds are over.
+        It ends by Unauthorized, Forbidden, NotFound (no such group) or another refusal where that
+        is all that a consumer got from the start; once it was answered, refusals are waited out.
+        RuntimeError outside the main thread. Handlers that block an event loop cannot be stopped:
+        the process is left when their grace and some seconds are over.
         """
         longest_s = max((each.grace_s for each in self._consumers), default=0.0)
         with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):

@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.client._sync.workers.ports import Port, settle
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers.backoff import FETCHING, SETTLING
@@ -26,6 +25,9 @@ from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import Settlement
+
+if TYPE_CHECKING:
+    from delaylog.client._sync.workers.ports import Port
 
 logger = logging.getLogger(__name__)
 
@@ -270,11 +272,12 @@ class ThreadShift:
     def _settle_one(self, number: int, settlement: Settlement) -> None:
         """One settling call, repeated until it is answered or its leases are over."""
         port, desk = self._ports[number], self._desk
+        call, members = settlement.call
         messages = [held.message for held in settlement.held]
         began_s = clock()
         while clock() < settlement.until_s:
             try:
-                results = settle(port, settlement.verb, messages, settlement.delay_ms)
+                results = port.settle(call, messages, **members)
             except Exception as error:
                 if is_refusal(error):
                     with self._settled:
@@ -312,7 +315,9 @@ class ThreadShift:
         messages = [held.message for held in asked]
         asked_at_s = clock()
         try:
-            results = self._ports[number].extend(messages, lease_ms=self._consumer.lease_ms)
+            results = self._ports[number].settle(
+                "extend", messages, lease_ms=self._consumer.lease_ms
+            )
         except Exception as error:
             logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
             with self._lock:

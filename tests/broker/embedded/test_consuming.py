@@ -178,7 +178,7 @@ def test_a_handler_of_the_wrong_kind_is_refused(broker: EmbeddedBroker[ManualClo
 
 def refused(broker: Any) -> bool:
     """Whether its consumer has heard that it may not begin."""
-    ((_, shift),) = broker._worker._shifts
+    ((_, shift),) = broker._shifts
     return shift.beginning.error is not None
 
 
@@ -214,7 +214,7 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
             monkeypatch.setattr(broker._node.engine, "crowded", lambda: crowded[0])
             broker.send("t", "under way")
             await asyncio.to_thread(await_that, lambda: refused(broker))
-            stop = broker._worker.stop
+            stop = broker.stop
 
             async def stopped(**how: Any) -> None:
                 try:
@@ -223,7 +223,7 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
                     crowded.clear()
                     crowded.append(False)
 
-            monkeypatch.setattr(broker._worker, "stop", stopped)
+            monkeypatch.setattr(broker, "stop", stopped)
 
     with pytest.raises(NotFound, match="no group 'missing'"):
         asyncio.run(program())

@@ -6,8 +6,8 @@ import asyncio
 import threading
 
 from delaylog.client import AsyncClient, Client, Message
-from delaylog.client._async.workers.queue_ports import async_queue_ports
-from delaylog.client._sync.workers.queue_ports import queue_ports
+from delaylog.client._async.workers.ports import async_queue_ports
+from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client.workers import AsyncWorker, ThreadWorker
 from tests.client.workers.live import Live
 
